@@ -1,0 +1,76 @@
+"""What carries messages: one protocol, several carriers.
+
+The verbs and the shape of a received message are redis-py's, so that code written
+for its `PubSub` reads the same here, whatever the carrier is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..errors import PublishError
+
+
+class PubSub(Protocol):
+    """One subscriber. Messages come in the order in which the broker delivered them."""
+
+    async def psubscribe(self, *patterns: str | bytes) -> None:
+        """Subscribe to glob patterns; the subscription is active when this returns.
+
+        Raises `BrokerUnavailable`. May be called again, also while another task waits
+        in `get_message`.
+        """
+
+    async def punsubscribe(self, *patterns: str | bytes) -> None:
+        """Give patterns up; without arguments, all of them."""
+
+    async def get_message(
+        self, ignore_subscribe_messages: bool = True, timeout: float = 0.0
+    ) -> dict[str, Any] | None:
+        """The next message, or None when `timeout` (s) has passed.
+
+        A message is a dict with `type` ("pmessage"), `pattern`, `channel` and `data`, the
+        last three bytes. A lost connection is made again, with its subscriptions, and told
+        as `{"type": "gap", "reason", "since", "until"}`, both readings of the monotonic
+        clock in ns: what was published between them may be missing.
+        """
+
+    def lost_since(self) -> int | None:
+        """Since when (monotonic ns) nothing could arrive, or None while the connection stands."""
+
+    async def aclose(self) -> None:
+        """Give everything up. May be called twice."""
+
+
+class Broker(Protocol):
+    """A carrier of messages. One object serves one event loop."""
+
+    url: str
+    """Where it is, without credentials."""
+
+    async def connect(self) -> None:
+        """Make sure it answers. Raises `BrokerUnavailable`. May be called twice."""
+
+    async def close(self) -> None:
+        """Give the publishing connection up. May be called twice."""
+
+    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | None | PublishError]:
+        """Publish (channel, payload) pairs in order; what became of each.
+
+        A result is the number of subscribers the broker says it delivered to (None where
+        it does not say), or the error, whose `outcome` tells `not_sent` from `unknown`.
+        Nothing is ever sent twice.
+        """
+
+    def pubsub(self) -> PubSub:
+        """A new subscriber, not yet connected."""
+
+    async def clock_offset(self) -> int | None:
+        """How far the broker's clock is ahead of this machine's, ns; None if it has none."""
+
+    async def backlog(self) -> int | None:
+        """Bytes waiting for the slowest subscriber; None where that may not be asked."""
+
+    async def subscriber_count(self) -> int | None:
+        """How many clients are subscribed to anything; None where that may not be asked."""

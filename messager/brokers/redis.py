@@ -1,0 +1,404 @@
+"""Redis as a broker: publishing that never repeats itself, listening that notices silence.
+
+Connections, parsing, TLS and authentication are redis-py's; what is done here is what
+its client leaves open. Its PUBLISH is sent again when the answer is lost, which doubles
+messages, so commands go onto a connection whose retries are off and are never repeated.
+Its `PubSub` reconnects without a word and does not notice a network that has gone
+silent, so subscribers ping, and tell what they may have missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import BaseModel, Field
+from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+from .. import channels
+from ..errors import BrokerUnavailable, PublishError
+
+CONNECT_TIMEOUT = 4.0
+"""Seconds a connection may take, so that a broker out of reach is told within five."""
+STALE_AFTER = 1.0
+"""Seconds after which an idle publishing connection is looked at before it is used."""
+FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
+"""Seconds a subscriber waits between two tries to reconnect: the first, and the most."""
+
+
+class RedisConfig(BaseModel):
+    """Where Redis is, as AgentSociety's `RedisConfig` says it. `timeout` is in seconds."""
+
+    server: str = Field(...)
+    port: int = Field(6379, ge=0, le=65535)
+    password: str | None = Field(None, repr=False)
+    db: int = Field(0)
+    timeout: float = Field(60, ge=0)
+
+
+def without_credentials(url: str) -> str:
+    """The URL with its user and password taken out."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).strip().rstrip(".") or type(error).__name__
+    return "no answer in time" if isinstance(error, asyncio.TimeoutError) and not str(error) else text
+
+
+class RedisBroker:
+    """A Redis server. `timeout` and the ping times are in seconds.
+
+    A subscriber that has heard nothing for `ping_interval` pings; without any answer
+    for `ping_timeout` more, the connection counts as lost and is made again.
+    """
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        url: str,
+        *,
+        timeout: float = 60.0,
+        ping_interval: float = 5.0,
+        ping_timeout: float = 5.0,
+    ) -> None:
+        self.url = url
+        self.ping_interval = ping_interval
+        self.ping_timeout = ping_timeout
+        self._pool = pool
+        self._timeout = timeout or None
+        self._connection: AbstractConnection | None = None
+        self._used = 0.0
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    def from_url(cls, url: str, **options: Any) -> RedisBroker:
+        """A broker at `redis://`, `rediss://` or `unix://`. Raises `ValueError` for any other URL."""
+        timeout = float(options.get("timeout", 60.0)) or CONNECT_TIMEOUT
+        try:
+            pool = ConnectionPool.from_url(url, **_connection_options(timeout))
+        except ValueError as error:
+            shown = without_credentials(url) if "//" in url else url
+            raise ValueError(f"{shown!r} is not a Redis URL ({error})") from None
+        return cls(pool, without_credentials(url), **options)
+
+    @classmethod
+    def from_config(cls, config: RedisConfig, **options: Any) -> RedisBroker:
+        """The broker that a `RedisConfig` describes."""
+        pool = ConnectionPool(
+            host=config.server,
+            port=config.port,
+            db=config.db,
+            password=config.password,
+            socket_keepalive=True,
+            **_connection_options(config.timeout or CONNECT_TIMEOUT),
+        )
+        url = f"redis://{config.server}:{config.port}/{config.db}"
+        return cls(pool, url, timeout=config.timeout, **options)
+
+    async def connect(self) -> None:
+        async with self._lock:
+            await self._ready()
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.disconnect()
+
+    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | None | PublishError]:
+        results: list[int | None | PublishError] = []
+        async with self._lock:
+            try:
+                connection = await self._ready()
+            except BrokerUnavailable as error:
+                return [PublishError(str(error), "not_sent") for _ in messages]
+            try:
+                async with asyncio.timeout(self._timeout):
+                    packed = connection.pack_commands([("PUBLISH", *message) for message in messages])
+                    await connection.send_packed_command(packed, check_health=False)
+                    for _ in messages:
+                        results.append(await _publish_answer(connection))
+            except (OSError, RedisError, TimeoutError) as error:
+                await self._discard()
+                lost = PublishError(f"the answer of {self.url} was lost: {_reason(error)}", "unknown")
+                results += [lost] * (len(messages) - len(results))
+            except BaseException:
+                await self._discard()
+                raise
+            self._used = time.monotonic()
+        return results
+
+    def pubsub(self) -> RedisPubSub:
+        return RedisPubSub(self, self._pool.make_connection)
+
+    async def clock_offset(self) -> int | None:
+        before = time.time_ns()
+        answer = await self._ask("TIME")
+        after = time.time_ns()
+        if answer is None:
+            return None
+        seconds, micros = (int(part) for part in answer)
+        return seconds * 1_000_000_000 + micros * 1_000 - (before + after) // 2
+
+    async def backlog(self) -> int | None:
+        clients = await self._subscribers()
+        if clients is None:
+            return None
+        return max((int(client.get("omem", 0)) for client in clients), default=0)
+
+    async def subscriber_count(self) -> int | None:
+        clients = await self._subscribers()
+        if clients is not None:
+            return len(clients)
+        patterns = await self._ask("PUBSUB", "NUMPAT")
+        return None if patterns is None else int(patterns)
+
+    async def _subscribers(self) -> list[dict[str, str]] | None:
+        """The subscribed clients as CLIENT LIST shows them; None where an ACL forbids it."""
+        answer = await self._ask("CLIENT", "LIST", "TYPE", "pubsub")
+        if answer is None:
+            return None
+        lines = answer.decode("utf-8", "replace").splitlines()
+        return [dict(field.partition("=")[::2] for field in line.split(" ")) for line in lines]
+
+    async def _ask(self, *command: str) -> Any:
+        """One command on the publishing connection; None where the server refuses it.
+
+        Raises `BrokerUnavailable`.
+        """
+        async with self._lock:
+            connection = await self._ready()
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await connection.send_command(*command, check_health=False)
+                    answer = await connection.read_response(disable_decoding=True)
+            except ResponseError:
+                return None
+            except (OSError, RedisError, TimeoutError) as error:
+                await self._discard()
+                raise BrokerUnavailable(self.url, _reason(error)) from None
+            except BaseException:
+                await self._discard()
+                raise
+        return answer
+
+    async def _ready(self) -> AbstractConnection:
+        """The publishing connection, made if there is none or if the server has closed it."""
+        connection = self._connection
+        if connection is not None and time.monotonic() - self._used > STALE_AFTER and await _is_stale(connection):
+            await self._discard()
+            connection = None
+        if connection is None:
+            connection = await open_connection(self._pool.make_connection, self.url)
+            self._connection, self._used = connection, time.monotonic()
+        return connection
+
+    async def _discard(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+
+def _connection_options(timeout: float) -> dict[str, Any]:
+    return {
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_error": [],
+        "socket_timeout": None,
+        "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
+        "health_check_interval": 0,
+        "protocol": 2,
+    }
+
+
+async def open_connection(make: Callable[[], AbstractConnection], url: str) -> AbstractConnection:
+    """A new connection that has passed its handshake. Raises `BrokerUnavailable`."""
+    connection = make()
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            await connection.connect()
+    except (OSError, RedisError, TimeoutError) as error:
+        await connection.disconnect(nowait=True)
+        raise BrokerUnavailable(url, _reason(error)) from None
+    return connection
+
+
+async def _publish_answer(connection: AbstractConnection) -> int | PublishError:
+    """The answer to one PUBLISH; an error reply means that the server did not deliver it."""
+    try:
+        return int(await connection.read_response(disable_decoding=True))
+    except ResponseError as error:
+        return PublishError(f"Redis refused the message: {error}", "not_sent", refused=True)
+
+
+async def _is_stale(connection: AbstractConnection) -> bool:
+    """Whether the server closed the connection, or something unasked for lies in it."""
+    look = getattr(connection, "can_read", None) or connection.can_read_destructive
+    try:
+        return bool(await look())
+    except (OSError, RedisError):
+        return True
+
+
+class RedisPubSub:
+    """A subscriber with a connection of its own, which it makes again when it is lost."""
+
+    def __init__(self, broker: RedisBroker, make: Callable[[], AbstractConnection]) -> None:
+        self._broker = broker
+        self._make = make
+        self._connection: AbstractConnection | None = None
+        self._patterns: dict[bytes, None] = {}
+        self._unconfirmed: set[bytes] = set()
+        self._early: deque[dict[str, Any]] = deque()  # came while psubscribe was reading
+        self._reading = asyncio.Lock()
+        self._alive = 0
+        self._pinged = False
+        self._lost: tuple[str, int] | None = None
+        self._backoff = FIRST_BACKOFF
+
+    async def psubscribe(self, *patterns: str | bytes) -> None:
+        wanted = [pattern for pattern in map(channels.encode, patterns) if pattern not in self._patterns]
+        if not wanted:
+            return
+        if self._lost is not None:
+            raise BrokerUnavailable(self._broker.url, self._lost[0])
+        if self._connection is None:
+            self._connection = await open_connection(self._make, self._broker.url)
+            self._alive = time.monotonic_ns()
+        await self._subscribe(self._connection, wanted)
+        self._patterns.update(dict.fromkeys(wanted))
+
+    async def punsubscribe(self, *patterns: str | bytes) -> None:
+        gone = [channels.encode(pattern) for pattern in patterns] or list(self._patterns)
+        for pattern in gone:
+            self._patterns.pop(pattern, None)
+        if self._connection is not None and gone:
+            await self._connection.send_command("PUNSUBSCRIBE", *gone, check_health=False)
+
+    async def get_message(
+        self, ignore_subscribe_messages: bool = True, timeout: float = 0.0
+    ) -> dict[str, Any] | None:
+        async with self._reading:
+            if self._early:
+                return self._early.popleft()
+            if self._connection is None:
+                return await self._make_again(timeout)
+            return await self._read(self._connection, timeout)
+
+    def lost_since(self) -> int | None:
+        return None if self._lost is None else self._lost[1]
+
+    async def aclose(self) -> None:
+        connection, self._connection = self._connection, None
+        self._patterns.clear()
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+    async def _subscribe(self, connection: AbstractConnection, patterns: list[bytes]) -> None:
+        """Send PSUBSCRIBE and return once every pattern is confirmed.
+
+        Where another task is in `get_message`, that one reads the confirmations.
+        """
+        self._unconfirmed.update(patterns)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await connection.send_command("PSUBSCRIBE", *patterns, check_health=False)
+                while not self._unconfirmed.isdisjoint(patterns):
+                    if self._reading.locked():
+                        await asyncio.sleep(0.005)
+                        continue
+                    async with self._reading:
+                        await self._read_early(connection)
+        except (OSError, RedisError, TimeoutError) as error:
+            raise BrokerUnavailable(self._broker.url, _reason(error)) from None
+        finally:
+            self._unconfirmed.difference_update(patterns)
+
+    async def _read_early(self, connection: AbstractConnection) -> None:
+        """Read one response; a message among them is kept for `get_message`."""
+        message = self._understood(await connection.read_response(disable_decoding=True, push_request=True))
+        if message is not None:
+            self._early.append(message)
+
+    async def _read(self, connection: AbstractConnection, timeout: float) -> dict[str, Any] | None:
+        """The next message within `timeout` seconds, pinging where it stays silent for long."""
+        deadline = time.monotonic() + timeout
+        try:
+            while True:
+                silent = (time.monotonic_ns() - self._alive) / 1e9
+                patience = self._broker.ping_interval + (self._broker.ping_timeout if self._pinged else 0.0)
+                wait = max(min(patience - silent, deadline - time.monotonic()), 0.001)
+                response = await connection.read_response(
+                    disable_decoding=True, timeout=wait, disconnect_on_error=False, push_request=True
+                )
+                if response is not None:
+                    self._alive = time.monotonic_ns()
+                    self._pinged = False
+                    message = self._understood(response)
+                    if message is not None:
+                        return message
+                elif (time.monotonic_ns() - self._alive) / 1e9 >= patience:
+                    if self._pinged:
+                        await self._lose(f"no answer to a ping within {self._broker.ping_timeout:g} s")
+                        return None
+                    self._pinged = True
+                    async with asyncio.timeout(self._broker.ping_timeout):
+                        await connection.send_command("PING", check_health=False)
+                if time.monotonic() >= deadline:
+                    return None
+        except (OSError, RedisError, TimeoutError) as error:
+            await self._lose(_reason(error))
+            return None
+
+    def _understood(self, response: Any) -> dict[str, Any] | None:
+        """A pushed message as a dict; confirmations and pongs are dealt with here."""
+        if response[0] == b"pmessage":
+            return {"type": "pmessage", "pattern": response[1], "channel": response[2], "data": response[3]}
+        if response[0] == b"psubscribe":
+            self._unconfirmed.discard(response[1])
+        return None
+
+    async def _lose(self, reason: str) -> None:
+        """The connection is gone: what came since it was last proven alive may be missing."""
+        connection, self._connection = self._connection, None
+        self._pinged = False
+        self._lost = (reason, self._alive)
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+    async def _make_again(self, timeout: float) -> dict[str, Any] | None:
+        """Try once to connect and subscribe again; the gap if that worked, else None after a pause."""
+        if self._lost is None:
+            raise RuntimeError("psubscribe first: this subscriber has no subscription")
+        connection = None
+        try:
+            connection = await open_connection(self._make, self._broker.url)
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                self._unconfirmed = set(self._patterns)
+                await connection.send_command("PSUBSCRIBE", *self._patterns, check_health=False)
+                while self._unconfirmed:
+                    await self._read_early(connection)
+        except (BrokerUnavailable, OSError, RedisError, TimeoutError):
+            self._early.clear()
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+            await asyncio.sleep(min(self._backoff, max(timeout, 0.001)))
+            self._backoff = min(self._backoff * 2, LAST_BACKOFF)
+            return None
+        except BaseException:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+            raise
+        reason, since = self._lost
+        self._connection, self._lost, self._backoff = connection, None, FIRST_BACKOFF
+        self._alive = time.monotonic_ns()
+        return {"type": "gap", "reason": reason, "since": since, "until": self._alive}

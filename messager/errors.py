@@ -1,0 +1,52 @@
+"""What can go wrong while talking.
+
+MessagerError
+├── NotConnected          init() has not been called, or close() has
+├── BrokerUnavailable     the broker cannot be reached, or stopped answering
+├── PublishError          one message was not published, or nobody knows
+└── ListenerDied          the task that receives messages ended on an error
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+
+class MessagerError(Exception):
+    """Every error this package raises on purpose."""
+
+
+class NotConnected(MessagerError):
+    """The messager is not connected. Call `await messager.init()` first."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or type(self).__doc__)
+
+
+class BrokerUnavailable(MessagerError):
+    """The broker cannot be reached. Start it, or give another URL."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"cannot reach the broker at {url}: {reason}")
+        self.url = url
+        """Where it was looked for, without credentials."""
+        self.reason = reason
+
+
+class PublishError(MessagerError):
+    """A message was not published (`not_sent`), or its fate is not known (`unknown`).
+
+    Nothing is repeated behind the caller's back: sending again is the caller's choice,
+    and after `unknown` it may double the message.
+    """
+
+    def __init__(self, reason: str, outcome: Literal["not_sent", "unknown"], *, refused: bool = False) -> None:
+        super().__init__(reason)
+        self.refused = refused
+        """True where the broker answered, and said no to this one message."""
+        self.reason = reason
+        self.outcome: Literal["not_sent", "unknown"] = outcome
+
+
+class ListenerDied(MessagerError):
+    """The listener ended on an error, so nothing is received any more. Subscribe again."""

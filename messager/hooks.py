@@ -1,0 +1,62 @@
+"""Log hooks: who is told of every event, and the in-memory list that AgentSociety has."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from .record import MessageRecord
+
+
+@runtime_checkable
+class LogHook(Protocol):
+    """Told of every message sent, received, blocked or failed, and of gaps and marks.
+
+    A hook that also has `connected(url, clock_offset_ns)` is told, once the broker
+    answers, where it is and how far the broker's clock is ahead (ns, None if unknown).
+    """
+
+    async def before_send(self, records: Sequence[MessageRecord]) -> None:
+        """Awaited before these messages are written to the broker; raising stops them."""
+
+    def after(self, record: MessageRecord) -> None:
+        """Called when the event has happened. Must be quick and must not raise."""
+
+
+class LogList:
+    """The list of what was sent, as AgentSociety's `Messager.get_log_list` gives it.
+
+    Entries are dicts with `channel, payload, from_id, to_id, start_time` (s since the
+    epoch), `consumption` (s) and `sent`. At most `limit` are kept, the newest.
+    """
+
+    def __init__(self, limit: int | None = 100_000) -> None:
+        self._entries: deque[dict[str, Any]] = deque(maxlen=limit)
+
+    async def before_send(self, records: Sequence[MessageRecord]) -> None:
+        """Nothing to do before a message is sent."""
+
+    def after(self, record: MessageRecord) -> None:
+        if record.kind != "sent" and record.kind != "blocked":
+            return
+        consumption = (record.duration_ns or 0) / 1e9
+        self._entries.append(
+            {
+                "channel": record.channel,
+                "payload": record.message,
+                "from_id": record.from_id,
+                "to_id": record.to_id,
+                "start_time": record.ts / 1e9,
+                "consumption": consumption,
+                "sent": record.kind == "sent",
+            }
+        )
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The entries, oldest first."""
+        return list(self._entries)
+
+    def clear(self) -> None:
+        """Forget every entry."""
+        self._entries.clear()

@@ -1,0 +1,258 @@
+"""Messager: what agents talk through. A drop-in for AgentSociety's (its Redis contract)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from . import channels
+from .brokers.base import Broker, PubSub
+from .brokers.redis import RedisBroker, RedisConfig
+from .clock import Clock
+from .errors import ListenerDied, NotConnected
+from .hooks import LogHook, LogList
+from .interceptor import allows
+from .msg import Msg
+from .outbox import Outbox
+from .record import MessageRecord
+
+log = logging.getLogger("messager")
+
+
+def to_wire(payload: Any) -> str:
+    """The text a payload travels as: AgentSociety's `json.dumps(payload, default=str)`; a `Msg` as its dict."""
+    return json.dumps(payload.to_dict() if isinstance(payload, Msg) else payload, default=str)
+
+
+class Messager:
+    """Sends and receives the messages of one experiment, and tells log hooks of each.
+
+    `config` is a `RedisConfig`, or any `Broker` (which stays open when this closes).
+    The contract is that of AgentSociety 1.3's `agentsociety.message.Messager`.
+    """
+
+    def __init__(
+        self,
+        config: RedisConfig | Broker,
+        exp_id: str,
+        message_interceptor: Any = None,
+        *,
+        log_limit: int | None = 100_000,
+    ) -> None:
+        """`log_limit` is how many entries `get_log_list` keeps, the newest; None for all."""
+        self._owned = isinstance(config, RedisConfig)
+        self.broker: Broker = RedisBroker.from_config(config) if isinstance(config, RedisConfig) else config
+        self.exp_id = exp_id
+        self.connected = False
+        self.clock = Clock()
+        self.message_queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.receive_messages_task: asyncio.Task[None] | None = None
+        self._message_interceptor = message_interceptor
+        self._log_list = LogList(log_limit)
+        self._hooks: list[LogHook] = [self._log_list]
+        self._outbox = Outbox(self.broker, self.clock, self._hooks)
+        self._pubsub: PubSub | None = None
+        self._subscribing = asyncio.Lock()
+        self._listening = asyncio.Event()
+        self._clock_offset: int | None = None
+
+    @property
+    def message_interceptor(self) -> Any:
+        """Who is asked whether an agent's message may pass; None for nobody."""
+        return self._message_interceptor
+
+    def set_message_interceptor(self, message_interceptor: Any) -> None:
+        """Ask this one from now on: an object with `forward`, or a Ray actor's handle."""
+        self._message_interceptor = message_interceptor
+
+    def get_log_list(self) -> list[dict[str, Any]]:
+        """What was sent or blocked since the last clear, oldest first (see `LogList`)."""
+        return self._log_list.entries()
+
+    def clear_log_list(self) -> None:
+        """Forget the entries of `get_log_list`."""
+        self._log_list.clear()
+
+    def add_log_hook(self, hook: LogHook) -> None:
+        """Tell this hook of every event from now on."""
+        self._hooks.append(hook)
+        if self.connected:
+            self._introduce(hook)
+
+    def remove_log_hook(self, hook: LogHook) -> None:
+        """Tell this hook nothing more."""
+        if hook in self._hooks:
+            self._hooks.remove(hook)
+
+    async def init(self) -> None:
+        """Connect. Raises `BrokerUnavailable`."""
+        if self.connected:
+            return
+        await self.broker.connect()
+        self._clock_offset = await self.broker.clock_offset()
+        self.connected = True
+        for hook in self._hooks:
+            self._introduce(hook)
+
+    async def close(self) -> None:
+        """Let what is being sent leave, end the listener, disconnect. May be called twice."""
+        if not self.connected:
+            return
+        self.connected = False
+        await self._outbox.flushed()
+        await self._stop_listening()
+        if self._owned:
+            await self.broker.close()
+
+    async def __aenter__(self) -> Messager:
+        await self.init()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def subscribe_and_start_listening(self, channels: Iterable[str]) -> None:
+        """Listen on these channels, taken as glob patterns; active when this returns.
+
+        May be called again for more. Raises `NotConnected` and `BrokerUnavailable`.
+        """
+        if not self.connected:
+            raise NotConnected("cannot subscribe: not connected. Call `await messager.init()` first.")
+        wanted = [channels] if isinstance(channels, str | bytes) else list(channels)
+        async with self._subscribing:
+            running = self.receive_messages_task
+            if running is not None and not running.done() and self._pubsub is not None:
+                await self._pubsub.psubscribe(*wanted)
+                return
+            if not wanted:
+                return
+            self._listening.clear()
+            self._pubsub = self.broker.pubsub()
+            task = asyncio.create_task(self._listen_for_messages(self._pubsub, wanted))
+            self.receive_messages_task = task
+            active = asyncio.create_task(self._listening.wait())
+            try:
+                await asyncio.wait({task, active}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                active.cancel()
+            if task.done():
+                self.receive_messages_task = None
+                task.result()
+
+    async def fetch_messages(self) -> list[dict[str, Any]]:
+        """What has arrived since the last call, in order.
+
+        Each is a dict with `type`, `pattern`, `channel` and `data`, the last three bytes.
+        Raises `ListenerDied` where the listener ended on an error and nothing is left to fetch.
+        """
+        messages = []
+        while not self.message_queue.empty():
+            messages.append(self.message_queue.get_nowait())
+        task = self.receive_messages_task
+        if not messages and task is not None and task.done() and not task.cancelled() and task.exception():
+            raise ListenerDied(f"the listener ended: {task.exception()}. Subscribe again.") from task.exception()
+        return messages
+
+    async def send_message(self, channel: str, payload: Any, from_id: Any = None, to_id: Any = None) -> None:
+        """Publish a dict or a `Msg`; returns when the broker has taken it.
+
+        With both ids given, the interceptor is asked first; a message it refuses is logged
+        as blocked and not published. Raises `NotConnected`, `PublishError` (its `outcome` says
+        whether the message may have gone out), and `TypeError` or `ValueError` for a payload
+        that JSON cannot hold.
+        """
+        if not self.connected:
+            raise NotConnected("cannot send: not connected. Call `await messager.init()` first.")
+        started = self.clock.now()
+        text = to_wire(payload)
+        channels.encode(channel)  # a channel that has no bytes is refused before anything happens
+        record = MessageRecord("sent", started, channel, text.encode(), from_id, to_id, payload)
+        interceptor = self._message_interceptor
+        if interceptor is not None and from_id is not None and to_id is not None:
+            try:
+                passes = await allows(interceptor, from_id, to_id, text)
+            except Exception as error:
+                record.kind = "failed"
+                record.meta = {"outcome": "not_sent", "error": f"the interceptor raised: {error!r}"}
+                self._outbox.tell(record)
+                raise
+            if not passes:
+                record.kind, record.duration_ns = "blocked", self.clock.now() - started
+                self._outbox.tell(record)
+                return
+        await self._outbox.send(record, started)
+
+    def mark(self, name: str, /, **fields: Any) -> None:
+        """Log a step, a tick or a note, with whatever fields belong to it."""
+        self._outbox.tell(MessageRecord("mark", self.clock.now(), meta={"name": name, "fields": fields}))
+
+    def get_subtopic_channel(self, agent_id: Any, subtopic: str) -> str:
+        """`exps:{exp_id}:agents:{agent_id}:{subtopic}`"""
+        return channels.agent_channel(self.exp_id, agent_id, subtopic)
+
+    def get_user_survey_channel(self, agent_id: Any) -> str:
+        """Where an agent gets surveys."""
+        return self.get_subtopic_channel(agent_id, "user-survey")
+
+    def get_user_chat_channel(self, agent_id: Any) -> str:
+        """Where an agent gets a user's questions."""
+        return self.get_subtopic_channel(agent_id, "user-chat")
+
+    def get_agent_chat_channel(self, agent_id: Any) -> str:
+        """Where an agent gets other agents' messages."""
+        return self.get_subtopic_channel(agent_id, "agent-chat")
+
+    def get_user_payback_channel(self) -> str:
+        """`exps:{exp_id}:user-payback`"""
+        return channels.payback_channel(self.exp_id)
+
+    async def _listen_for_messages(self, pubsub: PubSub, channels: Iterable[str]) -> None:
+        """Subscribe, then queue and log what arrives, until cancelled."""
+        try:
+            await pubsub.psubscribe(*channels)
+            self._listening.set()
+            while True:
+                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=1)
+                if message is None:
+                    continue
+                if message["type"] == "pmessage":
+                    self._received(message)
+                elif message["type"] == "gap":
+                    self._gap(message["reason"], message["since"], message["until"])
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.error("the listener of experiment %s ended: %s", self.exp_id, error)
+            raise
+        finally:
+            lost_since = getattr(pubsub, "lost_since", lambda: None)()
+            if lost_since is not None:
+                self._gap("the listener ended while disconnected", lost_since, None)
+            await pubsub.aclose()
+
+    def _received(self, message: dict[str, Any]) -> None:
+        channel = channels.decode(message["channel"])
+        self._outbox.tell(MessageRecord("received", self.clock.now(), channel, message["data"]))
+        self.message_queue.put_nowait(message)
+
+    def _gap(self, reason: str, since: int, until: int | None) -> None:
+        now = self.clock.now()
+        end = now if until is None else self.clock.at(until)
+        meta = {"reason": reason, "since": self.clock.at(since), "until": end, "count": None}
+        log.warning("messages may be missing for %.3f s: %s", (end - meta["since"]) / 1e9, reason)
+        self._outbox.tell(MessageRecord("gap", now, meta=meta))
+
+    async def _stop_listening(self) -> None:
+        task, self.receive_messages_task = self.receive_messages_task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._pubsub = None
+
+    def _introduce(self, hook: LogHook) -> None:
+        connected = getattr(hook, "connected", None)
+        if connected is not None:
+            connected(self.broker.url, self._clock_offset)

@@ -1,0 +1,156 @@
+"""Msg, the message agents exchange.
+
+The contract is AgentScope's (`agentscope.message.Msg`, 0.1.1 to 0.1.4). Dicts written
+by AgentScope itself are read as well: those of 0.1.x, and the shapes of 1.x (no class
+name, no url) and 2.x (`created_at` in place of `timestamp`).
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+ROLES = ("system", "user", "assistant")
+FIELDS = ("id", "name", "content", "role", "url", "metadata", "timestamp")
+_CLASS_KEYS = ("__module__", "__name__")
+
+
+class Msg:
+    """One message: who says what, in which role.
+
+    Raises `ValueError` for a role outside system, user and assistant. Warns about
+    content that JSON cannot hold, and about arguments it does not know, which are dropped.
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # equal by value, and mutable
+
+    def __init__(
+        self,
+        name: str,
+        content: Any,
+        role: str,
+        url: str | list[str] | None = None,
+        metadata: dict[str, Any] | str | None = None,
+        echo: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs:
+            warnings.warn(f"Msg does not know the arguments {sorted(kwargs)}; they are dropped", stacklevel=2)
+        self.id = uuid4().hex
+        """uuid4 in hex."""
+        self.name = name
+        """Who says it."""
+        self.content = content
+        self.role = role
+        self.url = url
+        self.metadata = metadata
+        self.timestamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+        """Local time, `YYYY-MM-DD HH:MM:SS`."""
+        self.extra: dict[str, Any] = {}
+        """Fields that came with a foreign dict and have no name here."""
+        if echo:
+            print(self.formatted_str(colored=True))
+
+    @property
+    def content(self) -> Any:
+        """What is said: a string, or anything JSON can hold."""
+        return self._content
+
+    @content.setter
+    def content(self, value: Any) -> None:
+        if not isinstance(value, str):
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                warnings.warn(f"the content, a {type(value).__name__}, cannot be written as JSON", stacklevel=3)
+        self._content = value
+
+    @property
+    def role(self) -> str:
+        """system, user or assistant."""
+        return self._role
+
+    @role.setter
+    def role(self, value: str) -> None:
+        if value not in ROLES:
+            raise ValueError(f"invalid role {value!r}: it is one of {', '.join(ROLES)}")
+        self._role = value
+
+    def formatted_str(self, colored: bool = False) -> str:
+        """`name: content`, then a line `name: url` for each url."""
+        name = str(self.name)
+        if colored:
+            name = f"\033[{91 + sum(name.encode('utf-8', 'replace')) % 6}m{name}\033[0m"
+        urls = [] if self.url is None else self.url if isinstance(self.url, list) else [self.url]
+        return "\n".join(f"{name}: {line}" for line in (self.content, *urls))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The seven fields with `__module__` and `__name__`, and whatever `extra` holds."""
+        fields = {key: getattr(self, key) for key in FIELDS}
+        return {"__module__": Msg.__module__, "__name__": Msg.__name__, **fields, **self.extra}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Msg:
+        """The message that `to_dict`, or AgentScope, wrote. Raises `ValueError` where it is not one."""
+        if data.get("__name__", "Msg") != "Msg":
+            raise ValueError(f"not a Msg but a {data['__name__']!r}")
+        module = data.get("__module__")
+        if module is not None and module != Msg.__module__ and not str(module).startswith("agentscope."):
+            raise ValueError(f"a Msg of an unknown module: {module!r}")
+        # AgentScope 0.1.1 to 0.1.3 (and this class) write all seven; later versions left url out.
+        needed = FIELDS if module == Msg.__module__ else ("name", "content", "role")
+        missing = [key for key in needed if key not in data]
+        if missing:
+            raise ValueError(f"a Msg without {', '.join(missing)}")
+        msg = cls(data["name"], data["content"], data["role"], data.get("url"), data.get("metadata"))
+        msg.id = data.get("id", msg.id)
+        msg.timestamp = data.get("timestamp", data.get("created_at", msg.timestamp))
+        msg.extra = {key: value for key, value in data.items() if key not in FIELDS and key not in _CLASS_KEYS}
+        return msg
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Msg):
+            return NotImplemented
+        return self.extra == other.extra and all(getattr(self, key) == getattr(other, key) for key in FIELDS)
+
+    def __repr__(self) -> str:
+        return f"Msg(name={self.name!r}, content={self.content!r}, role={self.role!r}, id={self.id!r})"
+
+
+def is_msg(data: object) -> bool:
+    """Whether a decoded payload is a `Msg`, ours or AgentScope's."""
+    if not isinstance(data, dict):
+        return False
+    if "__name__" in data:
+        return data["__name__"] == "Msg" and {"name", "content", "role"} <= data.keys()
+    return {"id", "name", "content", "role"} <= data.keys() and data["role"] in ROLES
+
+
+def view(payload: bytes, *, ts: int, from_id: Any = None, event_id: str | None = None) -> Msg:
+    """Any payload as a `Msg`: the one it holds, or a view that names the sender and the content.
+
+    `ts` is in ns UTC. A view has the role "user", the payload's `content` where it has
+    one, else the whole decoded payload, and an id only if it is given one.
+    """
+    text = payload.decode("utf-8", "replace")
+    try:
+        data = json.loads(text)
+    except ValueError:
+        data = text
+    if is_msg(data):
+        try:
+            return Msg.from_dict(data)
+        except ValueError:
+            pass  # looks like one, is not one: shown as any other payload
+    name, content = from_id, data
+    if isinstance(data, dict):
+        name = data.get("from") if name is None else name
+        content = data.get("content", data)
+    msg = Msg("" if name is None else str(name), content, "user")
+    msg.timestamp = datetime.fromtimestamp(ts / 1e9, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    msg.id = event_id or ""
+    return msg

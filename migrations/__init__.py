@@ -1,0 +1,1 @@
+"""Alembic revisions. They travel inside the wheel as `messager_store.migrations`."""

@@ -1,0 +1,43 @@
+"""Run migrations: on the connection handed over by messager, or on the URL of alembic.ini."""
+
+from __future__ import annotations
+
+import asyncio
+
+from alembic import context
+from sqlalchemy import Connection
+
+from messager_store.schema import metadata
+
+
+def run(connection: Connection) -> None:
+    context.configure(connection=connection, target_metadata=metadata, compare_type=True)
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+async def run_on_url() -> None:
+    from messager_store.database import Database
+
+    store = context.get_x_argument(as_dictionary=True).get("store") or context.config.get_main_option(
+        "sqlalchemy.url"
+    )
+    assert store is not None
+    database = Database(store)
+    await database.open_engines()
+    try:
+        async with database.writing() as connection:
+            await connection.run_sync(run)
+    finally:
+        await database.close()
+
+
+given = context.config.attributes.get("connection")
+if context.is_offline_mode():
+    context.configure(dialect_name="sqlite", target_metadata=metadata, literal_binds=True)
+    with context.begin_transaction():
+        context.run_migrations()
+elif given is not None:
+    run(given)
+else:
+    asyncio.run(run_on_url())

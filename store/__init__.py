@@ -1,0 +1,48 @@
+"""Remembering: the persistent event log of agent societies, and what is done with it.
+
+Heavy modules are imported when a name is first used, so that a command line that only
+prints its help pays for none of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import StoreError
+    from .event import Cursor, Event, NewEvent
+    from .experiments import Experiment
+    from .log import EventLog
+    from .recorder import Recorder
+    from .replay import Replay, ReplayReport
+
+_ROOMS = {
+    "Cursor": "event",
+    "Event": "event",
+    "EventLog": "log",
+    "Experiment": "experiments",
+    "NewEvent": "event",
+    "Recorder": "recorder",
+    "Replay": "replay",
+    "ReplayReport": "replay",
+    "StoreError": "errors",
+}
+
+__all__ = [
+    "Cursor",
+    "Event",
+    "EventLog",
+    "Experiment",
+    "NewEvent",
+    "Recorder",
+    "Replay",
+    "ReplayReport",
+    "StoreError",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_ROOMS[name]}", __name__), name)

@@ -1,0 +1,102 @@
+"""The hash chain that makes a changed, moved or missing event show.
+
+Every event has one encoding, made of what a person would see (names, not the numbers
+they are stored under). A batch's digest is the SHA-256 over its events' encodings; its
+chain hash extends the one before it; the head of an experiment is the hash of its
+recorders' heads. The CRC-32 of each event, kept beside the digest, tells which event
+of a batch was changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from zlib import crc32
+
+_HEAD = struct.Struct("<qqBBqqqiiiiiq")
+_BATCH = struct.Struct("<qqqq")
+_ABSENT = -(2**63)
+
+
+class BatchDigest:
+    """Collects the events of one batch, in order of seq."""
+
+    __slots__ = ("_sha", "checks")
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+        self.checks: list[int] = []
+        """CRC-32 of each event so far."""
+
+    def add(
+        self,
+        seq: int,
+        ts: int,
+        kind: int,
+        derived: int,
+        channel: bytes | None,
+        from_id: bytes | None,
+        to_id: bytes | None,
+        msg_id: str | None,
+        duration_ns: int | None,
+        receivers: int | None,
+        cause: int | None,
+        meta: str | None,
+        payload: bytes,
+    ) -> None:
+        """One event. Lengths stand in front, so that no two events share an encoding."""
+        message = None if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
+        details = None if meta is None else meta.encode("utf-8", "surrogatepass")
+        head = _HEAD.pack(
+            seq,
+            ts,
+            kind,
+            derived,
+            _ABSENT if duration_ns is None else duration_ns,
+            _ABSENT if receivers is None else receivers,
+            _ABSENT if cause is None else cause,
+            -1 if channel is None else len(channel),
+            -1 if from_id is None else len(from_id),
+            -1 if to_id is None else len(to_id),
+            -1 if message is None else len(message),
+            -1 if details is None else len(details),
+            len(payload),
+        )
+        encoded = b"".join(
+            (head, channel or b"", from_id or b"", to_id or b"", message or b"", details or b"", payload)
+        )
+        self._sha.update(encoded)
+        self.checks.append(crc32(encoded))
+
+    def digest(self) -> bytes:
+        """SHA-256 over the events."""
+        return self._sha.digest()
+
+    def packed_checks(self) -> bytes:
+        """The CRC-32s, four little-endian bytes each."""
+        return struct.pack(f"<{len(self.checks)}I", *self.checks)
+
+
+def unpack_checks(packed: bytes) -> tuple[int, ...]:
+    """What `packed_checks` made."""
+    return struct.unpack(f"<{len(packed) // 4}I", packed[: len(packed) // 4 * 4])
+
+
+def first_link(recorder_uuid: str) -> bytes:
+    """What a recorder's chain starts from."""
+    return hashlib.sha256(b"messager recorder " + recorder_uuid.encode()).digest()
+
+
+def next_link(previous: bytes, digest: bytes, first_seq: int, count: int, min_ts: int, max_ts: int) -> bytes:
+    """The chain hash of a batch."""
+    return hashlib.sha256(previous + digest + _BATCH.pack(first_seq, count, min_ts, max_ts)).digest()
+
+
+def head(recorders: Iterable[tuple[str, bytes]]) -> str:
+    """The head of an experiment, in hex, from its recorders' uuids and head hashes in order of ordinal."""
+    whole = hashlib.sha256()
+    for uuid, head_hash in recorders:
+        whole.update(uuid.encode())
+        whole.update(head_hash)
+    return whole.hexdigest()

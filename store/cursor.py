@@ -1,0 +1,107 @@
+"""Points in an experiment: cursors, times, offsets and marks, all resolved to a cursor.
+
+A point is a `Cursor`, an int (ns UTC), a `datetime` (naive means UTC), or text:
+
+- `1700000000000000000:1:42`, a cursor
+- `2026-03-01T10:00:00` or `2026-03-01 10:00+02:00`, a time (without a zone, UTC)
+- `90`, `90s`, `1.5h`, `200ms`, an offset from the experiment's first event (units ns,
+  us, ms, s, m, h, d; s where none is given); `-30s`, an offset from its last
+- `mark:NAME`, the first mark of that name
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from sqlalchemy import func, select
+
+from . import jsontext
+from .database import Database
+from .errors import BadCursor
+from .event import _EPOCH, Cursor
+from .experiments import Experiment
+from .schema import KINDS, SEQ_BITS, event, recorder
+
+Point = Cursor | int | datetime | str | None
+
+_OFFSET = re.compile(r"([+-]?)(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)?", re.A)
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+    "d": 86_400_000_000_000,
+}
+
+
+def duration_ns(text: str) -> int:
+    """A length of time such as `90`, `1.5h` or `200ms`, in ns. Raises `ValueError`."""
+    found = _OFFSET.fullmatch(text.strip())
+    if not found or found[1] == "-":
+        raise ValueError(f"{text!r} is no length of time: give seconds, or a unit, such as 90, 1.5h or 200ms")
+    return int(Decimal(found[2]) * _UNITS[found[3] or "s"])
+
+
+def time_ns(moment: datetime) -> int:
+    """A time as ns UTC, exact to the microsecond it holds. A naive one is taken for UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    passed = aware - _EPOCH
+    return (passed.days * 86_400 + passed.seconds) * 1_000_000_000 + passed.microseconds * 1_000
+
+
+async def resolve(database: Database, of: Experiment, point: Point) -> Cursor | None:
+    """The cursor of a point; None for None. Raises `BadCursor`."""
+    if point is None or isinstance(point, Cursor):
+        return point
+    if isinstance(point, datetime):
+        return Cursor(time_ns(point), 0, 0)
+    if isinstance(point, int):
+        return Cursor(point, 0, 0)
+    text = point.strip()
+    if text.startswith("mark:"):
+        return await _mark(database, of, text[5:])
+    if text.count(":") == 2 and "-" not in text[1:] and "T" not in text and " " not in text:
+        return Cursor.parse(text)
+    found = _OFFSET.fullmatch(text)
+    if found:
+        first, last = await span(database, of)
+        if first is None or last is None:
+            return Cursor(0, 0, 0)
+        length = int(Decimal(found[2]) * _UNITS[found[3] or "s"])
+        return Cursor(last - length if found[1] == "-" else first + length, 0, 0)
+    try:
+        return Cursor(time_ns(datetime.fromisoformat(text)), 0, 0)
+    except ValueError:
+        raise BadCursor(point) from None
+
+
+async def span(database: Database, of: Experiment) -> tuple[int | None, int | None]:
+    """First and last ts of an experiment, from its recorders' counters."""
+    query = select(func.min(recorder.c.first_ts), func.max(recorder.c.last_ts)).where(
+        recorder.c.experiment_id == of.id
+    )
+    async with database.reading() as connection:
+        first, last = (await connection.execute(query)).one()
+    return first, last
+
+
+async def _mark(database: Database, of: Experiment, name: str) -> Cursor:
+    marks = (
+        select(event.c.id, event.c.ts, event.c.meta, recorder.c.ordinal)
+        .join(recorder, recorder.c.id == event.c.id.op(">>")(SEQ_BITS))
+        .where(event.c.experiment_id == of.id, event.c.kind == KINDS.index("mark") + 1)
+        .order_by(event.c.ts, event.c.id)
+    )
+    seen: dict[str, None] = {}
+    async with database.reading() as connection:
+        for number, ts, meta, ordinal in await connection.execute(marks):
+            found = str(jsontext.load_object(meta).get("name"))
+            if found == name:
+                return Cursor(ts, ordinal, number & ((1 << SEQ_BITS) - 1))
+            seen[found] = None
+    known = f"it has {', '.join(list(seen)[:8])}" if seen else "it has none"
+    raise BadCursor(f"mark:{name}", f"{of.exp_id} has no such mark, {known}")

@@ -1,0 +1,126 @@
+"""A store's URL made into engines: opened, checked and, when new, created."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from sqlite3 import Error as SQLiteError
+
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from .dialects import for_store
+from .errors import NotAStore, StoreUnavailable, WrongRevision
+from .schema import HEAD_REVISION
+
+DRIVER_ERRORS = (DBAPIError, SQLiteError)
+"""What a driver raises, through SQLAlchemy or straight."""
+
+
+class Database:
+    """Connections to one store. `writing` and `reading` give them, with errors in our words."""
+
+    def __init__(self, store: str) -> None:
+        self.dialect = for_store(store)
+        self.where = self.dialect.where
+        self._writer: AsyncEngine | None = None
+        self._reader: AsyncEngine | None = None
+
+    async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
+        """Connect; make the tables where there are none yet.
+
+        Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`.
+        """
+        if not create and not self.dialect.exists():
+            raise StoreUnavailable(
+                self.where, "there is none yet. Record or import something first, or name another with --store"
+            )
+        await self.open_engines()
+        try:
+            async with self.reading() as connection:
+                found = await connection.run_sync(_look)
+            if found is None:
+                if not create:
+                    raise NotAStore(self.where, "it holds no tables yet")
+                async with self.writing() as connection:
+                    await connection.run_sync(_create)
+            elif not any_revision and found != HEAD_REVISION:
+                raise WrongRevision(self.where, found or "none", HEAD_REVISION, newer=_is_newer(found))
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, _Foreign):
+                raise NotAStore(self.where, str(error)) from None
+            raise
+
+    async def open_engines(self) -> None:
+        """Connect without a look at what is there; migrations do."""
+        self._writer, self._reader = self.dialect.engines()
+
+    async def close(self) -> None:
+        """Give the connections back. May be called twice."""
+        reader, writer = self._reader, self._writer
+        self._reader = self._writer = None
+        if reader is not None and reader is not writer:
+            await reader.dispose()
+        if writer is not None:
+            await writer.dispose()
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        """A connection inside a transaction that commits at the end."""
+        if self._writer is None:
+            raise StoreUnavailable(self.where, "it has been closed")
+        try:
+            async with self._writer.begin() as connection:
+                yield connection
+        except DRIVER_ERRORS as error:
+            raise self.dialect.translate(error) from error
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A connection for a query; what it reads is one snapshot until the block ends."""
+        if self._reader is None:
+            raise StoreUnavailable(self.where, "it has been closed")
+        try:
+            async with self._reader.connect() as connection:
+                yield connection
+        except DRIVER_ERRORS as error:
+            raise self.dialect.translate(error) from error
+
+    async def discard_connections(self) -> None:
+        """Throw the writing connection away, after an error that leaves its state unknown."""
+        if self._writer is not None:
+            await self._writer.dispose()
+
+
+class _Foreign(Exception):
+    """A database that holds somebody else's tables."""
+
+
+def _look(connection: Connection) -> str | None:
+    """The revision of the tables; None in an empty database."""
+    tables = set(inspect(connection).get_table_names())
+    if "alembic_version" in tables and ("experiment" in tables or tables == {"alembic_version"}):
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        if found is None and "experiment" in tables:
+            return ""
+        return found
+    if tables:
+        raise _Foreign(f"it holds other tables ({', '.join(sorted(tables)[:3])})")
+    return None
+
+
+def _create(connection: Connection) -> None:
+    from . import migrating
+
+    if _look(connection) is None:  # unless another process was faster
+        migrating.upgrade(connection)
+
+
+def _is_newer(revision: str) -> bool:
+    """Whether this version has never heard of a revision."""
+    from . import migrating
+
+    known = {script.revision for script in migrating.scripts().walk_revisions()}
+    return bool(revision) and revision not in known

@@ -1,0 +1,39 @@
+"""What the store needs of a database, beyond SQL that all of them understand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import Insert, Table
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from ..errors import StoreError
+
+
+class Dialect(Protocol):
+    """One database. Its connections come from the two engines it makes."""
+
+    where: str
+    """The store as people should see it: an absolute path, or a URL without credentials."""
+
+    def exists(self) -> bool:
+        """Whether there is anything to open."""
+
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
+        """One engine for writing (a single connection) and one for reading. May be the same."""
+
+    def insert_or_ignore(self, table: Table) -> Insert:
+        """An INSERT that passes over rows whose unique key is there already."""
+
+    async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
+        """Every row of a query, as tuples, straight from the driver."""
+
+    async def insert(self, connection: AsyncConnection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert many rows straight through the driver, inside the running transaction."""
+
+    def translate(self, error: Exception) -> StoreError:
+        """A driver's error as one of ours, with its reason and a remedy."""
+
+    async def size(self, connection: AsyncConnection) -> int:
+        """Bytes the whole store takes on disk."""

@@ -1,0 +1,121 @@
+"""SQLite, through aiosqlite.
+
+Writers open with BEGIN IMMEDIATE: a deferred BEGIN fails at once ("database is locked")
+when two writers upgrade together. Only the writing connection checkpoints the WAL:
+SQLite before 3.51.3 can in rare cases corrupt a database when several do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Insert, Table, event, text
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
+
+from ..errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
+
+BUSY_TIMEOUT_MS = 4000
+"""How long one writer waits for another; a store out of reach is told within five seconds."""
+READERS = 4
+MAGIC = b"SQLite format 3\x00"
+
+
+class SQLite:
+    """One file, made on first use. `:memory:` gives a store that lives as long as its log."""
+
+    def __init__(self, path: str) -> None:
+        self.in_memory = path == ":memory:"
+        self.path = path if self.in_memory else os.path.abspath(os.path.expanduser(path))
+        self.where = self.path
+
+    def exists(self) -> bool:
+        return not self.in_memory and os.path.exists(self.path)
+
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
+        self._look()
+        writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
+        reader = writer if self.in_memory else self._engine(READERS, "BEGIN", checkpoints=False)
+        return writer, reader
+
+    def insert_or_ignore(self, table: Table) -> Insert:
+        return insert(table).on_conflict_do_nothing()
+
+    async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
+        raw = await connection.get_raw_connection()
+        assert raw.driver_connection is not None
+        rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
+        return rows
+
+    async def insert(self, connection: AsyncConnection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        raw = await connection.get_raw_connection()
+        assert raw.driver_connection is not None
+        await raw.driver_connection.executemany(sql, rows)
+
+    def translate(self, error: Exception) -> StoreError:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        reason = str(cause)
+        if "not a database" in reason:
+            return NotAStore(self.where, "it is not an SQLite database")
+        if "malformed" in reason or "corrupt" in reason:
+            return DamagedStore(self.where, reason)
+        if "locked" in reason:
+            reason = "another program keeps it locked"
+        elif "unable to open" in reason:
+            reason = "no such folder, or no right to write there"
+        return StoreUnavailable(self.where, reason)
+
+    async def size(self, connection: AsyncConnection) -> int:
+        pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
+        page_size = (await connection.execute(text("PRAGMA page_size"))).scalar_one()
+        return int(pages) * int(page_size)
+
+    def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
+        engine = create_async_engine(
+            URL.create("sqlite+aiosqlite", database=self.path),
+            poolclass=AsyncAdaptedQueuePool,
+            pool_size=connections,
+            max_overflow=0,
+        )
+
+        def on_connect(connection: Any, record: Any) -> None:
+            connection.isolation_level = None  # the driver must not begin transactions of its own
+            cursor = connection.cursor()
+            cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
+            cursor.execute("PRAGMA foreign_keys=ON")
+            cursor.execute("PRAGMA synchronous=FULL")
+            if checkpoints:
+                cursor.execute("PRAGMA journal_mode=WAL")
+            else:
+                cursor.execute("PRAGMA wal_autocheckpoint=0")
+            cursor.close()
+
+        def on_begin(connection: Any) -> None:
+            connection.exec_driver_sql(begin)
+
+        event.listen(engine.sync_engine, "connect", on_connect)
+        event.listen(engine.sync_engine, "begin", on_begin)
+        return engine
+
+    def _look(self) -> None:
+        """Say what is wrong with the path before SQLite says it in its own words."""
+        if self.in_memory:
+            return
+        path = Path(self.path)
+        if path.is_dir():
+            raise NotAStore(self.where, "it is a folder")
+        if not path.parent.is_dir():
+            raise StoreUnavailable(self.where, f"there is no folder {path.parent}")
+        try:
+            if path.exists() and path.stat().st_size:
+                with path.open("rb") as file:
+                    if file.read(len(MAGIC)) != MAGIC:
+                        raise NotAStore(self.where, "it is not an SQLite database")
+        except OSError as error:
+            raise StoreUnavailable(self.where, error.strerror or str(error)) from None

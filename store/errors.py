@@ -1,0 +1,150 @@
+"""What can go wrong while remembering.
+
+StoreError                    exit code 2 on the command line
+├── StoreUnavailable          3   the database cannot be reached or opened
+├── NotAStore                     the file is something else
+├── DamagedStore                  the database says that it is damaged
+├── WrongRevision                 made by an older or a newer version
+├── ExperimentNotFound
+├── AmbiguousExperiment
+├── ExperimentExists
+├── ExperimentClosed
+├── ExperimentBusy                a recorder is still writing
+├── RecorderFenced                another writer took this recorder over, or ended it
+├── BadCursor                     a point in time that nobody can read
+├── BadFile                       an import file, with the line that is wrong
+└── ReplayFailed              3   the broker went away while replaying
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class StoreError(Exception):
+    """Every error this package raises on purpose."""
+
+    exit_code = 2
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached."""
+
+    exit_code = 3
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"cannot open the store {where}: {reason}")
+        self.where = where
+        self.reason = reason
+
+
+class NotAStore(StoreError):
+    """The file is not a store of messager."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where} is not a messager store: {reason}. Name another file with --store.")
+        self.where = where
+
+
+class DamagedStore(StoreError):
+    """The database is damaged."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"the store {where} is damaged ({reason}). Restore it from a copy, or try `sqlite3 FILE .recover`.")
+        self.where = where
+
+
+class WrongRevision(StoreError):
+    """The store's tables are of another version."""
+
+    def __init__(self, where: str, found: str, expected: str, *, newer: bool) -> None:
+        remedy = (
+            "It was made by a newer messager: upgrade with `pip install -U messager`."
+            if newer
+            else f"Upgrade it with `messager --store {where} db upgrade`."
+        )
+        super().__init__(f"the store {where} is at revision {found}, this messager needs {expected}. {remedy}")
+        self.where, self.found, self.expected = where, found, expected
+
+
+class ExperimentNotFound(StoreError):
+    """No experiment has that exp_id, prefix or name."""
+
+    def __init__(self, wanted: str, nearest: Iterable[str] = ()) -> None:
+        near = list(nearest)
+        hint = f" Did you mean {' or '.join(near)}?" if near else " `messager ls` lists what there is."
+        super().__init__(f"there is no experiment {wanted!r}.{hint}")
+        self.wanted, self.nearest = wanted, near
+
+
+class AmbiguousExperiment(StoreError):
+    """Several experiments fit."""
+
+    def __init__(self, wanted: str, fitting: Iterable[str]) -> None:
+        fits = list(fitting)
+        shown = ", ".join(fits[:5]) + (f" and {len(fits) - 5} more" if len(fits) > 5 else "")
+        super().__init__(f"{wanted!r} fits {len(fits)} experiments: {shown}. Give more of the exp_id.")
+        self.wanted, self.fitting = wanted, fits
+
+
+class ExperimentExists(StoreError):
+    """The exp_id is taken."""
+
+    def __init__(self, exp_id: str, remedy: str) -> None:
+        super().__init__(f"the experiment {exp_id!r} exists already. {remedy}")
+        self.exp_id = exp_id
+
+
+class ExperimentClosed(StoreError):
+    """A closed experiment takes no more events."""
+
+    def __init__(self, exp_id: str) -> None:
+        super().__init__(
+            f"the experiment {exp_id!r} is closed and takes no more events. "
+            "Record under another exp_id, or let --if-exists new choose one."
+        )
+        self.exp_id = exp_id
+
+
+class ExperimentBusy(StoreError):
+    """A recorder is still writing into the experiment."""
+
+    def __init__(self, exp_id: str, recorders: Iterable[str]) -> None:
+        super().__init__(
+            f"the experiment {exp_id!r} is being recorded by {', '.join(recorders)}. "
+            "End that first, or close it all the same with --force: what they record afterwards is refused."
+        )
+        self.exp_id = exp_id
+
+
+class RecorderFenced(StoreError):
+    """This recorder was ended or taken over; it can append nothing more."""
+
+    def __init__(self, recorder: str, reason: str) -> None:
+        super().__init__(f"recorder {recorder} can append nothing more: {reason}")
+        self.recorder = recorder
+
+
+class BadCursor(StoreError):
+    """A point that is no cursor, time, offset or mark."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(
+            f"{text!r} is no point in an experiment{': ' + reason if reason else ''}. Give an ISO time, an offset "
+            "from the start such as 90 or 1.5h (from the end: -30s), a cursor ts:recorder:seq, or mark:NAME."
+        )
+        self.text = text
+
+
+class BadFile(StoreError):
+    """An import file that cannot be read."""
+
+    def __init__(self, path: str, line: int | None, reason: str) -> None:
+        super().__init__(f"{path}{f', line {line}' if line else ''}: {reason}. Nothing was imported.")
+        self.path, self.line, self.reason = path, line, reason
+
+
+class ReplayFailed(StoreError):
+    """A replay that could not go on; nothing was sent twice."""
+
+    exit_code = 3

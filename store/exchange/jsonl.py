@@ -1,0 +1,423 @@
+"""JSON Lines: an optional header, then one event a line, in replay order. gzip by file ending.
+
+The header is an object without `ts`: `{"format": "messager/1", "name", "tags", "meta",
+"recorders"}`. An event has `ts` (integer ns UTC), `kind`, `channel`, `from_id`, `to_id` and
+`payload`: the exact text as a string, or `payload_base64` where the bytes are not UTF-8;
+likewise `channel_base64`. Import also takes an object, an array, a number, true, false or
+null as `payload` and writes it as the wire would. Optional: `recorder` (its number, 1 where
+it is not said), `derived`, `msg_id`, `duration_ns`, `receivers`, `meta`.
+
+Events of equal `ts` keep the order of their lines, within a recorder; seqs are given anew,
+in line order, so that there are no holes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import gzip
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+from messager import channels
+
+from .. import experiments
+from ..errors import BadFile, ExperimentExists, StoreError
+from ..event import Event, NewEvent
+from ..experiments import Experiment, RecorderRow
+from ..log import EventLog, Writer
+from ..removal import remove, sweep_imports
+from ..schema import FROM_DERIVED, KINDS, TO_DERIVED
+
+FORMAT = "messager/1"
+BATCH_EVENTS = 5000
+BATCH_BYTES = 8 * 1024 * 1024
+_INT64 = 2**63
+_MOST_RECORDERS = 1_000_000
+_HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders"}
+_EVENT_FIELDS = {
+    "ts",
+    "kind",
+    "channel",
+    "channel_base64",
+    "from_id",
+    "to_id",
+    "payload",
+    "payload_base64",
+    "recorder",
+    "derived",
+    "msg_id",
+    "duration_ns",
+    "receivers",
+    "meta",
+}
+
+
+def event_to_dict(entry: Event) -> dict[str, Any]:
+    """The part of an event's line that export and `events --json` share."""
+    data: dict[str, Any] = {"ts": entry.ts, "kind": entry.kind}
+    data |= _as_text("channel", None if entry.channel is None else channels.encode(entry.channel))
+    data |= {"from_id": entry.from_id, "to_id": entry.to_id}
+    data |= _as_text("payload", entry.payload)
+    return data
+
+
+def _as_text(field: str, value: bytes | None) -> dict[str, Any]:
+    if value is None:
+        return {field: None}
+    try:
+        return {field: value.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {f"{field}_base64": base64.b64encode(value).decode()}
+
+
+def _line(entry: Event, *, several: bool) -> bytes:
+    data = event_to_dict(entry)
+    if several:
+        data["recorder"] = entry.recorder
+    optional = {
+        "derived": entry.derived_ids or None,
+        "msg_id": entry.msg_id,
+        "duration_ns": entry.duration_ns,
+        "receivers": entry.receivers,
+        "meta": entry.meta,
+    }
+    data |= {key: value for key, value in optional.items() if value is not None}
+    return _dumped(data)
+
+
+def _dumped(data: dict[str, Any]) -> bytes:
+    text = json.dumps(data, ensure_ascii=False)
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate in an id or in meta
+        return json.dumps(data).encode() + b"\n"
+
+
+def _header(of: Experiment, recorders: list[RecorderRow]) -> bytes:
+    return _dumped(
+        {
+            "format": FORMAT,
+            "name": of.name,
+            "tags": of.tags,
+            "meta": of.meta,
+            "recorders": [_recorder_entry(row) for row in recorders],
+        }
+    )
+
+
+def _recorder_entry(row: RecorderRow) -> dict[str, Any]:
+    """A recorder as the header tells of it; an imported one as it was told of before."""
+    if row.role == "import" and row.meta:
+        return row.meta
+    return {
+        "uuid": row.uuid,
+        "role": row.role,
+        "patterns": row.patterns,
+        "host": row.host,
+        "started_at": row.started_at,
+        "ended_at": row.ended_at,
+        "meta": row.meta,
+    }
+
+
+async def export_jsonl(
+    log: EventLog,
+    exp_id: str,
+    path: str | os.PathLike[str],
+    *,
+    progress: Callable[[int], None] | None = None,
+    **filters: Any,
+) -> int:
+    """Write an experiment to a file (`-` for standard output); how many events.
+
+    `filters` are those of `EventLog.read`. The file appears when it is complete; one that
+    is there is replaced. The same events give the same bytes.
+    """
+    of = await log.experiment(exp_id)
+    recorders = await experiments.recorders_of(log.database, of.id)
+    count = 0
+    with _written(path) as file:
+        file.write(_header(of, recorders))
+        async for entry in log.read(of, **filters):
+            file.write(_line(entry, several=len(recorders) > 1))
+            count += 1
+            if progress and count % 1000 == 0:
+                progress(count)
+    return count
+
+
+@contextlib.contextmanager
+def _written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write that appears under its name only when all went well."""
+    if str(path) == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as raw:
+            if target.suffix == ".gz":
+                # no name and no time inside, so that the same events give the same bytes
+                with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+                    yield packed  # type: ignore[misc]
+            else:
+                yield raw
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, target)
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+async def import_jsonl(
+    log: EventLog,
+    path: str | os.PathLike[str],
+    exp_id: str,
+    *,
+    name: str | None = None,
+    tags: tuple[str, ...] = (),
+    meta: dict[str, Any] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Experiment:
+    """Read a file (`-` for standard input) into a new, closed experiment.
+
+    It is invisible until it is complete; where a line cannot be read, nothing of it stays.
+    `name`, `tags` and `meta` go before, or beside, those of the header. Raises `BadFile` with
+    the number of the line, and `ExperimentExists`.
+    """
+    experiments.checked_exp_id(exp_id)
+    if await experiments.by_exp_id(log.database, exp_id) is not None:
+        raise ExperimentExists(exp_id, "Import under another --exp.")
+    await sweep_imports(log.database)
+    source = _Source(path)
+    with source.opened():
+        header = source.header()
+        of = await experiments.create(
+            log.database,
+            f"importing {exp_id} {uuid4().hex}",
+            name=name or header.get("name"),
+            tags={*tags, *header.get("tags", [])},
+            meta={**header.get("meta", {}), **(meta or {})},
+            status="importing",
+        )
+        assert of is not None
+        try:
+            await _import_events(log, of, source, header, progress)
+            await experiments.publish_import(log.database, of, exp_id)
+        except BaseException:
+            await remove(log.database, of)
+            raise
+    made = await experiments.by_exp_id(log.database, exp_id)
+    assert made is not None
+    return made
+
+
+async def _import_events(
+    log: EventLog, of: Experiment, source: _Source, header: dict[str, Any], progress: Callable[[int], None] | None
+) -> None:
+    told = header.get("recorders", [])
+    writers: list[Writer] = []
+
+    async def writer(ordinal: int) -> Writer:
+        while len(writers) < ordinal:  # ordinals are given in order
+            facts = told[len(writers)] if len(writers) < len(told) else {}
+            writers.append(await log.register(of, role="import", meta=facts))
+        return writers[ordinal - 1]
+
+    if told:
+        await writer(len(told))
+    waiting: dict[int, list[NewEvent]] = {}
+    held = count = 0
+    for ordinal, entry in source.events():
+        waiting.setdefault(ordinal, []).append(entry)
+        held += len(entry.payload)
+        count += 1
+        if count % BATCH_EVENTS == 0 or held >= BATCH_BYTES:
+            await _append(log, writer, waiting)
+            held = 0
+            if progress:
+                progress(count)
+    await _append(log, writer, waiting)
+    for done in writers or [await writer(1)]:
+        await log.touch(done, ended_at=time.time_ns())
+
+
+async def _append(log: EventLog, writer: Callable[[int], Any], waiting: dict[int, list[NewEvent]]) -> None:
+    for ordinal in sorted(waiting):
+        await log.append(await writer(ordinal), waiting[ordinal])
+    waiting.clear()
+
+
+class _Source:
+    """The lines of an import file, as a header and events. Raises `BadFile` with the line's number."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = str(path)
+        self._number = 0
+        self._lines: Iterator[bytes] = iter(())
+        self._first: dict[str, Any] | None = None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Hold the file open, unpacked where it is gzip."""
+        try:
+            with contextlib.ExitStack() as stack:
+                if self.path == "-":
+                                raw: Any = sys.stdin.buffer
+                else:
+                    raw = stack.enter_context(open(self.path, "rb"))  # noqa: SIM115
+                buffered = io.BufferedReader(raw) if not hasattr(raw, "peek") else raw
+                packed = buffered.peek(2)[:2] == b"\x1f\x8b"
+                self._lines = iter(stack.enter_context(gzip.GzipFile(fileobj=buffered)) if packed else buffered)
+                yield
+        except OSError as error:
+            if isinstance(error, gzip.BadGzipFile):
+                raise self._bad(f"the gzip data is damaged ({error})") from None
+            raise BadFile(self.path, None, error.strerror or str(error)) from None
+        except (EOFError, zlib.error) as error:
+            raise self._bad(f"the gzip data is damaged ({error})") from None
+
+    def header(self) -> dict[str, Any]:
+        """The header, or an empty one where the first line is an event already."""
+        first = self._next()
+        if first is None:
+            return {}
+        if "ts" in first:
+            self._first = first
+            return {}
+        unknown = first.keys() - _HEADER_FIELDS
+        if unknown:
+            raise self._bad(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
+        if first.get("format", FORMAT) != FORMAT:
+            raise self._bad(f"format {first['format']!r} is not known, only {FORMAT!r}")
+        if not isinstance(first.get("name"), str | None):
+            raise self._bad("the name is not a string")
+        for field, kind in (("tags", str), ("recorders", dict)):
+            items = first.get(field, [])
+            if not isinstance(items, list) or not all(isinstance(item, kind) for item in items):
+                raise self._bad(f"{field} is not a list of {'strings' if kind is str else 'objects'}")
+        if not isinstance(first.get("meta", {}), dict):
+            raise self._bad("meta is not an object")
+        return first
+
+    def events(self) -> Iterator[tuple[int, NewEvent]]:
+        """(recorder's ordinal, event) of every line."""
+        data, self._first = self._first or self._next(), None
+        while data is not None:
+            yield self._event(data)
+            data = self._next()
+
+    def _next(self) -> dict[str, Any] | None:
+        """The next line that is not empty, as an object."""
+        for line in self._lines:
+            self._number += 1
+            if not line.strip():
+                continue
+            try:
+                data = json.loads(line)
+            except UnicodeDecodeError:
+                raise self._bad("not UTF-8") from None
+            except (ValueError, RecursionError) as error:
+                raise self._bad(f"not JSON ({error})") from None
+            if not isinstance(data, dict):
+                raise self._bad("not a JSON object")
+            return data
+        return None
+
+    def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent]:
+        unknown = data.keys() - _EVENT_FIELDS
+        if unknown:
+            raise self._bad(f"unknown field {sorted(unknown)[0]!r}")
+        ts = self._integer(data, "ts", -_INT64, _INT64 - 1)
+        if ts is None:
+            raise self._bad("no ts (an integer, ns UTC)")
+        kind = data.get("kind", "sent")
+        if kind not in KINDS:
+            raise self._bad(f"kind {kind!r} is none of {', '.join(KINDS)}")
+        channel = self._bytes(data, "channel")
+        if channel is None and kind not in ("gap", "mark"):
+            raise self._bad("no channel")
+        meta = data.get("meta")
+        if meta is not None and not isinstance(meta, dict):
+            raise self._bad("meta is not an object")
+        msg_id = data.get("msg_id")
+        if msg_id is not None and not isinstance(msg_id, str):
+            raise self._bad("msg_id is not a string")
+        derived = data.get("derived") or []
+        if not isinstance(derived, list) or not set(derived) <= {"from_id", "to_id"}:
+            raise self._bad("derived is not a list of from_id and to_id")
+        bits = (FROM_DERIVED if "from_id" in derived else 0) | (TO_DERIVED if "to_id" in derived else 0)
+        ordinal = self._integer(data, "recorder", 1, _MOST_RECORDERS)
+        return ordinal or 1, NewEvent(
+            kind,
+            ts,
+            None if channel is None else channels.decode(channel),
+            self._payload(data),
+            data.get("from_id"),
+            data.get("to_id"),
+            bits,
+            msg_id,
+            self._integer(data, "duration_ns", 0, _INT64 - 1),
+            self._integer(data, "receivers", 0, 2**31 - 1),
+            None,
+            meta,
+        )
+
+    def _payload(self, data: dict[str, Any]) -> bytes:
+        if "payload" in data and not isinstance(data["payload"], str):
+            if "payload_base64" in data:
+                raise self._bad("both payload and payload_base64")
+            return json.dumps(data["payload"]).encode()  # as a Messager would have sent it
+        return self._bytes(data, "payload") or b""
+
+    def _bytes(self, data: dict[str, Any], field: str) -> bytes | None:
+        """A field's exact bytes: of its text, or of its base64."""
+        text, packed = data.get(field), data.get(f"{field}_base64")
+        if text is not None and packed is not None:
+            raise self._bad(f"both {field} and {field}_base64")
+        if packed is not None:
+            try:
+                return base64.b64decode(packed, validate=True)
+            except (ValueError, TypeError, binascii.Error):
+                raise self._bad(f"{field}_base64 is not base64") from None
+        if text is None:
+            return None
+        if not isinstance(text, str):
+            raise self._bad(f"{field} is not a string")
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            raise self._bad(f"{field} holds half a character (a lone surrogate); give {field}_base64") from None
+
+    def _integer(self, data: dict[str, Any], field: str, low: int, high: int) -> int | None:
+        value = data.get(field)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self._bad(f"{field} is not an integer")
+        if not low <= value <= high:
+            raise self._bad(f"{field} is not between {low} and {high}")
+        return value
+
+    def _bad(self, reason: str) -> BadFile:
+        return BadFile(self.path, self._number or None, reason)
+

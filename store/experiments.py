@@ -1,0 +1,297 @@
+"""Experiments and their recorders: made, found, tagged, closed. Events are the log's alone."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from . import chain, jsontext
+from .database import Database
+from .errors import AmbiguousExperiment, ExperimentBusy, ExperimentExists, ExperimentNotFound, StoreError
+from .host import this_process
+from .schema import KINDS, SCHEMA_VERSION, experiment, recorder, tag
+
+SILENT_NS = 30_000_000_000
+"""A recorder silent for longer than this ended without saying so."""
+
+
+@dataclass(slots=True)
+class Experiment:
+    """One run of an agent society. Times are ns UTC."""
+
+    id: int
+    exp_id: str
+    name: str | None
+    status: str
+    created_at: int
+    closed_at: int | None
+    meta: dict[str, Any]
+    tags: list[str]
+    recorders: int
+    """How many recorders it should have."""
+    schema_version: int
+
+
+@dataclass(slots=True)
+class RecorderRow:
+    """One writer of an experiment, as its row says. Times are ns UTC."""
+
+    id: int
+    uuid: str
+    experiment_id: int
+    ordinal: int
+    epoch: int
+    role: str
+    patterns: list[str]
+    meta: dict[str, Any]
+    host: str | None
+    pid: int | None
+    boot_id: str | None
+    anchor_wall: int | None
+    broker: str | None
+    broker_offset: int | None
+    started_at: int
+    heartbeat_at: int
+    ended_at: int | None
+    last_seq: int
+    head_hash: bytes
+    kinds: dict[str, int]
+    """How many events of each kind."""
+    payload_bytes: int
+    first_ts: int | None
+    last_ts: int | None
+    worst_unacknowledged: int
+
+    @property
+    def state(self) -> str:
+        """ended, alive, or unclean: it ended without saying so."""
+        if self.ended_at is not None:
+            return "ended"
+        if time.time_ns() - self.heartbeat_at > SILENT_NS:
+            return "unclean"
+        here = this_process()
+        if self.host == here.host and self.boot_id is not None and here.boot_id is not None:
+            if self.boot_id != here.boot_id or (self.pid is not None and not here.is_running(self.pid)):
+                return "unclean"
+        return "alive"
+
+
+def _experiment(row: Row[Any], tags: Iterable[str]) -> Experiment:
+    return Experiment(
+        row.id,
+        row.exp_id,
+        row.name,
+        row.status,
+        row.created_at,
+        row.closed_at,
+        jsontext.load_object(row.meta),
+        sorted(tags),
+        row.recorders,
+        row.schema_version,
+    )
+
+
+def _recorder(row: Row[Any]) -> RecorderRow:
+    return RecorderRow(
+        row.id,
+        row.uuid,
+        row.experiment_id,
+        row.ordinal,
+        row.epoch,
+        row.role,
+        json.loads(row.patterns),
+        jsontext.load_object(row.meta),
+        row.host,
+        row.pid,
+        row.boot_id,
+        row.anchor_wall,
+        row.broker,
+        row.broker_offset,
+        row.started_at,
+        row.heartbeat_at,
+        row.ended_at,
+        row.last_seq,
+        row.head_hash,
+        {kind: getattr(row, f"{kind}_count") for kind in KINDS},
+        row.payload_bytes,
+        row.first_ts,
+        row.last_ts,
+        row.worst_unacknowledged,
+    )
+
+
+async def _tags(connection: AsyncConnection, ids: Sequence[int] | None = None) -> dict[int, list[str]]:
+    query = select(tag.c.experiment_id, tag.c.tag)
+    if ids is not None:
+        query = query.where(tag.c.experiment_id.in_(ids))
+    found: dict[int, list[str]] = {}
+    for number, word in await connection.execute(query):
+        found.setdefault(number, []).append(word)
+    return found
+
+
+async def by_exp_id(database: Database, exp_id: str) -> Experiment | None:
+    """The experiment of exactly this exp_id."""
+    async with database.reading() as connection:
+        query = select(experiment).where(experiment.c.exp_id == exp_id, experiment.c.status != "importing")
+        row = (await connection.execute(query)).one_or_none()
+        return None if row is None else _experiment(row, (await _tags(connection, [row.id])).get(row.id, ()))
+
+
+async def find(database: Database, wanted: str) -> Experiment:
+    """The experiment of this exp_id, name, unique prefix of an exp_id, or `@last`.
+
+    Raises `ExperimentNotFound`, which names the nearest, or `AmbiguousExperiment`.
+    """
+    visible = select(experiment).where(experiment.c.status != "importing")
+    async with database.reading() as connection:
+        if wanted == "@last":
+            rows = (await connection.execute(visible.order_by(experiment.c.id.desc()).limit(1))).all()
+        else:
+            rows = (await connection.execute(visible.where(experiment.c.exp_id == wanted))).all()
+            if not rows:
+                rows = (await connection.execute(visible.where(experiment.c.name == wanted))).all()
+            if not rows and wanted:
+                prefix = func.substr(experiment.c.exp_id, 1, len(wanted)) == wanted
+                rows = (await connection.execute(visible.where(prefix))).all()
+        if len(rows) > 1:
+            raise AmbiguousExperiment(wanted, (row.exp_id for row in rows))
+        if not rows:
+            known = (await connection.execute(visible.with_only_columns(experiment.c.exp_id, experiment.c.name))).all()
+            words = [word for row in known for word in row if word]
+            raise ExperimentNotFound(wanted, difflib.get_close_matches(wanted, words, n=3, cutoff=0.5))
+        return _experiment(rows[0], (await _tags(connection, [rows[0].id])).get(rows[0].id, ()))
+
+
+async def every(
+    database: Database, *, name: str | None = None, tags: Iterable[str] = (), since: int | None = None
+) -> list[Experiment]:
+    """The experiments, oldest first: with `name` in their name or exp_id, all the tags, begun since (ns UTC)."""
+    query = select(experiment).where(experiment.c.status != "importing").order_by(experiment.c.id)
+    if name is not None:
+        query = query.where(
+            experiment.c.name.contains(name, autoescape=True) | experiment.c.exp_id.contains(name, autoescape=True)
+        )
+    if since is not None:
+        query = query.where(experiment.c.created_at >= since)
+    for word in tags:
+        query = query.where(experiment.c.id.in_(select(tag.c.experiment_id).where(tag.c.tag == word)))
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+        words = await _tags(connection)
+    return [_experiment(row, words.get(row.id, ())) for row in rows]
+
+
+async def recorders_of(database: Database, experiment_id: int | None = None) -> list[RecorderRow]:
+    """The recorders of an experiment in order of ordinal, or those of all."""
+    query = select(recorder).order_by(recorder.c.experiment_id, recorder.c.ordinal)
+    if experiment_id is not None:
+        query = query.where(recorder.c.experiment_id == experiment_id)
+    async with database.reading() as connection:
+        return [_recorder(row) for row in await connection.execute(query)]
+
+
+def checked_exp_id(exp_id: str) -> str:
+    """An exp_id that a person can type again. Raises `StoreError` for any other."""
+    if not exp_id or exp_id != exp_id.strip() or not exp_id.isprintable() or len(exp_id) > 200 or exp_id[0] == "@":
+        raise StoreError(
+            f"{exp_id!r} cannot be an exp_id: it is 1 to 200 printable characters, "
+            "without space at its ends, and does not start with @"
+        )
+    return exp_id
+
+
+async def create(
+    database: Database, exp_id: str, *, name: str | None, tags: Iterable[str], meta: dict[str, Any], status: str = "open"
+) -> Experiment | None:
+    """A new experiment; None where the exp_id is taken."""
+    row = {
+        "exp_id": exp_id,
+        "name": name,
+        "status": status,
+        "created_at": time.time_ns(),
+        "meta": jsontext.dump(meta),
+        "schema_version": SCHEMA_VERSION,
+        "recorders": 0,
+    }
+    words = sorted(set(tags))
+    async with database.writing() as connection:
+        result = await connection.execute(database.dialect.insert_or_ignore(experiment).values(row))
+        if result.rowcount != 1:
+            return None
+        made = (await connection.execute(select(experiment).where(experiment.c.exp_id == exp_id))).one()
+        if words:
+            await connection.execute(insert(tag), [{"experiment_id": made.id, "tag": word} for word in words])
+    return _experiment(made, words)
+
+
+async def describe(
+    database: Database, of: Experiment, *, name: str | None, tags: Iterable[str], meta: dict[str, Any]
+) -> None:
+    """Add tags, a name where there is none, and meta under keys that are free."""
+    async with database.writing() as connection:
+        row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one()
+        merged = {**meta, **jsontext.load_object(row.meta)}
+        values = {"name": row.name or name, "meta": jsontext.dump(merged)}
+        await connection.execute(update(experiment).where(experiment.c.id == of.id).values(values))
+        await _add_tags(database, connection, of.id, tags)
+
+
+async def retag(database: Database, of: Experiment, add: Iterable[str], remove: Iterable[str]) -> list[str]:
+    """Put tags on and take tags off; which ones it has then."""
+    async with database.writing() as connection:
+        await _add_tags(database, connection, of.id, add)
+        await connection.execute(delete(tag).where(tag.c.experiment_id == of.id, tag.c.tag.in_(list(remove))))
+        return sorted((await _tags(connection, [of.id])).get(of.id, ()))
+
+
+async def _add_tags(database: Database, connection: AsyncConnection, experiment_id: int, words: Iterable[str]) -> None:
+    rows = [{"experiment_id": experiment_id, "tag": word} for word in sorted(set(words))]
+    if rows:
+        await connection.execute(database.dialect.insert_or_ignore(tag), rows)
+
+
+async def close(database: Database, of: Experiment, *, force: bool = False) -> None:
+    """Close an experiment. Raises `ExperimentBusy` while a recorder is alive, unless forced.
+
+    Forcing ends the recorders: what they try to append afterwards is refused.
+    """
+    alive = [row for row in await recorders_of(database, of.id) if row.state == "alive"]
+    if alive and not force:
+        raise ExperimentBusy(of.exp_id, (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive))
+    now = time.time_ns()
+    async with database.writing() as connection:
+        for row in alive:
+            await connection.execute(
+                update(recorder).where(recorder.c.id == row.id).values(ended_at=now, epoch=recorder.c.epoch + 1)
+            )
+        await connection.execute(
+            update(experiment)
+            .where(experiment.c.id == of.id, experiment.c.status == "open")
+            .values(status="closed", closed_at=now)
+        )
+
+
+async def publish_import(database: Database, of: Experiment, exp_id: str) -> None:
+    """Make a finished import visible under its exp_id. Raises `ExperimentExists`."""
+    async with database.writing() as connection:
+        taken = select(experiment.c.id).where(experiment.c.exp_id == exp_id)
+        if (await connection.execute(taken)).first() is not None:
+            raise ExperimentExists(exp_id, "Import under another --exp.")
+        await connection.execute(
+            update(experiment)
+            .where(experiment.c.id == of.id)
+            .values(exp_id=exp_id, status="closed", closed_at=time.time_ns())
+        )
+
+
+def head_of(recorders: Iterable[RecorderRow]) -> str:
+    """The head of an experiment: the hash of its recorders' heads, in hex."""
+    return chain.head((row.uuid, row.head_hash) for row in recorders)

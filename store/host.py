@@ -1,0 +1,107 @@
+"""Who is recording, and from what: host, process, code, versions, command line."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import sqlite3
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_URL_SECRET = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
+_SECRET_WORD = re.compile(r"(passw|secret|token|api-?_?key|credential)", re.I)
+_GIT_SECONDS = 5
+_PACKAGES = ("messager", "redis", "sqlalchemy", "agentsociety", "agentscope")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """This process, as a recorder's row names it."""
+
+    host: str
+    pid: int
+    boot_id: str | None
+
+    @staticmethod
+    def is_running(pid: int) -> bool:
+        """Whether a process of this number runs on this host."""
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+@lru_cache(maxsize=1)
+def _boot_id() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def this_process() -> Process:
+    """Where we run. Asked anew each time: a fork has another pid."""
+    return Process(socket.gethostname(), os.getpid(), _boot_id())
+
+
+def command_line(arguments: list[str]) -> list[str]:
+    """A command line without the secrets that people put into one."""
+    shown: list[str] = []
+    hide = False
+    for argument in arguments:
+        if hide:
+            shown.append("***")
+            hide = False
+            continue
+        word, equals, _ = argument.partition("=")
+        if _SECRET_WORD.search(word) and word.startswith("-"):
+            shown.append(f"{word}=***" if equals else word)
+            hide = not equals
+        elif _SECRET_WORD.search(word) and equals:
+            shown.append(f"{word}=***")
+        else:
+            shown.append(_URL_SECRET.sub("***", argument))
+    return shown
+
+
+def circumstances() -> dict[str, Any]:
+    """What a later reader asks: git commit and dirty flag, versions, command line, host.
+
+    Blocks for as long as git takes; call it in a thread.
+    """
+    versions = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    facts: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "versions": versions,
+        "command": command_line(sys.orig_argv),
+    }
+    commit = _git("rev-parse", "HEAD")
+    if commit is not None:
+        facts["git"] = {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    return facts
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, timeout=_GIT_SECONDS, check=True, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

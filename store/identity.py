@@ -1,0 +1,92 @@
+"""Who speaks to whom, where the wire does not say: worked out by declared rules, and marked so.
+
+Received messages carry no ids, and AgentSociety sends surveys, interviews and paybacks
+without any. The recipient is read from the channel. The sender is read from the payload:
+its `from` (AgentSociety), the `name` of a `Msg`, or the path a recorder was given.
+What no rule answers stays unknown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from messager import channels
+from messager.msg import Msg, is_msg
+
+DEFAULT_SENDER = ("from", "Msg.name")
+"""The rules for the sender, asked in this order."""
+_MOST_CHANNELS = 100_000
+
+
+class Identifier:
+    """Applies the rules. A rule is `Msg.name`, or a path of keys such as `from` or `header.sender`."""
+
+    def __init__(self, sender: Sequence[str] = DEFAULT_SENDER) -> None:
+        self._paths = [(rule, rule.split(".")) for rule in sender]
+        self._hints = [b'"name"' if rule == "Msg.name" else json.dumps(path[-1]).encode() for rule, path in self._paths]
+        self._recipients: dict[str, int | str | None] = {}
+
+    def recipient(self, channel: str) -> int | str | None:
+        """Whose channel it is, or None."""
+        try:
+            return self._recipients[channel]
+        except KeyError:
+            parsed = channels.parse(channel)
+            if len(self._recipients) >= _MOST_CHANNELS:
+                self._recipients.clear()
+            found = self._recipients[channel] = parsed.agent_id if parsed else None
+            return found
+
+    def sender(self, payload: bytes, message: Any = None) -> Any:
+        """Who says it, or None. `message` is the object the payload was made of, where there is one."""
+        if message is None:
+            # Parsing costs more than everything else here, so first a look for the words.
+            if not any(hint in payload for hint in self._hints):
+                return None
+            try:
+                message = json.loads(payload)
+            except (ValueError, RecursionError):
+                return None
+        for rule, path in self._paths:
+            found = _name_of(message) if rule == "Msg.name" else _at(message, path)
+            if found is not None:
+                return found
+        return None
+
+    def msg_id(self, payload: bytes, message: Any = None) -> str | None:
+        """The id of the `Msg` that a payload is, or None."""
+        if isinstance(message, Msg):
+            return _plain(message.id)
+        if message is None and b'"role"' in payload and b'"name"' in payload:
+            try:
+                message = json.loads(payload)
+            except (ValueError, RecursionError):
+                return None
+        return _plain(message.get("id")) if is_msg(message) else None
+
+
+def _name_of(message: Any) -> str | None:
+    if isinstance(message, Msg):
+        return message.name
+    return _plain(message.get("name")) if is_msg(message) else None
+
+
+def _at(message: Any, path: list[str]) -> Any:
+    for key in path:
+        if not isinstance(message, dict):
+            return None
+        message = message.get(key)
+    return message if isinstance(message, int | str) and not isinstance(message, bool) else None
+
+
+def _plain(text: Any) -> str | None:
+    """Text that a database can hold, or None."""
+    if not isinstance(text, str) or len(text) > 200 or "\x00" in text:
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return None
+    return text

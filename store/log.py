@@ -1,0 +1,356 @@
+"""EventLog: append, read, tail. Nothing else writes events."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import case, insert, select, update
+
+from messager.clock import Clock
+
+from . import chain, experiments, jsontext, reading
+from .cursor import Point, resolve
+from .database import Database
+from .errors import RecorderFenced
+from .event import Event, NewEvent
+from .experiments import Experiment
+from .host import this_process
+from .names import NameWriter, agent_key
+from .schema import KINDS, SEQ_BITS, batch, event, experiment, recorder
+
+_KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
+_INSERT = f"INSERT INTO event ({', '.join(event.c.keys())}) VALUES ({', '.join('?' * len(event.c))})"
+
+
+class Writer:
+    """One recorder's place in the log: what it appends next, and to which chain.
+
+    Made by `EventLog.register`. One writer is used by one task at a time.
+    """
+
+    def __init__(self, database: Database, of: Experiment, number: int, ordinal: int, uuid_: str) -> None:
+        self.experiment = of
+        self.id = number
+        self.ordinal = ordinal
+        self.uuid = uuid_
+        self.epoch = 1
+        self.last_seq = 0
+        self.head_hash = chain.first_link(uuid_)
+        self.names = NameWriter(database, of.id)
+
+
+class EventLog:
+    """The log of one store.
+
+    `async with EventLog.open("runs.db") as log:` or `log = await EventLog.open(url)` and
+    `await log.close()`. One log belongs to one event loop and may be shared by its tasks.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @staticmethod
+    def open(url: str, *, create: bool = True) -> _Opening:
+        """Open a store by its URL or file name, making it on first use unless `create` is False.
+
+        Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`.
+        """
+        return _Opening(url, create)
+
+    @property
+    def where(self) -> str:
+        """The store as people should see it: an absolute path, or a URL without credentials."""
+        return self.database.where
+
+    async def close(self) -> None:
+        """Give the connections back. May be called twice."""
+        await self.database.close()
+
+    async def register(
+        self,
+        of: Experiment,
+        *,
+        role: str,
+        patterns: Iterable[str] = (),
+        meta: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> Writer:
+        """A new recorder of an experiment, with the next ordinal."""
+        here = this_process()
+        now = time.time_ns()
+        name = uuid.uuid4().hex
+        row: dict[str, Any] = dict.fromkeys((f"{kind}_count" for kind in KINDS), 0)
+        row |= {
+            "uuid": name,
+            "experiment_id": of.id,
+            "epoch": 1,
+            "role": role,
+            "patterns": jsontext.dump(list(patterns)),
+            "meta": jsontext.dump(dict(meta or {})),
+            "host": here.host,
+            "pid": here.pid,
+            "boot_id": here.boot_id,
+            "anchor_wall": clock.wall_ns if clock else None,
+            "anchor_monotonic": clock.monotonic_ns if clock else None,
+            "started_at": now,
+            "heartbeat_at": now,
+            "last_seq": 0,
+            "head_hash": chain.first_link(name),
+            "payload_bytes": 0,
+            "worst_unacknowledged": 0,
+        }
+        async with self.database.writing() as connection:
+            await connection.execute(
+                update(experiment).where(experiment.c.id == of.id).values(recorders=experiment.c.recorders + 1)
+            )
+            ordinal = (
+                await connection.execute(select(experiment.c.recorders).where(experiment.c.id == of.id))
+            ).scalar_one()
+            made = await connection.execute(insert(recorder).values(**row, ordinal=ordinal))
+            number = made.inserted_primary_key[0]
+        return Writer(self.database, of, number, ordinal, name)
+
+    async def append(self, writer: Writer, events: Sequence[NewEvent], *, unacknowledged_ns: int = 0) -> None:
+        """Commit a batch: all of it or nothing, next in the recorder's chain.
+
+        `unacknowledged_ns` is how long its oldest event has waited. Raises `RecorderFenced`
+        where the recorder was ended or taken over, and `StoreUnavailable` where the commit
+        may or may not have happened: then `recover` tells.
+        """
+        if not events:
+            return
+        await _intern(writer.names, events)
+        first = writer.last_seq + 1
+        rows, digest = _rows(writer, first, events)
+        times = [entry.ts for entry in events]
+        low, high = min(times), max(times)
+        link = chain.next_link(writer.head_hash, digest.digest(), first, len(rows), low, high)
+        now = time.time_ns()
+        counts: dict[str, int] = {}
+        for entry in events:
+            counts[entry.kind] = counts.get(entry.kind, 0) + 1
+        row = recorder.c
+        values: dict[str, Any] = {f"{kind}_count": row[f"{kind}_count"] + count for kind, count in counts.items()}
+        values |= {
+            "last_seq": first + len(rows) - 1,
+            "head_hash": link,
+            "heartbeat_at": now,
+            "payload_bytes": row.payload_bytes + sum(len(entry.payload) for entry in events),
+            "first_ts": _least(row.first_ts, low),
+            "last_ts": _most(row.last_ts, high),
+            "worst_unacknowledged": _most(row.worst_unacknowledged, unacknowledged_ns),
+        }
+        async with self.database.writing() as connection:
+            changed = await connection.execute(
+                update(recorder)
+                .where(
+                    row.id == writer.id,
+                    row.epoch == writer.epoch,
+                    row.last_seq == writer.last_seq,
+                    row.ended_at.is_(None),
+                )
+                .values(values)
+            )
+            if changed.rowcount != 1:
+                raise RecorderFenced(writer.uuid, "it was ended or taken over by somebody else")
+            await self.database.dialect.insert(connection, _INSERT, rows)
+            await connection.execute(
+                insert(batch).values(
+                    recorder_id=writer.id,
+                    first_seq=first,
+                    count=len(rows),
+                    min_ts=low,
+                    max_ts=high,
+                    digest=digest.digest(),
+                    checks=digest.packed_checks(),
+                    chain_hash=link,
+                    committed_at=now,
+                )
+            )
+        writer.last_seq, writer.head_hash = first + len(rows) - 1, link
+
+    async def recover(self, writer: Writer) -> int:
+        """After an append whose outcome is unknown: throw the connection away, see what was committed.
+
+        Returns how many events are there that `writer` did not know of (the whole batch, or none).
+        """
+        await self.database.discard_connections()
+        query = select(recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.ended_at).where(
+            recorder.c.id == writer.id
+        )
+        async with self.database.reading() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None or row.epoch != writer.epoch or row.ended_at is not None:
+            raise RecorderFenced(writer.uuid, "it was ended, taken over or removed by somebody else")
+        news: int = row.last_seq - writer.last_seq
+        writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
+        return news
+
+    async def touch(self, writer: Writer, **values: Any) -> None:
+        """Say that a recorder is alive, with whatever else is new in its row."""
+        async with self.database.writing() as connection:
+            await connection.execute(
+                update(recorder)
+                .where(recorder.c.id == writer.id, recorder.c.epoch == writer.epoch)
+                .values(heartbeat_at=time.time_ns(), **values)
+            )
+
+    async def read(
+        self,
+        exp_id: str | Experiment,
+        kinds: Iterable[str] | None = None,
+        channels: Iterable[str] | None = None,
+        agents: Iterable[Any] | None = None,
+        since: Point = None,
+        until: Point = None,
+        after: Point = None,
+        limit: int | None = None,
+        *,
+        exclude: Iterable[str] | None = None,
+    ) -> AsyncIterator[Event]:
+        """The events of an experiment in replay order, `(ts, recorder, seq)`, with constant memory.
+
+        `kinds` are names; `channels` and `exclude` are glob patterns, as Redis has them;
+        `agents` are ids, as sender or recipient, with their JSON type. `since` (included)
+        and `until` (excluded) are a `Cursor`, ns UTC, a `datetime`, or text (see
+        `messager_store.cursor`); `after` is as `since`, but excluded. What is committed
+        after the call is not read.
+        """
+        of = await self._found(exp_id)
+        chosen = reading.Selection(kinds, channels, exclude, agents)
+        start = await resolve(self.database, of, since)
+        end = await resolve(self.database, of, until)
+        behind = await resolve(self.database, of, after)
+        span = reading.Span(start, end, behind, limit)
+        async for page in reading.pages(self.database, of, chosen, span):
+            for entry in page:
+                yield entry
+
+    async def tail(
+        self,
+        exp_id: str | Experiment,
+        position: Mapping[int, int] | None = None,
+        *,
+        poll: float = 0.2,
+    ) -> AsyncIterator[Event]:
+        """Every event, each once, as recorders commit them; ends when the experiment is closed.
+
+        `position` is a tail position `{recorder: seq}`: what has been seen already. Within
+        a recorder the order is that of seq. `poll` is in seconds.
+        """
+        of = await self._found(exp_id)
+        async for page in reading.tail(self.database, of, dict(position or {}), poll):
+            for entry in page:
+                yield entry
+
+    async def experiment(self, wanted: str) -> Experiment:
+        """The experiment of this exp_id, unique prefix, name, or `@last`. Raises `ExperimentNotFound`."""
+        return await experiments.find(self.database, wanted)
+
+    async def _found(self, exp_id: str | Experiment) -> Experiment:
+        return exp_id if isinstance(exp_id, Experiment) else await self.experiment(exp_id)
+
+
+class _Opening:
+    """What `EventLog.open` gives: to be awaited, or entered."""
+
+    def __init__(self, url: str, create: bool) -> None:
+        self._url = url
+        self._create = create
+        self._log: EventLog | None = None
+
+    def __await__(self) -> Generator[Any, None, EventLog]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> EventLog:
+        self._log = await self._open()
+        return self._log
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._log is not None:
+            await self._log.close()
+
+    async def _open(self) -> EventLog:
+        database = Database(self._url)
+        await database.open(create=self._create)
+        return EventLog(database)
+
+
+def _least(column: Any, value: int) -> Any:
+    return case((column.is_(None) | (column > value), value), else_=column)
+
+
+def _most(column: Any, value: int) -> Any:
+    return case((column.is_(None) | (column < value), value), else_=column)
+
+
+async def _intern(names: NameWriter, events: Sequence[NewEvent]) -> None:
+    """See to it that every channel and agent of the batch has an id."""
+    new_channels = {entry.channel for entry in events if entry.channel is not None} - names.channels.keys()
+    new_agents = {
+        agent_key(agent): agent for entry in events for agent in (entry.from_id, entry.to_id) if agent is not None
+    }
+    unknown = [agent for key, agent in new_agents.items() if key not in names.agents]
+    if new_channels or unknown:
+        await names.intern(new_channels, unknown)
+
+
+def _rows(
+    writer: Writer, first: int, events: Sequence[NewEvent]
+) -> tuple[list[tuple[Any, ...]], chain.BatchDigest]:
+    """The rows of a batch in the order of the table's columns, and its digest."""
+    digest = chain.BatchDigest()
+    add = digest.add
+    base = writer.id << SEQ_BITS
+    experiment_id = writer.experiment.id
+    known_channels, known_agents = writer.names.channels, writer.names.agents
+    nobody: tuple[None, None] = (None, None)
+    rows: list[tuple[Any, ...]] = []
+    seq = first
+    for kind, ts, channel, payload, from_id, to_id, derived, msg_id, duration, receivers, cause, meta in events:
+        code = _KIND[kind]
+        channel_id, channel_value = nobody if channel is None else known_channels[channel]
+        sender, sender_value = nobody if from_id is None else known_agents[agent_key(from_id)]
+        recipient, recipient_value = nobody if to_id is None else known_agents[agent_key(to_id)]
+        details = None if meta is None else jsontext.dump(meta)
+        add(
+            seq,
+            ts,
+            code,
+            derived,
+            channel_value,
+            sender_value,
+            recipient_value,
+            msg_id,
+            duration,
+            receivers,
+            cause,
+            details,
+            payload,
+        )
+        rows.append(
+            (
+                base | seq,
+                experiment_id,
+                ts,
+                code,
+                channel_id,
+                sender,
+                recipient,
+                derived,
+                msg_id,
+                duration,
+                receivers,
+                cause,
+                details,
+                payload,
+            )
+        )
+        seq += 1
+    return rows, digest

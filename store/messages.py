@@ -1,0 +1,120 @@
+"""Which events stand for the messages of an experiment: each once.
+
+On a channel where sendings were recorded, the sendings (except those that a `failed`
+event retracts). On a channel that was only listened to, the receptions of one recorder:
+a tap rather than a messager, then the one that heard the most, then the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from sqlalchemy import func, select
+
+from .database import Database
+from .event import Event
+from .experiments import Experiment, RecorderRow, recorders_of
+from .names import NameReader
+from .reading import Selection, Span, count, pages
+from .schema import KINDS, SEQ_BITS, event
+
+_SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
+
+
+class Sources:
+    """Where each channel's messages are taken from."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = {"sent"}
+        """The kinds of event to look at."""
+        self.sent: set[str] | None = None
+        """Channels with sendings; None where no event needs a look at its channel."""
+        self.listener: dict[str, int] = {}
+        """For the other channels, the ordinal of the recorder whose receptions count."""
+        self.retracted: set[tuple[int, int]] = set()
+        """(ordinal, seq) of sendings that failed after all."""
+
+    def takes(self, entry: Event) -> bool:
+        """Whether this event stands for a message."""
+        if self.retracted and (entry.recorder, entry.seq) in self.retracted:
+            return False
+        if self.sent is None or entry.kind not in ("sent", "received"):
+            return True
+        channel = entry.channel or ""
+        if entry.kind == "sent":
+            return channel in self.sent
+        return channel not in self.sent and self.listener.get(channel) == entry.recorder
+
+
+async def sources(database: Database, of: Experiment, kinds: set[str] | None = None) -> Sources:
+    """The rule for an experiment. With `kinds`, those kinds of event, receptions still of one recorder."""
+    recorders = await recorders_of(database, of.id)
+    found = Sources()
+    found.kinds = {"sent", "received"} if kinds is None else kinds
+    if any(row.kinds["failed"] for row in recorders):
+        found.retracted = await _retracted(database, of, recorders)
+    heard = [row for row in recorders if row.kinds["received"]]
+    any_sent = any(row.kinds["sent"] for row in recorders)
+    if kinds is None and not heard:
+        found.kinds = {"sent"}
+    elif "received" not in found.kinds or (len(heard) == 1 and not (any_sent and "sent" in found.kinds)):
+        pass  # one kind, or one listener: nothing to choose between
+    else:
+        await _choose(database, of, found, recorders)
+    return found
+
+
+async def message_pages(
+    database: Database, of: Experiment, chosen: Selection, span: Span
+) -> AsyncIterator[list[Event]]:
+    """The messages of an experiment, in replay order. `chosen.kinds` as in `sources`."""
+    rule = await sources(database, of, chosen.kinds)
+    async for page in pages(database, of, chosen.of_kinds(rule.kinds), span):
+        messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
+        if messages:
+            yield messages
+
+
+async def message_count(database: Database, of: Experiment, chosen: Selection, span: Span) -> int:
+    """How many messages `message_pages` gives."""
+    rule = await sources(database, of, chosen.kinds)
+    if rule.sent is None and not rule.retracted:
+        return await count(database, of, chosen.of_kinds(rule.kinds), span)
+    total = 0
+    async for page in message_pages(database, of, chosen, span):
+        total += len(page)
+    return total
+
+
+async def _choose(database: Database, of: Experiment, found: Sources, recorders: list[RecorderRow]) -> None:
+    query = (
+        select(event.c.channel_id, event.c.kind, event.c.id.op(">>")(SEQ_BITS), func.count())
+        .where(event.c.experiment_id == of.id, event.c.kind.in_((_SENT, _RECEIVED)))
+        .group_by(event.c.channel_id, event.c.kind, event.c.id.op(">>")(SEQ_BITS))
+    )
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    names = NameReader(database)
+    await names.load({row[0] for row in rows})
+    by_id = {row.id: row for row in recorders}
+    found.sent = set()
+    best: dict[str, tuple[bool, int, int]] = {}
+    for channel_id, kind, number, events in rows:
+        channel = names.values[channel_id]
+        if kind == _SENT:
+            if "sent" in found.kinds:
+                found.sent.add(channel)
+        elif number in by_id:
+            rank = (by_id[number].role != "messager", events, -by_id[number].ordinal)
+            best[channel] = max(rank, best.get(channel, rank))
+    found.listener = {channel: -rank[2] for channel, rank in best.items()}
+
+
+async def _retracted(database: Database, of: Experiment, recorders: list[RecorderRow]) -> set[tuple[int, int]]:
+    query = select(event.c.cause).where(
+        event.c.experiment_id == of.id, event.c.kind == _FAILED, event.c.cause.is_not(None)
+    )
+    ordinals = {row.id: row.ordinal for row in recorders}
+    async with database.reading() as connection:
+        causes = (await connection.execute(query)).scalars().all()
+    return {(ordinals.get(cause >> SEQ_BITS, 0), cause & ((1 << SEQ_BITS) - 1)) for cause in causes}

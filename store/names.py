@@ -1,0 +1,100 @@
+"""Names of channels and agents, kept once each: a channel is its bytes, an agent its id as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import select
+
+from messager import channels
+
+from .database import Database
+from .jsontext import dump
+from .schema import AGENT, CHANNEL, name
+
+Known = tuple[int, bytes]
+"""A name's id and its value."""
+
+LOOKUP = 500
+"""Names asked for in one query."""
+
+
+def agent_value(agent_id: Any) -> bytes:
+    """An agent's id as it is kept: JSON, so that 5 is not "5"."""
+    return dump(agent_id).encode()
+
+
+def agent_key(agent_id: Any) -> Any:
+    """What tells one agent's id from another in a dict; 1, True and "1" are three."""
+    return (agent_id.__class__, agent_id) if agent_id.__class__ in (int, str) else dump(agent_id)
+
+
+class NameWriter:
+    """The names one recorder uses, interned before the events that use them."""
+
+    def __init__(self, database: Database, experiment_id: int) -> None:
+        self._database = database
+        self._experiment_id = experiment_id
+        self.channels: dict[str, Known] = {}
+        self.agents: dict[Any, Known] = {}
+
+    async def intern(self, new_channels: Iterable[str], new_agents: Iterable[Any]) -> None:
+        """Give every name an id, in a short transaction of its own, in sorted order.
+
+        Two writers that insert the same names in opposite orders would deadlock; and a
+        name is remembered only once it is committed.
+        """
+        wanted: dict[tuple[int, bytes], list[tuple[dict[Any, Known], Any]]] = {}
+        for channel in new_channels:
+            wanted.setdefault((CHANNEL, channels.encode(channel)), []).append((self.channels, channel))
+        for agent in new_agents:
+            wanted.setdefault((AGENT, agent_value(agent)), []).append((self.agents, agent_key(agent)))
+        hashes = {key: hashlib.sha256(key[1]).digest()[:16] for key in sorted(wanted)}
+        rows = [
+            {"experiment_id": self._experiment_id, "what": what, "value": value, "hash": digest}
+            for (what, value), digest in hashes.items()
+        ]
+        found: dict[tuple[int, bytes], int] = {}
+        async with self._database.writing() as connection:
+            await connection.execute(self._database.dialect.insert_or_ignore(name), rows)
+            every = list(hashes.values())
+            for at in range(0, len(every), LOOKUP):
+                query = select(name.c.what, name.c.hash, name.c.id).where(
+                    name.c.experiment_id == self._experiment_id, name.c.hash.in_(every[at : at + LOOKUP])
+                )
+                for what, digest, number in await connection.execute(query):
+                    found[what, digest] = number
+        for key, places in wanted.items():
+            for cache, word in places:
+                cache[word] = (found[key[0], hashes[key]], key[1])
+
+
+class NameReader:
+    """Names by id, fetched when first met."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.values: dict[int | None, Any] = {None: None}
+        """A channel's text or an agent's id, by the id of the name."""
+
+    async def load(self, ids: set[int]) -> None:
+        """Fetch those that are not known yet."""
+        missing = sorted(ids - self.values.keys())
+        async with self._database.reading() as connection:
+            for at in range(0, len(missing), LOOKUP):
+                query = select(name.c.id, name.c.what, name.c.value).where(name.c.id.in_(missing[at : at + LOOKUP]))
+                for number, what, value in await connection.execute(query):
+                    self.values[number] = channels.decode(value) if what == CHANNEL else json.loads(value)
+
+
+async def all_names(database: Database, experiment_id: int, what: int) -> dict[int, Any]:
+    """Every channel's text, or every agent's id, of an experiment, by the id of the name."""
+    query = select(name.c.id, name.c.value).where(name.c.experiment_id == experiment_id, name.c.what == what)
+    async with database.reading() as connection:
+        rows = await connection.execute(query)
+        return {number: channels.decode(value) if what == CHANNEL else json.loads(value) for number, value in rows}
+
+

@@ -1,0 +1,309 @@
+"""Reading events: pages in replay order, and the tail of what is being recorded.
+
+No read transaction outlives a page. A replay-order read fixes each recorder's last seq
+when it starts. A tail follows `{recorder: seq}`: each recorder commits serially, so
+nothing can become visible behind the reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, null, or_, select, tuple_
+
+from messager import channels
+
+from .database import Database
+from .errors import DamagedStore, StoreError
+from .event import Cursor, Event
+from .experiments import Experiment
+from .names import NameReader, agent_value, all_names
+from .schema import AGENT, CHANNEL, KINDS, SEQ_BITS, event, experiment, recorder
+
+PAGE = 5000
+"""Events in a page."""
+LARGE = 16 * 1024
+"""Payloads above this many bytes are fetched one by one, so that a page stays small."""
+HELD = 8 * 1024 * 1024
+"""Bytes of large payloads that are handed on together."""
+_SEQ_MASK = (1 << SEQ_BITS) - 1
+_KIND = (None, *KINDS)
+
+
+class Selection:
+    """Which events are wanted. Raises `StoreError` for a kind that there is not."""
+
+    def __init__(
+        self,
+        kinds: Iterable[str] | None = None,
+        channels: Iterable[str] | None = None,
+        exclude: Iterable[str] | None = None,
+        agents: Iterable[Any] | None = None,
+    ) -> None:
+        self.kinds = None if kinds is None else set(kinds)
+        self.channels = None if channels is None else list(channels)
+        self.exclude = None if exclude is None else list(exclude)
+        self.agents = None if agents is None else {agent_value(agent) for agent in agents}
+        unknown = (self.kinds or set()) - set(KINDS)
+        if unknown:
+            raise StoreError(f"there is no kind {', '.join(sorted(unknown))}: kinds are {', '.join(KINDS)}")
+
+    def of_kinds(self, kinds: Iterable[str]) -> Selection:
+        """The same with other kinds."""
+        other = copy(self)
+        other.kinds = set(kinds)
+        return other
+
+    def takes_channel(self, channel: str | None) -> bool:
+        """Whether the channel patterns let it in. Gaps and marks have no channel."""
+        if self.channels is not None and (channel is None or not channels.matches_any(self.channels, channel)):
+            return False
+        return self.exclude is None or channel is None or not channels.matches_any(self.exclude, channel)
+
+    def takes(self, entry: Event) -> bool:
+        """Whether an event is wanted."""
+        if self.kinds is not None and entry.kind not in self.kinds:
+            return False
+        if not self.takes_channel(entry.channel):
+            return False
+        return self.agents is None or any(
+            agent is not None and agent_value(agent) in self.agents for agent in (entry.from_id, entry.to_id)
+        )
+
+    async def condition(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
+        """The same as SQL, with names turned into the experiment's ids for them."""
+        conditions: list[ColumnElement[bool]] = []
+        if self.kinds is not None:
+            conditions.append(event.c.kind.in_([KINDS.index(kind) + 1 for kind in self.kinds]))
+        if self.channels is not None or self.exclude is not None:
+            known = await all_names(database, of.id, CHANNEL)
+            wanted = [number for number, channel in known.items() if self.takes_channel(channel)]
+            among = _among(event.c.channel_id, wanted)
+            conditions.append(among if self.channels is not None else or_(among, event.c.channel_id.is_(None)))
+        if self.agents is not None:
+            known = await all_names(database, of.id, AGENT)
+            wanted = [number for number, agent in known.items() if agent_value(agent) in self.agents]
+            conditions.append(or_(_among(event.c.from_id, wanted), _among(event.c.to_id, wanted)))
+        return conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From where to where: `start` and `behind` are lower bounds, included and excluded."""
+
+    start: Cursor | None = None
+    end: Cursor | None = None
+    behind: Cursor | None = None
+    limit: int | None = None
+
+
+def _among(column: Any, ids: list[int]) -> ColumnElement[bool]:
+    """`column IN (ids)`. The ids are ours and whole numbers, so they may stand in the
+    statement itself, which has no limit on how many there are."""
+    return column.in_(bindparam(None, ids, expanding=True, literal_execute=True))  # type: ignore[no-any-return]
+
+
+async def pages(
+    database: Database, of: Experiment, chosen: Selection, span: Span, *, page: int = PAGE
+) -> AsyncIterator[list[Event]]:
+    """The events that are wanted, in replay order, in pages of at most `page`."""
+    numbers, ordinals, bounds = await _recorders(database, of)
+    conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
+    if span.end is not None:
+        conditions.append(_place() < _key(span.end, numbers))
+    names = NameReader(database)
+    place: ColumnElement[bool] | None = None
+    if span.start is not None:
+        place = _place() >= _key(span.start, numbers)
+    if span.behind is not None:
+        conditions.append(_place() > _key(span.behind, numbers))
+    left = span.limit
+    while left is None or left > 0:
+        size = page if left is None else min(page, left)
+        wheres = conditions if place is None else [*conditions, place]
+        query = _columns().where(and_(*wheres)).order_by(event.c.ts, event.c.id).limit(size)
+        rows = await _fetch(database, query)
+        if not rows:
+            return
+        place = _place() > tuple_(rows[-1][1], rows[-1][0])
+        short = len(rows) < size
+        rows = [row for row in rows if row[0] & _SEQ_MASK <= bounds.get(row[0] >> SEQ_BITS, 0)]
+        if left is not None:
+            left -= len(rows)
+        async for entries in _events(database, rows, ordinals, names):
+            yield entries
+        if short:
+            return
+
+
+async def tail(
+    database: Database, of: Experiment, position: dict[int, int], poll: float, *, page: int = PAGE
+) -> AsyncIterator[list[Event]]:
+    """What recorders commit, from a tail position `{ordinal: seq}` on, until the experiment is closed."""
+    names = NameReader(database)
+    while True:
+        async with database.reading() as connection:
+            status = (
+                await connection.execute(select(experiment.c.status).where(experiment.c.id == of.id))
+            ).scalar_one_or_none()
+        _, ordinals, bounds = await _recorders(database, of)  # after the status: nothing follows "closed"
+        idle = True
+        for number, ordinal in ordinals.items():
+            seen = position.get(ordinal, 0)
+            while seen < bounds[number]:
+                last = min(bounds[number], seen + page)
+                base = number << SEQ_BITS
+                query = _columns().where(event.c.id > base | seen, event.c.id <= base | last).order_by(event.c.id)
+                rows = await _fetch(database, query)
+                idle = False
+                seen = position[ordinal] = last
+                async for entries in _events(database, rows, ordinals, names):
+                    yield entries
+        if status != "open":
+            return
+        if idle:
+            await asyncio.sleep(poll)
+
+
+async def count(database: Database, of: Experiment, chosen: Selection, span: Span) -> int:
+    """How many events are wanted."""
+    numbers, _, _ = await _recorders(database, of)
+    conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
+    if span.start is not None:
+        conditions.append(_place() >= _key(span.start, numbers))
+    if span.end is not None:
+        conditions.append(_place() < _key(span.end, numbers))
+    async with database.reading() as connection:
+        query = select(func.count()).select_from(event).where(and_(*conditions))
+        return int((await connection.execute(query)).scalar_one())
+
+
+def _place() -> Any:
+    return tuple_(event.c.ts, event.c.id)
+
+
+def _key(cursor: Cursor, numbers: dict[int, int]) -> Any:
+    """A cursor as the database orders it: recorders in order of their ids, as of their ordinals."""
+    at = [ordinal for ordinal in numbers if ordinal <= cursor.recorder]
+    nearest = max(at, default=0)
+    if not nearest:
+        number, seq = 0, 0
+    elif nearest < cursor.recorder:
+        number, seq = numbers[nearest], _SEQ_MASK
+    else:
+        number, seq = numbers[nearest], min(cursor.seq, _SEQ_MASK)
+    return tuple_(cursor.ts, number << SEQ_BITS | seq)
+
+
+def _columns() -> Select[Any]:
+    small = case((func.length(event.c.payload) <= LARGE, event.c.payload), else_=null())
+    row = event.c
+    return select(
+        row.id,
+        row.ts,
+        row.kind,
+        row.channel_id,
+        row.from_id,
+        row.to_id,
+        row.derived,
+        row.msg_id,
+        row.duration_ns,
+        row.receivers,
+        row.cause,
+        row.meta,
+        small,
+    )
+
+
+async def _recorders(database: Database, of: Experiment) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+    """Recorder ids by ordinal, ordinals by id, and last seqs by id."""
+    query = (
+        select(recorder.c.id, recorder.c.ordinal, recorder.c.last_seq)
+        .where(recorder.c.experiment_id == of.id)
+        .order_by(recorder.c.ordinal)
+    )
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    return (
+        {ordinal: number for number, ordinal, _ in rows},
+        {number: ordinal for number, ordinal, _ in rows},
+        {number: last for number, _, last in rows},
+    )
+
+
+async def _fetch(database: Database, query: Select[Any]) -> list[Any]:
+    """The rows of a query, as tuples, straight from the driver."""
+    async with database.reading() as connection:
+        compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
+        parameters = [compiled.params[key] for key in compiled.positiontup or ()]
+        return list(await database.dialect.fetch(connection, str(compiled), parameters))
+
+
+async def _events(
+    database: Database, rows: list[Any], ordinals: dict[int, int], names: NameReader
+) -> AsyncIterator[list[Event]]:
+    """Rows as events, in one list, or in several where large payloads are among them."""
+    values = names.values
+    for attempt in (1, 2):
+        try:
+            entries = [
+                Event(
+                    ts,
+                    ordinals[number >> SEQ_BITS],
+                    number & _SEQ_MASK,
+                    _KIND[kind],  # type: ignore[arg-type]
+                    values[channel],
+                    payload,
+                    values[from_id],
+                    values[to_id],
+                    derived,
+                    msg_id,
+                    duration,
+                    receivers,
+                    cause,
+                    None if meta is None else json.loads(meta),
+                )
+                for (
+                    number,
+                    ts,
+                    kind,
+                    channel,
+                    from_id,
+                    to_id,
+                    derived,
+                    msg_id,
+                    duration,
+                    receivers,
+                    cause,
+                    meta,
+                    payload,
+                ) in rows
+            ]
+            break
+        except KeyError:
+            if attempt == 2:
+                reason = "an event names a channel or an agent that is missing; `messager verify` says where"
+                raise DamagedStore(database.where, reason) from None
+            await names.load({number for row in rows for number in row[3:6] if number is not None})
+    begin = held = 0
+    for at, entry in enumerate(entries):
+        if entry.payload is None:
+            entry.payload = await _payload(database, rows[at][0])
+            held += len(entry.payload)
+            if held > HELD:
+                yield entries[begin : at + 1]
+                entries[begin : at + 1] = [None] * (at + 1 - begin)  # type: ignore[list-item]  # let go of them
+                begin, held = at + 1, 0
+    if begin < len(entries):
+        yield entries[begin:] if begin else entries
+
+
+async def _payload(database: Database, number: int) -> bytes:
+    async with database.reading() as connection:
+        query = select(event.c.payload).where(event.c.id == number)
+        return bytes((await connection.execute(query)).scalar_one())

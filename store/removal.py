@@ -1,0 +1,52 @@
+"""Removing an experiment whole: the only way in which events leave the log."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, select, update
+
+from .database import Database
+from .experiments import Experiment, recorders_of
+from .schema import SEQ_BITS, batch, event, experiment, name, recorder, redaction, tag
+
+CHUNK = 50_000
+"""Events deleted in one transaction, so that other writers get their turn."""
+
+
+async def remove(database: Database, of: Experiment) -> None:
+    """Remove an experiment with everything that belongs to it."""
+    async with database.writing() as connection:
+        # out of sight first: what a crash leaves of it is swept with unfinished imports
+        await connection.execute(
+            update(experiment).where(experiment.c.id == of.id).values(status="importing")
+        )
+    for row in await recorders_of(database, of.id):
+        base = row.id << SEQ_BITS
+        for first in range(0, row.last_seq + 1, CHUNK):
+            async with database.writing() as connection:
+                await connection.execute(
+                    delete(event).where(event.c.id >= base | first, event.c.id < (base | first) + CHUNK)
+                )
+    async with database.writing() as connection:
+        owned = select(recorder.c.id).where(recorder.c.experiment_id == of.id)
+        await connection.execute(delete(batch).where(batch.c.recorder_id.in_(owned)))
+        for table in (recorder, name, tag, redaction):
+            await connection.execute(delete(table).where(table.c.experiment_id == of.id))
+        await connection.execute(delete(experiment).where(experiment.c.id == of.id))
+
+
+async def sweep_imports(database: Database) -> int:
+    """Remove imports that did not finish and that nobody works on any more; how many."""
+    async with database.reading() as connection:
+        query = select(experiment.c.id, experiment.c.exp_id, experiment.c.created_at).where(
+            experiment.c.status == "importing"
+        )
+        rows = (await connection.execute(query)).all()
+    swept = 0
+    for row in rows:
+        recorders = await recorders_of(database, row.id)
+        if any(entry.state == "alive" for entry in recorders):
+            continue
+        left = Experiment(row.id, row.exp_id, None, "importing", row.created_at, None, {}, [], len(recorders), 1)
+        await remove(database, left)
+        swept += 1
+    return swept

@@ -1,0 +1,8 @@
+"""Replay: one clock, one plan, one engine, one report."""
+
+from .channelmap import ChannelMap
+from .clock import ReplayClock
+from .engine import Replay, checked_speed
+from .report import ReplayReport
+
+__all__ = ["ChannelMap", "Replay", "ReplayClock", "ReplayReport", "checked_speed"]

@@ -1,0 +1,240 @@
+"""Replay: a stored experiment, back on the wire in timestamp order."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, Literal
+
+from messager import channels as grammar
+from messager.brokers import Broker
+from messager.errors import MessagerError, PublishError
+
+from .. import experiments
+from ..cursor import Point, resolve
+from ..errors import ReplayFailed, StoreError
+from ..event import Event
+from ..experiments import Experiment
+from ..log import EventLog
+from ..messages import message_count, message_pages
+from ..reading import Selection, Span
+from .channelmap import ChannelMap
+from .clock import ReplayClock
+from .flow import Flow
+from .report import ReplayReport
+
+BATCH_MESSAGES = 500
+BATCH_BYTES = 256 * 1024
+
+Progress = Callable[[ReplayReport], None]
+
+
+def checked_speed(speed: float | str) -> float | None:
+    """A speed as a positive number, or None for "max". Raises `StoreError`."""
+    if speed == "max":
+        return None
+    try:
+        value = float(speed)
+    except ValueError:
+        value = math.nan
+    if value == math.inf:
+        return None
+    if not value > 0:
+        raise StoreError(f"{speed!r} is no speed: give a number above zero (10 is ten times as fast), or max")
+    return value
+
+
+class Replay:
+    """Publishes the messages of an experiment again, through `broker`.
+
+    What is published, per channel, is said in `messager_store.messages`; in which order,
+    by `(ts, recorder, seq)`. `speed` is recorded seconds a second, or "max". `channels` and
+    `exclude` are glob patterns on the recorded channels, `agents` are ids, `kinds` kinds of
+    event; `start` (included) and `end` (excluded) are points as in `messager_store.cursor`.
+    `mapping` and `to_exp` say where messages go instead (see `ChannelMap`). `max_gap` shortens
+    silences to that many seconds. `loops` is how often (0: until cancelled).
+    `wait_for_subscribers` waits until so many clients are subscribed, for `wait_timeout` seconds
+    at most. `dry_run` publishes nothing. `progress` is called with the report as it grows.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        exp_id: str | Experiment,
+        broker: Broker,
+        *,
+        speed: float | Literal["max"] = 1.0,
+        channels: Iterable[str] | None = None,
+        exclude: Iterable[str] | None = None,
+        agents: Iterable[Any] | None = None,
+        kinds: Iterable[str] | None = None,
+        start: Point = None,
+        end: Point = None,
+        mapping: Mapping[str, str] | None = None,
+        to_exp: str | None = None,
+        max_gap: float | None = None,
+        loops: int = 1,
+        wait_for_subscribers: int = 0,
+        wait_timeout: float = 60.0,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        clock: ReplayClock | None = None,
+    ) -> None:
+        self._speed = checked_speed(speed)
+        if max_gap is not None and not max_gap >= 0:
+            raise StoreError(f"{max_gap!r} is no gap: give seconds, zero or more")
+        if loops < 0:
+            raise StoreError(f"{loops!r} is no number of loops: give 1 or more, or 0 for no end")
+        self._log = log
+        self._wanted = exp_id
+        self._broker = broker
+        self._selection = Selection(kinds, channels, exclude, agents)
+        self._start, self._end = start, end
+        self._map = ChannelMap(mapping, to_exp)
+        self._max_gap = None if max_gap is None else int(max_gap * 1e9)
+        self._loops = loops
+        self._subscribers = wait_for_subscribers
+        self._wait_timeout = wait_timeout
+        self._dry_run = dry_run
+        self._progress = progress or (lambda report: None)
+        self.clock = clock or ReplayClock(self._speed or 1.0)
+        """Pause, resume, or change the speed of a replay that runs."""
+        self._flow = Flow(broker)
+        self.report = ReplayReport("", self._speed, dry_run)
+        """What was done so far."""
+        self._started = 0
+
+    async def run(self) -> ReplayReport:
+        """Replay, and say what was done.
+
+        Raises `ExperimentNotFound`, `BadCursor`, and `ReplayFailed` where the broker is out of
+        reach or goes away; `report` then says how far it came.
+        """
+        of = self._wanted if isinstance(self._wanted, Experiment) else await self._log.experiment(self._wanted)
+        self.report.exp_id = of.exp_id
+        database = self._log.database
+        span = Span(await resolve(database, of, self._start), await resolve(database, of, self._end))
+        total = sum(row.last_seq for row in await experiments.recorders_of(database, of.id))
+        await self._plan(of, span)
+        self.report.skipped = total - self.report.planned
+        if self._dry_run:
+            return self.report
+        try:
+            await self._broker.connect()
+            await self._wait_for_subscribers()
+            self._started = time.monotonic_ns()
+            while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
+                await self._pass(of, span)
+                self.report.loops += 1
+        except MessagerError as error:
+            raise ReplayFailed(f"{error}; {self.report.published} messages were published") from error
+        finally:
+            self._measure()
+            self._progress(self.report)
+        return self.report
+
+    async def _plan(self, of: Experiment, span: Span) -> None:
+        """Count what one pass will publish."""
+        if not self._dry_run:
+            self.report.planned = await message_count(self._log.database, of, self._selection, span)
+            return
+        async for page in message_pages(self._log.database, of, self._selection, span):
+            self.report.planned += len(page)
+            for entry in page:
+                channel = grammar.decode(self._map(entry.channel or ""))
+                self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
+
+    async def _pass(self, of: Experiment, span: Span) -> None:
+        """Publish everything once."""
+        paced = self._speed is not None
+        first = previous = None
+        cut = 0  # ns of silence taken out so far
+        batch: list[tuple[Event, int]] = []
+        size = 0
+        messages = message_pages(self._log.database, of, self._selection, span)
+        async with aclosing(_ahead(messages)) as pages:
+            async for page in pages:
+                for entry in page:
+                    if first is None or previous is None:
+                        first = entry.ts
+                        self.clock.seek(first)
+                    elif self._max_gap is not None and entry.ts - previous > self._max_gap:
+                        cut += entry.ts - previous - self._max_gap
+                    previous = entry.ts
+                    due = entry.ts - cut
+                    if paced and self.clock.overdue(due) < 0:
+                        await self._publish(batch)
+                        batch, size = [], 0
+                        await self.clock.wait_until(due)
+                    batch.append((entry, due))
+                    size += len(entry.payload)
+                    if len(batch) >= BATCH_MESSAGES or size >= BATCH_BYTES:
+                        await self._publish(batch)
+                        batch, size = [], 0
+                if paced:
+                    await self._publish(batch)
+                    batch, size = [], 0
+        await self._publish(batch)
+        if first is not None and previous is not None:
+            self.report.recorded_s += (previous - first - cut) / 1e9
+
+    async def _publish(self, batch: list[tuple[Event, int]]) -> None:
+        if not batch:
+            return
+        wire = [(self._map(entry.channel or ""), entry.payload) for entry, _ in batch]
+        await self._flow.spend(sum(len(payload) for _, payload in wire), len(wire))
+        report = self.report
+        if self._speed is not None:
+            for _, due in batch:
+                report.lag.add(self.clock.overdue(due))
+        for (entry, _), result in zip(batch, await self._broker.publish(wire), strict=True):
+            if isinstance(result, PublishError):
+                if not result.refused:
+                    raise ReplayFailed(f"{result}; {report.published} messages were published, up to {entry.cursor}")
+                report.failed += 1
+                continue
+            report.published += 1
+            if result == 0:
+                report.no_subscriber += 1
+        self._measure()
+        self._progress(report)
+
+    async def _wait_for_subscribers(self) -> None:
+        deadline = time.monotonic() + self._wait_timeout
+        while self._subscribers:
+            there = await self._broker.subscriber_count()
+            if there is None:
+                raise ReplayFailed(f"{self._broker.url} does not tell who is subscribed; replay without waiting")
+            if there >= self._subscribers:
+                return
+            if time.monotonic() > deadline:
+                raise ReplayFailed(
+                    f"only {there} of {self._subscribers} subscribers at {self._broker.url} "
+                    f"after {self._wait_timeout:g} s"
+                )
+            await asyncio.sleep(0.02)
+
+    def _measure(self) -> None:
+        if self._started:
+            self.report.duration_s = (time.monotonic_ns() - self._started) / 1e9
+        self.report.held_back_s = self._flow.held_ns / 1e9
+        self.report.flow_control = self._flow.active
+
+
+async def _ahead(pages: AsyncIterator[list[Event]]) -> AsyncGenerator[list[Event], None]:
+    """The same pages, each fetched while the one before it is used."""
+
+    async def fetch() -> list[Event] | None:
+        return await anext(pages, None)
+
+    task = asyncio.create_task(fetch())
+    try:
+        while (page := await task) is not None:
+            task = asyncio.create_task(fetch())
+            yield page
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

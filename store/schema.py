@@ -1,0 +1,169 @@
+"""The tables, in one place. Alembic's revisions in `migrations/` must agree with them (tested).
+
+Times are int64 nanoseconds UTC. JSON is kept as text, names and payloads as bytes,
+because both may hold anything.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+HEAD_REVISION = "0001"
+"""The revision this code expects; tested against the newest one in `migrations/`."""
+
+SCHEMA_VERSION = 1
+"""The version of what the rows mean, written into every experiment."""
+
+SEQ_BITS = 40
+"""event.id = recorder.id << SEQ_BITS | seq"""
+
+KINDS = ("sent", "received", "blocked", "failed", "gap", "mark")
+"""event.kind is the place in this list, from 1."""
+
+CHANNEL, AGENT = 0, 1
+"""name.what"""
+
+FROM_DERIVED, TO_DERIVED = 1, 2
+"""Bits of event.derived: the id was not given by the sender but worked out."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+# SQLite gives its fast rowid alias only to columns declared INTEGER.
+Id = BigInteger().with_variant(Integer, "sqlite")
+
+experiment = Table(
+    "experiment",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("exp_id", String, nullable=False, unique=True),
+    Column("name", String),
+    Column("status", String, nullable=False, comment="open, closed or importing"),
+    Column("created_at", BigInteger, nullable=False),
+    Column("closed_at", BigInteger),
+    Column("parent_id", BigInteger, comment="the experiment this one was forked from"),
+    Column("parent_cursor", String),
+    Column("meta", Text, nullable=False, comment="JSON object"),
+    Column("schema_version", SmallInteger, nullable=False),
+    Column("recorders", Integer, nullable=False, comment="how many there are, so that a removed one shows"),
+)
+
+tag = Table(
+    "tag",
+    metadata,
+    Column("experiment_id", BigInteger, ForeignKey("experiment.id"), nullable=False),
+    Column("tag", String, nullable=False),
+    PrimaryKeyConstraint("experiment_id", "tag"),
+)
+
+recorder = Table(
+    "recorder",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("uuid", String, nullable=False, unique=True),
+    Column("experiment_id", BigInteger, ForeignKey("experiment.id"), nullable=False),
+    Column("ordinal", Integer, nullable=False, comment="1, 2, 3 ... within the experiment; cursors name it"),
+    Column("epoch", Integer, nullable=False, comment="raised to fence a writer that was taken for dead"),
+    Column("role", String, nullable=False, comment="messager, tap or import"),
+    Column("patterns", Text, nullable=False, comment="JSON list: what it was subscribed to"),
+    Column("meta", Text, nullable=False, comment="JSON object: git commit, versions, command line"),
+    Column("host", String),
+    Column("pid", Integer),
+    Column("boot_id", String),
+    Column("anchor_wall", BigInteger, comment="wall clock at the clock's anchor"),
+    Column("anchor_monotonic", BigInteger, comment="monotonic clock at the same moment"),
+    Column("broker", String, comment="where it listened, without credentials"),
+    Column("broker_offset", BigInteger, comment="how far the broker's clock was ahead"),
+    Column("started_at", BigInteger, nullable=False),
+    Column("heartbeat_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("head_hash", LargeBinary, nullable=False, comment="chain hash of the last batch"),
+    *(Column(f"{kind}_count", BigInteger, nullable=False) for kind in KINDS),
+    Column("payload_bytes", BigInteger, nullable=False),
+    Column("first_ts", BigInteger),
+    Column("last_ts", BigInteger),
+    Column("worst_unacknowledged", BigInteger, nullable=False, comment="longest wait for a commit, ns"),
+    UniqueConstraint("experiment_id", "ordinal"),
+)
+
+name = Table(
+    "name",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("experiment_id", BigInteger, ForeignKey("experiment.id"), nullable=False),
+    Column("what", SmallInteger, nullable=False, comment="0 channel, 1 agent"),
+    Column("value", LargeBinary, nullable=False, comment="a channel's bytes, an agent's id as JSON"),
+    Column("hash", LargeBinary, nullable=False, comment="first 16 bytes of the SHA-256 of the value"),
+    UniqueConstraint("experiment_id", "what", "hash"),
+)
+
+batch = Table(
+    "batch",
+    metadata,
+    Column("recorder_id", BigInteger, ForeignKey("recorder.id"), nullable=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("min_ts", BigInteger, nullable=False),
+    Column("max_ts", BigInteger, nullable=False),
+    Column("digest", LargeBinary, nullable=False, comment="SHA-256 over the events"),
+    Column("checks", LargeBinary, nullable=False, comment="CRC-32 of each event, to locate a changed one"),
+    Column("chain_hash", LargeBinary, nullable=False),
+    Column("committed_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("recorder_id", "first_seq"),
+)
+
+# No foreign keys and one index: each costs every append, and the ids come from rows
+# that the same writer committed before.
+event = Table(
+    "event",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=False),
+    Column("experiment_id", BigInteger, nullable=False),
+    Column("ts", BigInteger, nullable=False),
+    Column("kind", SmallInteger, nullable=False),
+    Column("channel_id", BigInteger),
+    Column("from_id", BigInteger, comment="name.id"),
+    Column("to_id", BigInteger, comment="name.id"),
+    Column("derived", SmallInteger, nullable=False),
+    Column("msg_id", String),
+    Column("duration_ns", BigInteger),
+    Column("receivers", Integer),
+    Column("cause", BigInteger, comment="event.id of what this one answers or retracts"),
+    Column("meta", Text, comment="JSON object"),
+    Column("payload", LargeBinary, nullable=False),
+    Index("ix_event_replay", "experiment_id", "ts", "id"),
+)
+
+redaction = Table(
+    "redaction",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("experiment_id", BigInteger, ForeignKey("experiment.id"), nullable=False),
+    Column("who", String, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("events", Text, nullable=False, comment="JSON: which ones"),
+    Column("head_before", LargeBinary, nullable=False),
+    Column("head_after", LargeBinary, nullable=False),
+)

@@ -1,0 +1,84 @@
+"""A tap: a recorder that only listens, so that an unmodified system can be recorded from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from messager import channels
+from messager.brokers import Broker
+from messager.record import MessageRecord
+
+from .recorder import Recorder
+
+POLL_SECONDS = 0.1
+
+
+class Tap:
+    """Feeds a recorder with what is published on channels that match `patterns`.
+
+    Redis delivers a message once for each pattern that matches it; the tap keeps one.
+    `active` is called once the subscription stands, `progress` after what was received.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        recorder: Recorder,
+        patterns: Iterable[str] = ("*",),
+        *,
+        active: Callable[[], None] | None = None,
+        progress: Callable[[Tap], None] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._recorder = recorder
+        self._patterns = list(patterns)
+        self._active = active or (lambda: None)
+        self._progress = progress or (lambda tap: None)
+        self._pattern_of: dict[bytes, bytes] = {}
+        self.messages = 0
+        """How many messages were recorded."""
+        self.gaps = 0
+        """How often messages may have been missed."""
+
+    async def run(self, *, duration: float | None = None, max_events: int | None = None) -> None:
+        """Record until cancelled, for `duration` seconds, or `max_events` messages. Raises `BrokerUnavailable`."""
+        clock, after = self._recorder.clock, self._recorder.after
+        await self._broker.connect()
+        self._recorder.connected(self._broker.url, await self._broker.clock_offset())
+        pubsub = self._broker.pubsub()
+        try:
+            await pubsub.psubscribe(*self._patterns)
+            self._active()
+            deadline = None if duration is None else time.monotonic() + duration
+            while max_events is None or self.messages < max_events:
+                left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
+                if left <= 0:
+                    break
+                message = await pubsub.get_message(timeout=left)
+                if message is None:
+                    self._progress(self)
+                elif message["type"] == "pmessage":
+                    channel, pattern = message["channel"], message["pattern"]
+                    # The first pattern that brings a channel is the one it is taken from.
+                    if self._pattern_of.setdefault(channel, pattern) != pattern:
+                        continue
+                    after(MessageRecord("received", clock.now(), channels.decode(channel), message["data"]))
+                    self.messages += 1
+                    if self.messages % 1000 == 0:
+                        self._progress(self)
+                        await asyncio.sleep(0)  # on a stream that never pauses, the store gets its turn
+                elif message["type"] == "gap":
+                    self._gap(message["reason"], clock.at(message["since"]), clock.at(message["until"]))
+        finally:
+            since = pubsub.lost_since()
+            if since is not None:
+                self._gap("the tap ended while disconnected", clock.at(since), clock.now())
+            await pubsub.aclose()
+            self._progress(self)
+
+    def _gap(self, reason: str, since: int, until: int) -> None:
+        meta = {"reason": reason, "since": since, "until": until, "count": None}
+        self._recorder.after(MessageRecord("gap", self._recorder.clock.now(), meta=meta))
+        self.gaps += 1

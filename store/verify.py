@@ -1,0 +1,284 @@
+"""Every promise of the log, checked again from the rows."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import func, select
+
+from . import chain
+from .database import Database
+from .experiments import Experiment, RecorderRow, every, head_of, recorders_of
+from .schema import KINDS, SEQ_BITS, batch, event, experiment, name, recorder, tag
+
+PAGE = 2000
+_SEQ_MASK = (1 << SEQ_BITS) - 1
+MOST_PROBLEMS = 100
+"""Problems named per experiment; the rest are counted."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the check of one experiment found."""
+
+    exp_id: str
+    head: str
+    events: int = 0
+    batches: int = 0
+    recorders: int = 0
+    problems: list[str] = field(default_factory=list)
+    """What is wrong, and where. Empty where every promise holds."""
+    more_problems: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What is no fault of the log but worth knowing: recorders that run, gaps."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise holds."""
+        return not self.problems
+
+    def wrong(self, problem: str) -> None:
+        """One more problem."""
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(problem)
+        else:
+            self.more_problems += 1
+
+
+async def verify_all(database: Database) -> AsyncIterator[Verdict]:
+    """Check every experiment, and that nothing in the store belongs to none."""
+    for of in await every(database):
+        yield await verify(database, of)
+    stray = Verdict("(store)", "")
+    async with database.reading() as connection:
+        for table, column, owner in (
+            (recorder, recorder.c.experiment_id, experiment.c.id),
+            (name, name.c.experiment_id, experiment.c.id),
+            (tag, tag.c.experiment_id, experiment.c.id),
+            (event, event.c.experiment_id, experiment.c.id),
+            (batch, batch.c.recorder_id, recorder.c.id),
+        ):
+            query = select(func.count()).select_from(table).where(column.not_in(select(owner)))
+            rows = (await connection.execute(query)).scalar_one()
+            if rows:
+                stray.wrong(f"{rows} rows of table {table.name} belong to no {owner.table.name}")
+        query = select(func.count()).select_from(experiment).where(experiment.c.status == "importing")
+        unfinished = (await connection.execute(query)).scalar_one()
+        if unfinished:
+            stray.notes.append(f"{unfinished} imports did not finish; importing that exp_id again clears them away")
+    if stray.problems or stray.notes:
+        yield stray
+
+
+async def verify(database: Database, of: Experiment, head: str | None = None) -> Verdict:
+    """Check one experiment; with `head`, also that its head is the one written down elsewhere."""
+    recorders = await recorders_of(database, of.id)
+    verdict = Verdict(of.exp_id, head_of(recorders), recorders=len(recorders))
+    if head is not None and verdict.head != head:
+        verdict.wrong(f"the head is {verdict.head}, not {head}")
+    ordinals = [row.ordinal for row in recorders]
+    if of.recorders != len(recorders):
+        verdict.wrong(f"the experiment counts {of.recorders} recorders, there are {len(recorders)}")
+    if ordinals != list(range(1, len(recorders) + 1)):
+        verdict.wrong(f"the recorders are numbered {ordinals}, not 1 to {len(recorders)}")
+    if of.status == "closed" and of.closed_at is None:
+        verdict.wrong("the experiment is closed but does not say since when")
+    for row in recorders:
+        await _verify_recorder(database, of, row, verdict)
+    return verdict
+
+
+async def _verify_recorder(database: Database, of: Experiment, row: RecorderRow, verdict: Verdict) -> None:
+    who = f"recorder {row.ordinal}"
+    link = chain.first_link(row.uuid)
+    counted = _Counters()
+    expected = 1
+    async for part in _batches(database, row):
+        verdict.batches += 1
+        place = f"{who}, batch at seq {part.first_seq}"
+        if part.first_seq != expected:
+            verdict.wrong(f"{who}: the batch after seq {expected - 1} starts at {part.first_seq}")
+        expected = part.first_seq + part.count
+        await _verify_batch(database, of, row, part, counted, place, verdict)
+        link = chain.next_link(link, part.digest, part.first_seq, part.count, part.min_ts, part.max_ts)
+        if link != part.chain_hash:
+            verdict.wrong(f"{place}: the chain does not go on from the batch before it")
+            link = part.chain_hash
+    if expected != row.last_seq + 1:
+        verdict.wrong(f"{who}: its batches end at seq {expected - 1}, its row says {row.last_seq}")
+    if link != row.head_hash:
+        verdict.wrong(f"{who}: its head is not the hash of its last batch")
+    await _stray_events(database, row, expected, who, verdict)
+    counted.hold_against(row, who, verdict)
+    verdict.events += counted.events
+    if row.state == "unclean":
+        verdict.wrong(f"{who} ended uncleanly: it was last alive at {row.heartbeat_at} and never said that it ended")
+    elif row.state == "alive":
+        verdict.notes.append(f"{who} is recording")
+    if row.kinds["gap"]:
+        verdict.notes.append(f"{who} knows of {row.kinds['gap']} gaps (`messager events {of.exp_id} --kind gap`)")
+
+
+class _Counters:
+    """A recorder's counters, counted again."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.kinds = dict.fromkeys(KINDS, 0)
+        self.payload_bytes = 0
+        self.first_ts: int | None = None
+        self.last_ts: int | None = None
+
+    def add(self, kind: int, ts: int, size: int) -> None:
+        self.events += 1
+        if 1 <= kind <= len(KINDS):
+            self.kinds[KINDS[kind - 1]] += 1
+        self.payload_bytes += size
+        self.first_ts = ts if self.first_ts is None else min(self.first_ts, ts)
+        self.last_ts = ts if self.last_ts is None else max(self.last_ts, ts)
+
+    def hold_against(self, row: RecorderRow, who: str, verdict: Verdict) -> None:
+        for what in ("kinds", "payload_bytes", "first_ts", "last_ts"):
+            said, counted = getattr(row, what), getattr(self, what)
+            if said != counted:
+                verdict.wrong(f"{who}: its row says {what} {said}, its events say {counted}")
+
+
+async def _verify_batch(
+    database: Database, of: Experiment, row: RecorderRow, part: Any, counted: _Counters, place: str, verdict: Verdict
+) -> None:
+    """Encode the batch's events again and hold them against digest, checks and times."""
+    digest = chain.BatchDigest()
+    seqs: list[int] = []
+    times: list[int] = []
+    async for entry in _encoded_events(database, row.id, part.first_seq, part.first_seq + part.count):
+        if entry.experiment_id != of.id:
+            verdict.wrong(f"{place}: the event of seq {entry.seq} is filed under another experiment")
+        seqs.append(entry.seq)
+        times.append(entry.ts)
+        counted.add(entry.kind, entry.ts, len(entry.payload))
+        try:
+            digest.add(
+                entry.seq,
+                entry.ts,
+                entry.kind,
+                entry.derived,
+                entry.channel,
+                entry.sender,
+                entry.recipient,
+                entry.msg_id,
+                entry.duration_ns,
+                entry.receivers,
+                entry.cause,
+                entry.meta,
+                entry.payload,
+            )
+        except (struct.error, TypeError, AttributeError):
+            verdict.wrong(f"{place}: the event of seq {entry.seq} holds a value of the wrong type")
+            digest.checks.append(-1)
+    missing = set(range(part.first_seq, part.first_seq + part.count)) - set(seqs)
+    if missing:
+        verdict.wrong(f"{place}: {len(missing)} events are missing, the first is seq {min(missing)}")
+    checks = chain.unpack_checks(part.checks)
+    if len(checks) != part.count or len(part.checks) != 4 * part.count:
+        verdict.wrong(f"{place}: it has {len(part.checks)} bytes of checks for {part.count} events")
+    else:
+        for seq, check in zip(seqs, digest.checks, strict=True):
+            if check != checks[seq - part.first_seq]:
+                verdict.wrong(f"{place}: the event of seq {seq} was changed (or its check was)")
+    if digest.digest() != part.digest and not missing:
+        verdict.wrong(f"{place}: its events do not have the digest it says")
+    if times and (min(times), max(times)) != (part.min_ts, part.max_ts):
+        verdict.wrong(f"{place}: its events' times are not the ones it says")
+
+
+async def _batches(database: Database, row: RecorderRow) -> AsyncIterator[Any]:
+    at = -1
+    while True:
+        query = (
+            select(batch)
+            .where(batch.c.recorder_id == row.id, batch.c.first_seq > at)
+            .order_by(batch.c.first_seq)
+            .limit(PAGE)
+        )
+        async with database.reading() as connection:
+            parts = (await connection.execute(query)).all()
+        for part in parts:
+            yield part
+        if len(parts) < PAGE:
+            return
+        at = parts[-1].first_seq
+
+
+@dataclass(slots=True)
+class _Encoded:
+    seq: int
+    experiment_id: int
+    ts: int
+    kind: int
+    derived: int
+    channel: bytes | None
+    sender: bytes | None
+    recipient: bytes | None
+    msg_id: str | None
+    duration_ns: int | None
+    receivers: int | None
+    cause: int | None
+    meta: str | None
+    payload: bytes
+
+
+async def _encoded_events(database: Database, recorder_id: int, first: int, end: int) -> AsyncIterator[_Encoded]:
+    """The events of a stretch of seqs with their names' bytes, one page at a time."""
+    channel, sender, recipient = name.alias("c"), name.alias("f"), name.alias("t")
+    base = recorder_id << SEQ_BITS
+    at = first
+    while at < end:
+        page = (
+            select(event, channel.c.value, sender.c.value, recipient.c.value)
+            .select_from(
+                event.outerjoin(channel, channel.c.id == event.c.channel_id)
+                .outerjoin(sender, sender.c.id == event.c.from_id)
+                .outerjoin(recipient, recipient.c.id == event.c.to_id)
+            )
+            .where(event.c.id >= base | at, event.c.id < base | end)
+            .order_by(event.c.id)
+            .limit(PAGE)
+        )
+        async with database.reading() as connection:
+            rows = (await connection.execute(page)).all()
+        for row in rows:
+            yield _Encoded(
+                row.id & _SEQ_MASK,
+                row.experiment_id,
+                row.ts,
+                row.kind,
+                row.derived,
+                row[-3],
+                row[-2],
+                row[-1],
+                row.msg_id,
+                row.duration_ns,
+                row.receivers,
+                row.cause,
+                row.meta,
+                row.payload,
+            )
+        if len(rows) < PAGE:
+            return
+        at = (rows[-1].id & _SEQ_MASK) + 1
+
+
+async def _stray_events(database: Database, row: RecorderRow, expected: int, who: str, verdict: Verdict) -> None:
+    """Events of this recorder that no batch covers."""
+    base = row.id << SEQ_BITS
+    query = select(func.count(), func.min(event.c.id)).where(
+        event.c.id >= base, event.c.id < base + (1 << SEQ_BITS), (event.c.id >= base | expected) | (event.c.id == base)
+    )
+    async with database.reading() as connection:
+        stray, lowest = (await connection.execute(query)).one()
+    if stray:
+        verdict.wrong(f"{who}: {stray} events belong to no batch, the first is seq {lowest & _SEQ_MASK}")
