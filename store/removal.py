@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from sqlalchemy import delete, select, update
 
 from .database import Database
-from .experiments import Experiment, recorders_of
+from .experiments import SILENT_NS, Experiment, RecorderRow, recorders_of
+from .host import this_process
 from .schema import SEQ_BITS, batch, event, experiment, name, recorder, redaction, tag
 
 CHUNK = 50_000
@@ -34,6 +37,14 @@ async def remove(database: Database, of: Experiment) -> None:
         await connection.execute(delete(experiment).where(experiment.c.id == of.id))
 
 
+def _may_go_on(entry: RecorderRow) -> bool:
+    """Whether an importing process may still be there: it runs on this host, or we cannot know."""
+    here = this_process()
+    if entry.host == here.host and entry.boot_id == here.boot_id and entry.pid is not None:
+        return entry.ended_at is None and here.is_running(entry.pid)
+    return entry.state == "alive"
+
+
 async def sweep_imports(database: Database) -> int:
     """Remove imports that did not finish and that nobody works on any more; how many."""
     async with database.reading() as connection:
@@ -44,7 +55,9 @@ async def sweep_imports(database: Database) -> int:
     swept = 0
     for row in rows:
         recorders = await recorders_of(database, row.id)
-        if any(entry.state == "alive" for entry in recorders):
+        if not recorders and time.time_ns() - row.created_at < SILENT_NS:
+            continue
+        if any(_may_go_on(entry) for entry in recorders):
             continue
         left = Experiment(row.id, row.exp_id, None, "importing", row.created_at, None, {}, [], len(recorders), 1)
         await remove(database, left)

@@ -243,8 +243,7 @@ async def _import_events(
             writers.append(await log.register(of, role="import", meta=facts))
         return writers[ordinal - 1]
 
-    if told:
-        await writer(len(told))
+    await writer(max(1, len(told)))  # also says that this import is alive
     waiting: dict[int, list[NewEvent]] = {}
     held = count = 0
     for ordinal, entry in source.events():
@@ -257,7 +256,7 @@ async def _import_events(
             if progress:
                 progress(count)
     await _append(log, writer, waiting)
-    for done in writers or [await writer(1)]:
+    for done in writers:
         await log.touch(done, ended_at=time.time_ns())
 
 

@@ -1,0 +1,139 @@
+"""The command line, `messager`: one module a verb, each a thin call of a library function.
+
+Exit codes: 0 done, 1 a negative answer, 2 wrong use or bad input, 3 store or broker out
+of reach, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+SECTIONS = {
+    "Try it": ("demo",),
+    "Record": ("record", "import"),
+    "Find and read": ("ls", "info", "events"),
+    "Put back and compare": ("replay", "diff", "export"),
+    "Keep": ("tag", "close", "verify", "db"),
+}
+
+HELP = {
+    "demo": "Run a small society of agents, record it, replay it, check it.",
+    "record": "Record a running system from outside, by listening.",
+    "import": "Read a JSON Lines file into a new experiment.",
+    "ls": "List experiments.",
+    "info": "Describe one experiment.",
+    "events": "Print the events of an experiment, or follow them.",
+    "replay": "Publish a stored experiment again, in timestamp order.",
+    "diff": "Compare two experiments, channel by channel.",
+    "export": "Write an experiment to a JSON Lines file.",
+    "tag": "Put tags on an experiment, or take them off.",
+    "close": "Close an experiment: it takes no more events.",
+    "verify": "Check every promise of the log again.",
+    "db": "Migrate a store: upgrade, downgrade, current, history, check.",
+}
+
+
+class Verbs(click.Group):
+    """Loads a verb's module when the verb is used, so that help needs none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [verb for verbs in SECTIONS.values() for verb in verbs]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in HELP:
+            return None
+        module = import_module(f".{cmd_name}_", __name__)
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in HELP and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], HELP, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "`messager --help` lists the verbs."
+            raise click.UsageError(f"there is no verb {args[0]!r}. {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, verbs in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(click.style(verb.ljust(8), fg="cyan"), HELP[verb]) for verb in verbs])
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Each verb has its own --help. An experiment is named by its exp_id, a unique prefix of it, "
+    "its name, or @last. Exit codes: 0 done, 1 a negative answer, 2 wrong use or bad input, "
+    "3 store or broker out of reach, 130 interrupted.",
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Store to work on: a file name or sqlite:///FILE. [env MESSAGER_STORE; default ./messager.db]",
+)
+@click.option(
+    "--redis", metavar="URL", help="Redis to talk to. [env MESSAGER_REDIS; default redis://localhost:6379/0]"
+)
+@click.version_option(package_name="messager", message="%(prog)s %(version)s")
+def cli(store: str | None, redis: str | None) -> None:
+    """A flight recorder for societies of AI agents.
+
+    Records what agents say to each other over Redis channels, answers questions about it
+    afterwards, and puts a stored experiment back on the wire. New here? `messager demo`.
+    """
+
+
+def main() -> None:
+    """The entry point: run a verb, and end with its exit code."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        cli.main(standalone_mode=False, prog_name="messager")
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else "messager"
+        return _complain(f"{error.format_message()} (see `{where} --help`)", 2)
+    except click.ClickException as error:
+        return _complain(error.format_message(), 2)
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("messager: interrupted", err=True)
+        return 130
+    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        code = _exit_code(error)
+        if code is None:
+            raise
+        return _complain(str(error), code)
+    return 0
+
+
+def _exit_code(error: Exception) -> int | None:
+    """The exit code of an error that is ours, or None for a fault of the program."""
+    from messager.errors import BrokerUnavailable, MessagerError
+
+    from ..errors import StoreError
+
+    if isinstance(error, StoreError):
+        return error.exit_code
+    if isinstance(error, BrokerUnavailable):
+        return 3
+    return 2 if isinstance(error, MessagerError) else None
+
+
+def _complain(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    click.echo(f"{click.style('messager:', fg='red')} {line}", err=True)
+    return code

@@ -1,0 +1,30 @@
+"""messager close"""
+
+from __future__ import annotations
+
+import click
+
+from .options import opened, run, store_option
+from .output import safe
+
+
+@click.command()
+@click.argument("exp")
+@click.option("--force", is_flag=True, help="Also while a recorder runs: what it records afterwards is refused.")
+@store_option
+def command(exp: str, force: bool, store: str) -> None:
+    """Close an experiment: it takes no more events, and its head stays what it is."""
+    run(_close(exp, force, store))
+
+
+async def _close(exp: str, force: bool, store: str) -> None:
+    from .. import experiments
+
+    async with opened(store) as log:
+        of = await log.experiment(exp)
+        if of.status == "closed":
+            click.echo(safe(f"{of.exp_id} was closed already"))
+            return
+        await experiments.close(log.database, of, force=force)
+        head = experiments.head_of(await experiments.recorders_of(log.database, of.id))
+    click.echo(safe(f"{of.exp_id} is closed; its head is {head}"))

@@ -1,0 +1,113 @@
+"""messager db"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .options import run, store_option
+from .output import note, safe
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+T = TypeVar("T")
+
+
+@click.group()
+def command() -> None:
+    """Migrate a store, wherever it is."""
+
+
+@command.command()
+@click.argument("revision", default="head")
+@store_option
+def upgrade(revision: str, store: str) -> None:
+    """Bring a store to a newer revision (default: the newest). Makes the store where there is none."""
+    from .. import migrating
+
+    run(_on(store, lambda connection: migrating.upgrade(connection, revision), write=True))
+    _tell_current(store)
+
+
+@command.command()
+@click.argument("revision")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
+def downgrade(revision: str, yes: bool, store: str) -> None:
+    """Bring a store back to an older revision; `base` removes all tables and all events."""
+    from .. import migrating
+
+    if not yes:
+        click.confirm(f"Going back to {revision} removes what that revision cannot hold. Go on?", abort=True, err=True)
+    run(_on(store, lambda connection: migrating.downgrade(connection, revision), write=True, there=True))
+    _tell_current(store)
+
+
+@command.command()
+@store_option
+def current(store: str) -> None:
+    """Print the revision of a store."""
+    click.echo(run(_on(store, _revision, there=True)) or "none")
+
+
+@command.command()
+def history() -> None:
+    """List the revisions, newest first."""
+    from .. import migrating
+
+    for script in migrating.scripts().walk_revisions():
+        mark = " (newest)" if script.is_head else ""
+        click.echo(f"{script.revision}  {script.doc}{mark}")
+
+
+@command.command()
+@store_option
+def check(store: str) -> None:
+    """Check that a store is at the newest revision and its tables are as they should be. Exit 0 or 1."""
+    from .. import migrating
+    from ..schema import HEAD_REVISION
+
+    found = run(_on(store, _revision, there=True))
+    if found != HEAD_REVISION:
+        click.echo(f"at revision {found or 'none'}, not {HEAD_REVISION}: `messager db upgrade`")
+        raise click.exceptions.Exit(1)
+    differences = run(_on(store, migrating.differences, there=True))
+    for difference in differences:
+        click.echo(safe(difference))
+    if differences:
+        raise click.exceptions.Exit(1)
+    click.echo(f"at revision {found}, tables as they should be")
+
+
+async def _on(store: str, act: Callable[[Connection], T], *, write: bool = False, there: bool = False) -> T:
+    """Run something on a store's connection, in one transaction. With `there`, the store must exist."""
+    from alembic.util import CommandError
+
+    from ..database import Database
+    from ..errors import StoreError, StoreUnavailable
+
+    database = Database(store)
+    if there and not database.dialect.exists():
+        raise StoreUnavailable(database.where, "there is none")
+    await database.open_engines()
+    try:
+        async with database.writing() if write else database.reading() as connection:
+            return await connection.run_sync(act)
+    except CommandError as error:
+        raise StoreError(f"{error}. `messager db history` lists the revisions.") from None
+    finally:
+        await database.close()
+
+
+def _revision(connection: Connection) -> str | None:
+    from alembic.runtime.migration import MigrationContext
+
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _tell_current(store: str) -> None:
+    found: Any = run(_on(store, _revision, there=True))
+    note(f"{store} is at revision {found or 'none'}")

@@ -1,0 +1,123 @@
+"""messager diff"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import json_option, opened, pairs, run, store_option
+from .output import print_json, safe
+
+if TYPE_CHECKING:
+    from ..compare import Comparison, Difference
+    from ..event import Event
+
+SHOWN = 10
+"""Channels whose difference is printed."""
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--channel", "channels", multiple=True, metavar="GLOB", help="Only these channels.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these channels.")
+@click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Rename A's channels first, as replay does.")
+@click.option("--to-exp", metavar="ID", help="Take A's channels as of this experiment, as replay does.")
+@click.option("--store-b", metavar="URL", help="The store that B is in, where it is another.")
+@store_option
+@json_option
+def command(**given: Any) -> None:
+    """Compare two experiments: per channel, in replay order, the same payloads or the first that is not.
+
+    Exit code 0 where nothing differs, 1 where something does.
+    """
+    result = run(_diff(**given))
+    if not result.equal:
+        raise click.exceptions.Exit(1)
+
+
+async def _diff(
+    a: str,
+    b: str,
+    channels: tuple[str, ...],
+    exclude: tuple[str, ...],
+    mapping: tuple[str, ...],
+    to_exp: str | None,
+    store_b: str | None,
+    store: str,
+    as_json: bool,
+) -> Comparison:
+    from ..compare import compare
+    from ..reading import Selection
+    from ..replay import ChannelMap
+
+    renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
+    selection = Selection(None, channels or None, exclude or None)
+    async with opened(store) as log, opened(store_b or store) as log_b:
+        result = await compare(log, a, b, log_b=log_b, selection=selection, mapping=renamed)
+    if as_json:
+        print_json(_as_dict(result))
+    else:
+        _show(result)
+    return result
+
+
+def _as_dict(result: Comparison) -> dict[str, Any]:
+    return {
+        "equal": result.equal,
+        "a": result.a,
+        "b": result.b,
+        "messages_a": result.messages_a,
+        "messages_b": result.messages_b,
+        "channels": result.channels,
+        "channels_same": result.same,
+        "differences": [
+            {
+                "channel": difference.channel,
+                "index": difference.index,
+                **{
+                    side: _event(getattr(difference, side)) for side in ("before", "a", "b", "a_next", "b_next")
+                },
+            }
+            for difference in result.differences
+        ],
+    }
+
+
+def _event(entry: Event | None) -> dict[str, Any] | None:
+    from ..exchange.jsonl import event_to_dict
+
+    return None if entry is None else {"cursor": str(entry.cursor), **event_to_dict(entry)}
+
+
+def _show(result: Comparison) -> None:
+    counts = f"{safe(result.a)}: {result.messages_a:,} messages, {safe(result.b)}: {result.messages_b:,} messages"
+    if result.equal:
+        click.echo(f"{click.style('equal', fg='green')}  {counts}, on {result.channels:,} channels")
+        return
+    click.echo(
+        f"{click.style('different', fg='red')}  {counts}; "
+        f"{len(result.differences):,} of {result.channels:,} channels differ"
+    )
+    for difference in result.differences[:SHOWN]:
+        _show_difference(difference)
+    if len(result.differences) > SHOWN:
+        click.echo(f"\nand {len(result.differences) - SHOWN:,} more channels")
+
+
+def _show_difference(difference: Difference) -> None:
+    click.echo(f"\n{click.style(safe(difference.channel), bold=True)}, message {difference.index + 1}")
+    for sign, colour, entry in (
+        (" ", None, difference.before),
+        ("A", "red", difference.a),
+        ("B", "green", difference.b),
+        ("a", None, difference.a_next),
+        ("b", None, difference.b_next),
+    ):
+        if entry is not None:
+            text = entry.payload.decode("utf-8", "backslashreplace")
+            cut = text if len(text) <= 400 else text[:399] + "…"
+            click.echo(click.style(f"  {sign} {entry.cursor}  {safe(cut)}", fg=colour, dim=colour is None))
+        elif sign in "AB" and sign.strip():
+            click.echo(click.style(f"  {sign} (nothing: it ends here)", fg=colour))

@@ -1,0 +1,159 @@
+"""messager events"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import chosen, filter_options, json_option, opened, run, store_option
+from .output import KIND_COLOURS, note, safe
+
+if TYPE_CHECKING:
+    from ..event import Event
+    from ..log import EventLog
+
+
+@click.command()
+@click.argument("exp")
+@filter_options
+@click.option("--messages", is_flag=True, help="Each message once, as a replay would publish it.")
+@click.option("--follow", is_flag=True, help="Go on with what is being recorded, until the experiment is closed.")
+@click.option("--full", is_flag=True, help="Do not cut long texts at the edge of the terminal.")
+@store_option
+@json_option
+def command(
+    exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, **filters: Any
+) -> None:
+    """Print the events of an experiment in replay order: (ts, recorder, seq).
+
+    A POINT is an ISO time (UTC where it names no zone), an offset from the first event (90,
+    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME. --agent 5 finds 5 and
+    "5"; --agent '"5"' only the text.
+    """
+    if follow and (messages or filters["until"] or filters["since"] or filters["after"]):
+        raise click.UsageError("--follow goes with --kind, --channel, --exclude, --agent and --limit only")
+    run(_events(exp, chosen(**filters), messages, follow, full, store, as_json))
+
+
+async def _events(
+    exp: str, filters: dict[str, Any], messages: bool, follow: bool, full: bool, store: str, as_json: bool
+) -> None:
+    show = _show_json if as_json else _Lines(full).show
+    count = 0
+    async with opened(store) as log:
+        source = _followed(log, exp, filters) if follow else _read(log, exp, filters, messages)
+        async for entry in source:
+            show(entry)
+            count += 1
+            if follow:
+                sys.stdout.flush()
+    if not as_json:
+        note(f"{count:,} events")
+
+
+async def _read(log: EventLog, exp: str, filters: dict[str, Any], messages: bool) -> AsyncIterator[Event]:
+    if not messages:
+        async for entry in log.read(exp, **filters):
+            yield entry
+        return
+    from ..cursor import resolve
+    from ..messages import message_pages
+    from ..reading import Selection, Span
+
+    of = await log.experiment(exp)
+    points = [await resolve(log.database, of, filters.pop(key, None)) for key in ("since", "until", "after")]
+    left = filters.pop("limit", None)
+    async for page in message_pages(log.database, of, Selection(**filters), Span(*points)):
+        for entry in page:
+            if left is not None:
+                if left == 0:
+                    return
+                left -= 1
+            yield entry
+
+
+async def _followed(log: EventLog, exp: str, filters: dict[str, Any]) -> AsyncIterator[Event]:
+    from ..reading import Selection
+
+    left = filters.pop("limit", None)
+    wanted = Selection(**filters)
+    if left == 0:
+        return
+    async for entry in log.tail(exp):
+        if wanted.takes(entry):
+            yield entry
+            if left is not None:
+                left -= 1
+                if not left:
+                    return
+
+
+def _show_json(entry: Event) -> None:
+    from ..exchange.jsonl import event_to_dict
+
+    data = {"cursor": str(entry.cursor), "time": entry.time, "recorder": entry.recorder, "seq": entry.seq}
+    data |= event_to_dict(entry)
+    data["derived"] = entry.derived_ids
+    extra = {
+        "msg_id": entry.msg_id,
+        "duration_ns": entry.duration_ns,
+        "receivers": entry.receivers,
+        "meta": entry.meta,
+    }
+    data |= {key: value for key, value in extra.items() if value is not None}
+    sys.stdout.write(json.dumps(data) + "\n")
+
+
+class _Lines:
+    """Events as lines: a new day gets a heading, the rest is columns."""
+
+    def __init__(self, full: bool) -> None:
+        self._day = ""
+        self._width = 0 if full or not sys.stdout.isatty() else shutil.get_terminal_size().columns
+        self._colour = sys.stdout.isatty()
+
+    def show(self, entry: Event) -> None:
+        from rich.cells import cell_len, set_cell_size
+
+        day, _, clock = entry.time.partition("T")
+        if day != self._day:
+            self._day = day
+            click.secho(day, bold=True)
+        people = "" if entry.channel is None else f"{_person(entry.from_id)} > {_person(entry.to_id)}"
+        left = f"{clock[:12]}  {entry.kind:<8}  {_fitted(people, 15)}  {_fitted(_short(entry.channel), 28)}  "
+        text = safe(entry.text)
+        if self._width:
+            room = max(self._width - cell_len(left), 10)
+            if cell_len(text) > room:
+                text = set_cell_size(text, room - 1) + "…"
+        kind = click.style(f"{entry.kind:<8}", fg=KIND_COLOURS[entry.kind])
+        click.echo(left.replace(f"{entry.kind:<8}", kind, 1) + text if self._colour else left + text)
+
+
+def _person(agent: Any) -> str:
+    return "?" if agent is None else safe(str(agent))
+
+
+def _short(channel: str | None) -> str:
+    """A channel without the experiment's name in front, which is the same on every line."""
+    from messager import channels
+
+    if channel is None:
+        return ""
+    parsed = channels.parse(channel)
+    if parsed is None:
+        return safe(channel)
+    parts = ["agents", str(parsed.agent_id)] if parsed.agent_id is not None else []
+    return safe(":".join([*parts, parsed.subtopic]))
+
+
+def _fitted(text: str, width: int) -> str:
+    """Text in exactly so many columns."""
+    from rich.cells import cell_len, set_cell_size
+
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

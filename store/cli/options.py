@@ -1,0 +1,133 @@
+"""What several verbs share: their options, and how they reach the store and the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from messager.brokers import RedisBroker
+
+    from ..log import EventLog
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+DEFAULT_STORE = "messager.db"
+DEFAULT_REDIS = "redis://localhost:6379/0"
+
+
+def _inherited(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    """The option given to the verb, else to `messager` itself, else the environment's, else the default."""
+    name = parameter.name or ""
+    default = {"store": DEFAULT_STORE, "redis": DEFAULT_REDIS}[name]
+    given = value or ctx.find_root().params.get(name) or os.environ.get(f"MESSAGER_{name.upper()}")
+    return str(given or default)
+
+
+def store_option(function: F) -> F:
+    """--store, for a verb that works on a store."""
+    return click.option(
+        "--store",
+        metavar="URL",
+        callback=_inherited,
+        help=f"A file name or sqlite:///FILE. [env MESSAGER_STORE; default ./{DEFAULT_STORE}]",
+    )(function)
+
+
+def redis_option(function: F) -> F:
+    """--redis, for a verb that talks to a broker."""
+    return click.option(
+        "--redis", metavar="URL", callback=_inherited, help=f"[env MESSAGER_REDIS; default {DEFAULT_REDIS}]"
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """--json, wherever something is read."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def filter_options(function: F) -> F:
+    """The filters of `EventLog.read`."""
+    for option in reversed(
+        (
+            click.option(
+                "--kind", "kinds", multiple=True, metavar="KIND", help="sent, received, blocked, failed, gap, mark."
+            ),
+            click.option("--channel", "channels", multiple=True, metavar="GLOB", help="Only these channels."),
+            click.option("--exclude", multiple=True, metavar="GLOB", help="Not these channels."),
+            click.option("--agent", "agents", multiple=True, metavar="ID", help="Only from or to these agents."),
+            click.option("--since", metavar="POINT", help="From here on: time, offset, cursor or mark:NAME."),
+            click.option("--until", metavar="POINT", help="Up to here, excluded."),
+            click.option("--after", metavar="CURSOR", help="Behind this event."),
+            click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many."),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def chosen(**filters: Any) -> dict[str, Any]:
+    """Filters as the command line gives them, as the library takes them."""
+    given = {key: value for key, value in filters.items() if value not in (None, ())}
+    if "agents" in given:
+        given["agents"] = agent_ids(given["agents"])
+    return given
+
+
+def agent_ids(words: tuple[str, ...]) -> list[Any]:
+    """Agents as typed: `5` means 5 and "5", `"5"` only the text."""
+    ids: list[Any] = []
+    for word in words:
+        if len(word) > 1 and word[0] == word[-1] == '"':
+            ids.append(word[1:-1])
+            continue
+        ids.append(word)
+        if word.lstrip("-").isascii() and word.lstrip("-").isdigit():
+            ids.append(int(word))
+    return ids
+
+
+def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
+    """KEY=VALUE words as a dict."""
+    found: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise click.UsageError(f"{option} takes KEY=VALUE, not {word!r}")
+        found[key] = value
+    return found
+
+
+@asynccontextmanager
+async def opened(store: str, *, create: bool = False) -> AsyncIterator[EventLog]:
+    """The log of a store. A verb that only reads does not make one."""
+    from ..log import EventLog
+
+    async with EventLog.open(store, create=create) as log:
+        yield log
+
+
+@asynccontextmanager
+async def broker_at(url: str) -> AsyncIterator[RedisBroker]:
+    """The broker at a URL, given up at the end."""
+    from messager.brokers import RedisBroker
+
+    try:
+        broker = RedisBroker.from_url(url)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        yield broker
+    finally:
+        await broker.close()
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a verb's coroutine."""
+    return asyncio.run(main)

@@ -1,0 +1,101 @@
+"""What people see: tables, colours, sizes, and text that cannot harm a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+KIND_COLOURS = {
+    "sent": "green",
+    "received": "cyan",
+    "blocked": "yellow",
+    "failed": "red",
+    "gap": "magenta",
+    "mark": "blue",
+}
+
+
+def safe(text: str) -> str:
+    """Text without anything a terminal would obey: what cannot be printed is shown escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\u200c\u200d" else char.encode("unicode_escape", "replace").decode()
+        for char in text
+    )
+
+
+def print_json(data: Any) -> None:
+    """JSON on standard output, indented where a person looks at it."""
+    click.echo(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A terminal to print on; plain text where there is none."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False, markup=False)
+
+
+def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
+    """Print an aligned table; a column is (title, "left" or "right")."""
+    from rich.cells import cell_len
+
+    shown = [[safe(cell) for cell in row] for row in rows]
+    widths = [max(cell_len(title), *(cell_len(row[at]) for row in shown), 0) for at, (title, _) in enumerate(columns)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = []
+        for cell, width, (_, side) in zip(cells, widths, columns, strict=True):
+            space = " " * (width - cell_len(cell))
+            padded.append(space + cell if side == "right" else cell + space)
+        return "  ".join(padded).rstrip()
+
+    click.secho(line([title for title, _ in columns]), bold=True)
+    for row in shown:
+        click.echo(line(row))
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print aligned `name  value` lines."""
+    width = max(len(name) for name, _ in pairs)
+    for name, value in pairs:
+        click.echo(f"{click.style(name.ljust(width), fg='cyan')}  {safe(value)}")
+
+
+def size(number: int) -> str:
+    """Bytes, as people say them."""
+    value = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{number} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError("unreachable")
+
+
+def length(seconds: float | None) -> str:
+    """A stretch of time, as people say it."""
+    if seconds is None:
+        return "-"
+    if seconds < 120:
+        return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
+def note(text: str) -> None:
+    """A line beside the output: on standard error, dim."""
+    click.secho(safe(text), err=True, dim=True)

@@ -1,0 +1,116 @@
+"""messager record"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import broker_at, opened, pairs, redis_option, run, store_option
+from .output import note, safe
+
+if TYPE_CHECKING:
+    from ..tap import Tap
+
+
+@click.command()
+@click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@click.option("--exp", required=True, metavar="ID", help="The exp_id to record under.")
+@click.option("--name", metavar="TEXT", help="A name to find it again by.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG")
+@click.option("--meta", multiple=True, metavar="K=V", help="Anything worth keeping: seed=7, model=m.")
+@click.option(
+    "--if-exists",
+    type=click.Choice(["append", "fail", "new"]),
+    help="What to do where the exp_id is taken: append to it (the default while it is open), fail (the "
+    "default when it is closed), or make a new one with a number behind its exp_id.",
+)
+@click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after so many seconds.")
+@click.option("--max-events", type=click.IntRange(min=1), metavar="N", help="Stop after so many messages.")
+@click.option("--close", "close_it", is_flag=True, help="Close the experiment at the end.")
+@store_option
+@redis_option
+def command(**given: Any) -> None:
+    """Record what is published on channels that match PATTERN (default: *), by listening.
+
+    The system that is recorded needs no change. `recording` on standard error says that
+    the subscription is active; Ctrl-C ends the recording cleanly.
+    """
+    run(_record(**given))
+
+
+async def _record(
+    patterns: tuple[str, ...],
+    exp: str,
+    name: str | None,
+    tags: tuple[str, ...],
+    meta: tuple[str, ...],
+    if_exists: Any,
+    duration: float | None,
+    max_events: int | None,
+    close_it: bool,
+    store: str,
+    redis: str,
+) -> None:
+    from ..recorder import Recorder
+    from ..tap import Tap
+
+    wanted = list(patterns) or ["*"]
+    described = pairs(meta, "--meta")
+    async with broker_at(redis) as broker:
+        await broker.connect()  # before an experiment is made that would stay empty
+        async with opened(store, create=True) as log:
+            recorder = Recorder(
+                log,
+                exp,
+                name=name,
+                tags=tags,
+                meta=described,
+                if_exists=if_exists,
+                role="tap",
+                patterns=wanted,
+                close_experiment=close_it,
+            )
+            async with recorder:
+
+                def active() -> None:
+                    where = safe(f"{recorder.exp_id} from {broker.url} into {log.where}")
+                    click.echo(f"recording {where} (Ctrl-C ends it)", err=True)
+
+                tap = Tap(broker, recorder, wanted, active=active, progress=_progress())
+                await _until_interrupted(tap.run(duration=duration, max_events=max_events))
+    if sys.stderr.isatty():
+        click.echo("\r\033[K", nl=False, err=True)
+    gaps = f", {tap.gaps} gaps: messages may be missing" if tap.gaps else ""
+    lost = f", {recorder.dropped} not stored" if recorder.dropped else ""
+    note(f"recorded {tap.messages:,} messages of {recorder.exp_id}{gaps}{lost}")
+
+
+async def _until_interrupted(recording: Any) -> None:
+    """Run until it ends, or until Ctrl-C or a polite kill, which are the usual ways to end it."""
+    task = asyncio.ensure_future(recording)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _progress() -> Any:
+    """A counter that rewrites its line on a terminal."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(tap: Tap) -> None:
+        click.echo(f"\r{tap.messages:,} messages", nl=False, err=True)
+
+    return show

@@ -1,0 +1,164 @@
+"""messager replay"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import agent_ids, broker_at, json_option, opened, pairs, redis_option, run, store_option
+from .output import facts, length, note, print_json, table
+
+if TYPE_CHECKING:
+    from ..replay import ReplayReport
+
+
+@click.command()
+@click.argument("exp")
+@click.option("--speed", default="1", metavar="N|max", help="Times as fast as it was recorded, or max. [default: 1]")
+@click.option("--channel", "channels", multiple=True, metavar="GLOB", help="Only these channels.")
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these channels.")
+@click.option("--agent", "agents", multiple=True, metavar="ID", help="Only from or to these agents.")
+@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="These kinds of event instead of the messages.")
+@click.option("--start", metavar="POINT", help="From here: time, offset, cursor or mark:NAME.")
+@click.option("--end", metavar="POINT", help="Up to here, excluded.")
+@click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Publish on NEW instead; a:*=b:* for prefixes.")
+@click.option("--to-exp", metavar="ID", help="Publish as this experiment: exps:ID:...")
+@click.option("--max-gap", metavar="S", help="Shorten silences to so many seconds.")
+@click.option("--loop", "loops", type=click.IntRange(min=0), default=1, metavar="N", help="So many times; 0: until Ctrl-C.")
+@click.option(
+    "--wait-for-subscribers",
+    "subscribers",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Begin when so many clients are subscribed.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing.")
+@store_option
+@redis_option
+@json_option
+def command(**given: Any) -> None:
+    """Publish a stored experiment again, in timestamp order, byte for byte.
+
+    Published are the messages: what was sent, or on channels that were only listened to
+    what one recorder received. A POINT is an ISO time, an offset from the first event (90,
+    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME.
+    """
+    run(_replay(**given))
+
+
+async def _replay(
+    exp: str,
+    speed: str,
+    channels: tuple[str, ...],
+    exclude: tuple[str, ...],
+    agents: tuple[str, ...],
+    kinds: tuple[str, ...],
+    start: str | None,
+    end: str | None,
+    mapping: tuple[str, ...],
+    to_exp: str | None,
+    max_gap: str | None,
+    loops: int,
+    subscribers: int,
+    dry_run: bool,
+    store: str,
+    redis: str,
+    as_json: bool,
+) -> None:
+    from ..cursor import duration_ns
+    from ..replay import Replay, checked_speed
+
+    checked = checked_speed(speed)
+    try:
+        gap = None if max_gap is None else duration_ns(max_gap) / 1e9
+    except ValueError as error:
+        raise click.UsageError(f"--max-gap: {error}") from None
+    async with opened(store) as log, broker_at(redis) as broker:
+        of = await log.experiment(exp)
+        with _bar(quiet=dry_run) as progress:
+            replay = Replay(
+                log,
+                of,
+                broker,
+                speed="max" if checked is None else checked,
+                channels=channels or None,
+                exclude=exclude or None,
+                agents=agent_ids(agents) or None,
+                kinds=kinds or None,
+                start=start,
+                end=end,
+                mapping=pairs(mapping, "--map"),
+                to_exp=to_exp,
+                max_gap=gap,
+                loops=loops,
+                wait_for_subscribers=subscribers,
+                dry_run=dry_run,
+                progress=progress,
+            )
+            try:
+                report = await replay.run()
+            finally:
+                report = replay.report
+                if report.published and not as_json and sys.exc_info()[0] is not None:
+                    note(f"stopped after {report.published:,} messages")
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _show(report)
+
+
+@contextmanager
+def _bar(*, quiet: bool) -> Iterator[Callable[[ReplayReport], None] | None]:
+    """A progress bar on the terminal; nothing where there is none."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from .output import console
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("replaying", total=None)
+
+        def show(report: ReplayReport) -> None:
+            total = report.planned * (report.loops + 1) if report.published > report.planned else report.planned
+            held = f"replaying (held back {report.held_back_s:.1f} s)" if report.held_back_s else "replaying"
+            bar.update(task, completed=report.published, total=total, description=held)
+
+        yield show
+
+
+def _show(report: ReplayReport) -> None:
+    data = report.to_dict()
+    if report.dry_run:
+        click.echo(f"would publish {report.planned:,} messages, and skip {report.skipped:,} events")
+        if report.channels:
+            ranked = sorted(report.channels.items(), key=lambda item: (-item[1], item[0]))
+            table([("MESSAGES", "right"), ("CHANNEL", "left")], [(f"{n:,}", channel) for channel, n in ranked[:20]])
+            if len(ranked) > 20:
+                note(f"and {len(ranked) - 20:,} more channels")
+        return
+    rate = report.published / report.duration_s if report.duration_s else 0.0
+    requested = "max" if report.requested_speed is None else f"{report.requested_speed:g}"
+    achieved = "-" if report.achieved_speed is None else f"{report.achieved_speed:,.4g}"
+    lines = [
+        ("published", f"{report.published:,} messages in {length(report.duration_s)} ({rate:,.0f} a second)"),
+        ("skipped", f"{report.skipped:,} events that are no message of their own, or were filtered out"),
+        ("no subscriber", f"{report.no_subscriber:,}"),
+        ("held back", length(report.held_back_s) + (" for slow subscribers" if report.held_back_s else "")),
+        ("speed", f"{achieved} times (asked for {requested})"),
+    ]
+    lag = data["lag_ms"]
+    if lag["p50"] is not None:
+        lines.append(("lag", f"p50 {lag['p50']:.2f} ms, p99 {lag['p99']:.2f} ms, max {lag['max']:.2f} ms"))
+    if report.failed:
+        lines.append(("refused", f"{report.failed:,} by the broker"))
+    if not report.flow_control:
+        lines.append(("flow control", "off: the broker does not tell what waits for its subscribers"))
+    facts(lines)

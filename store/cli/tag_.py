@@ -1,0 +1,30 @@
+"""messager tag"""
+
+from __future__ import annotations
+
+import click
+
+from .options import opened, run, store_option
+from .output import safe
+
+
+@click.command()
+@click.argument("exp")
+@click.argument("tags", nargs=-1, metavar="[TAG]...")
+@click.option("--remove", "removed", multiple=True, metavar="TAG", help="Take this tag off.")
+@store_option
+def command(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
+    """Put tags on an experiment, or take them off; prints those it has then."""
+    for word in tags:
+        if not word.strip() or not word.isprintable():
+            raise click.UsageError(f"{word!r} cannot be a tag: it is printable and not empty")
+    run(_tag(exp, tags, removed, store))
+
+
+async def _tag(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
+    from ..experiments import retag
+
+    async with opened(store) as log:
+        of = await log.experiment(exp)
+        words = await retag(log.database, of, tags, removed)
+    click.echo(safe(f"{of.exp_id}: {' '.join(words) or 'no tags'}"))

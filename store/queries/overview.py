@@ -1,0 +1,98 @@
+"""One experiment described in figures, from counters that are kept while recording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, select
+
+from ..event import iso
+from ..experiments import Experiment, RecorderRow, head_of, recorders_of
+from ..log import EventLog
+from ..schema import AGENT, CHANNEL, KINDS, name
+
+
+def _sum(recorders: list[RecorderRow]) -> dict[str, Any]:
+    first = min((row.first_ts for row in recorders if row.first_ts is not None), default=None)
+    last = max((row.last_ts for row in recorders if row.last_ts is not None), default=None)
+    kinds = {kind: sum(row.kinds[kind] for row in recorders) for kind in KINDS}
+    return {
+        "events": sum(kinds.values()),
+        "kinds": kinds,
+        "first_ts": first,
+        "last_ts": last,
+        "duration_s": None if first is None or last is None else (last - first) / 1e9,
+        "payload_bytes": sum(row.payload_bytes for row in recorders),
+        "gaps": kinds["gap"],
+    }
+
+
+async def listing(log: EventLog, experiments: list[Experiment]) -> list[dict[str, Any]]:
+    """A short description of each experiment, in the order given."""
+    recorders: dict[int, list[RecorderRow]] = {}
+    for row in await recorders_of(log.database):
+        recorders.setdefault(row.experiment_id, []).append(row)
+    return [
+        {
+            "exp_id": of.exp_id,
+            "name": of.name,
+            "tags": of.tags,
+            "status": of.status,
+            "created_at": iso(of.created_at),
+            **_sum(recorders.get(of.id, [])),
+            "recorders": len(recorders.get(of.id, [])),
+        }
+        for of in experiments
+    ]
+
+
+async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
+    """Everything there is to say of an experiment without reading its events.
+
+    Times are ns UTC under `..._ts`, ISO 8601 under `..._at`; `duration_s` is in seconds, sizes in
+    bytes. `head` is the hash that a paper can cite and `verify` checks.
+    """
+    recorders = await recorders_of(log.database, of.id)
+    async with log.database.reading() as connection:
+        query = select(name.c.what, func.count()).where(name.c.experiment_id == of.id).group_by(name.c.what)
+        names = {what: count for what, count in await connection.execute(query)}
+        size = await log.database.dialect.size(connection)
+    return {
+        "exp_id": of.exp_id,
+        "name": of.name,
+        "tags": of.tags,
+        "meta": of.meta,
+        "status": of.status,
+        "created_at": iso(of.created_at),
+        "closed_at": None if of.closed_at is None else iso(of.closed_at),
+        **_sum(recorders),
+        "channels": names.get(CHANNEL, 0),
+        "agents": names.get(AGENT, 0),
+        "recorders": [_recorder(row) for row in recorders],
+        "head": head_of(recorders),
+        "store": log.where,
+        "store_bytes": size,
+    }
+
+
+def _recorder(row: RecorderRow) -> dict[str, Any]:
+    return {
+        "recorder": row.ordinal,
+        "uuid": row.uuid,
+        "role": row.role,
+        "state": row.state,
+        "host": row.host,
+        "pid": row.pid,
+        "patterns": row.patterns,
+        "broker": row.broker,
+        "broker_clock_offset_ns": row.broker_offset,
+        "started_at": iso(row.started_at),
+        "heartbeat_at": iso(row.heartbeat_at),
+        "ended_at": None if row.ended_at is None else iso(row.ended_at),
+        "events": row.last_seq,
+        "kinds": row.kinds,
+        "payload_bytes": row.payload_bytes,
+        "worst_unacknowledged_ms": row.worst_unacknowledged / 1e6,
+        "head": row.head_hash.hex(),
+        "meta": row.meta,
+    }
