@@ -241,8 +241,9 @@ class Messager:
     def _gap(self, reason: str, since: int, until: int | None) -> None:
         now = self.clock.now()
         end = now if until is None else self.clock.at(until)
-        meta = {"reason": reason, "since": self.clock.at(since), "until": end, "count": None}
-        log.warning("messages may be missing for %.3f s: %s", (end - meta["since"]) / 1e9, reason)
+        start = self.clock.at(since)
+        meta = {"reason": reason, "since": start, "until": end, "count": None}
+        log.warning("messages may be missing for %.3f s: %s", (end - start) / 1e9, reason)
         self._outbox.tell(MessageRecord("gap", now, meta=meta))
 
     async def _stop_listening(self) -> None:

@@ -84,7 +84,7 @@ class Outbox:
 
     async def _wave(self, wave: list[tuple[MessageRecord, int, asyncio.Future[None]]]) -> None:
         records = [record for record, _, _ in wave]
-        results: Sequence[int | None | Exception]
+        results: Sequence[int | Exception | None]
         try:
             for hook in self._hooks:
                 await hook.before_send(records)

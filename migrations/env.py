@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from alembic import context
-from sqlalchemy import Connection
-
 from messager_store.schema import metadata
+from sqlalchemy import Connection
 
 
 def run(connection: Connection) -> None:
@@ -19,9 +18,7 @@ def run(connection: Connection) -> None:
 async def run_on_url() -> None:
     from messager_store.database import Database
 
-    store = context.get_x_argument(as_dictionary=True).get("store") or context.config.get_main_option(
-        "sqlalchemy.url"
-    )
+    store = context.get_x_argument(as_dictionary=True).get("store") or context.config.get_main_option("sqlalchemy.url")
     assert store is not None
     database = Database(store)
     await database.open_engines()

@@ -105,11 +105,9 @@ async def compare(
     for name in sorted(known):
         channel = known[name]
         if channel.difference is None and channel.ahead:
-            extra = list(channel.ahead)[:2] + [None, None]
+            extra = [*list(channel.ahead)[:2], None, None]
             here, there = (extra, [None, None]) if channel.side == 0 else ([None, None], extra)
-            channel.difference = Difference(
-                name, channel.index, here[0], there[0], channel.before, here[1], there[1]
-            )
+            channel.difference = Difference(name, channel.index, here[0], there[0], channel.before, here[1], there[1])
         if channel.difference is not None:
             result.differences.append(channel.difference)
     result.channels = len(known)

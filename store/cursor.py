@@ -81,9 +81,7 @@ async def resolve(database: Database, of: Experiment, point: Point) -> Cursor | 
 
 async def span(database: Database, of: Experiment) -> tuple[int | None, int | None]:
     """First and last ts of an experiment, from its recorders' counters."""
-    query = select(func.min(recorder.c.first_ts), func.max(recorder.c.last_ts)).where(
-        recorder.c.experiment_id == of.id
-    )
+    query = select(func.min(recorder.c.first_ts), func.max(recorder.c.last_ts)).where(recorder.c.experiment_id == of.id)
     async with database.reading() as connection:
         first, last = (await connection.execute(query)).one()
     return first, last

@@ -50,7 +50,9 @@ class DamagedStore(StoreError):
     """The database is damaged."""
 
     def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"the store {where} is damaged ({reason}). Restore it from a copy, or try `sqlite3 FILE .recover`.")
+        super().__init__(
+            f"the store {where} is damaged ({reason}). Restore it from a copy, or try `sqlite3 FILE .recover`."
+        )
         self.where = where
 
 

@@ -77,10 +77,10 @@ class RecorderRow:
         if time.time_ns() - self.heartbeat_at > SILENT_NS:
             return "unclean"
         here = this_process()
-        if self.host == here.host and self.boot_id is not None and here.boot_id is not None:
-            if self.boot_id != here.boot_id or (self.pid is not None and not here.is_running(self.pid)):
-                return "unclean"
-        return "alive"
+        if self.host != here.host or self.boot_id is None or here.boot_id is None:
+            return "alive"
+        gone = self.boot_id != here.boot_id or (self.pid is not None and not here.is_running(self.pid))
+        return "unclean" if gone else "alive"
 
 
 def _experiment(row: Row[Any], tags: Iterable[str]) -> Experiment:
@@ -209,7 +209,13 @@ def checked_exp_id(exp_id: str) -> str:
 
 
 async def create(
-    database: Database, exp_id: str, *, name: str | None, tags: Iterable[str], meta: dict[str, Any], status: str = "open"
+    database: Database,
+    exp_id: str,
+    *,
+    name: str | None,
+    tags: Iterable[str],
+    meta: dict[str, Any],
+    status: str = "open",
 ) -> Experiment | None:
     """A new experiment; None where the exp_id is taken."""
     row = {

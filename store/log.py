@@ -111,7 +111,7 @@ class EventLog:
                 await connection.execute(select(experiment.c.recorders).where(experiment.c.id == of.id))
             ).scalar_one()
             made = await connection.execute(insert(recorder).values(**row, ordinal=ordinal))
-            number = made.inserted_primary_key[0]
+            number = made.inserted_primary_key[0]  # type: ignore[index]
         return Writer(self.database, of, number, ordinal, name)
 
     async def append(self, writer: Writer, events: Sequence[NewEvent], *, unacknowledged_ns: int = 0) -> None:
@@ -301,9 +301,7 @@ async def _intern(names: NameWriter, events: Sequence[NewEvent]) -> None:
         await names.intern(new_channels, unknown)
 
 
-def _rows(
-    writer: Writer, first: int, events: Sequence[NewEvent]
-) -> tuple[list[tuple[Any, ...]], chain.BatchDigest]:
+def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[tuple[Any, ...]], chain.BatchDigest]:
     """The rows of a batch in the order of the table's columns, and its digest."""
     digest = chain.BatchDigest()
     add = digest.add

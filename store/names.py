@@ -96,5 +96,3 @@ async def all_names(database: Database, experiment_id: int, what: int) -> dict[i
     async with database.reading() as connection:
         rows = await connection.execute(query)
         return {number: channels.decode(value) if what == CHANNEL else json.loads(value) for number, value in rows}
-
-

@@ -297,7 +297,7 @@ async def _events(
             held += len(entry.payload)
             if held > HELD:
                 yield entries[begin : at + 1]
-                entries[begin : at + 1] = [None] * (at + 1 - begin)  # type: ignore[list-item]  # let go of them
+                entries[begin : at + 1] = [None] * (at + 1 - begin)  # let go of them
                 begin, held = at + 1, 0
     if begin < len(entries):
         yield entries[begin:] if begin else entries

@@ -19,7 +19,7 @@ from messager.clock import Clock
 from messager.record import MessageRecord
 
 from . import experiments
-from .errors import ExperimentClosed, ExperimentExists, RecorderFenced, StoreError, StoreUnavailable
+from .errors import ExperimentBusy, ExperimentClosed, ExperimentExists, RecorderFenced, StoreError, StoreUnavailable
 from .event import NewEvent
 from .experiments import Experiment
 from .host import circumstances
@@ -136,7 +136,7 @@ class Recorder:
         await self.flush()
         await self.log.touch(self._writer, ended_at=time.time_ns())
         if self._close_experiment:
-            with contextlib.suppress(experiments.ExperimentBusy):
+            with contextlib.suppress(ExperimentBusy):
                 await experiments.close(self.log.database, self._writer.experiment)
 
     async def __aenter__(self) -> Recorder:
@@ -182,7 +182,8 @@ class Recorder:
     async def _experiment(self, facts: dict[str, Any]) -> Experiment:
         database = self.log.database
         wanted, numbers = self.exp_id, count(2)
-        meta = {**{key: facts[key] for key in ("git", "command", "host") if key in facts}, **self._meta}
+        noted = {key: facts[key] for key in ("git", "command", "host") if key in facts}
+        meta: dict[str, Any] = {**noted, **self._meta}
         while True:
             there = await experiments.by_exp_id(database, wanted)
             if there is None:

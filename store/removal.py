@@ -19,9 +19,7 @@ async def remove(database: Database, of: Experiment) -> None:
     """Remove an experiment with everything that belongs to it."""
     async with database.writing() as connection:
         # out of sight first: what a crash leaves of it is swept with unfinished imports
-        await connection.execute(
-            update(experiment).where(experiment.c.id == of.id).values(status="importing")
-        )
+        await connection.execute(update(experiment).where(experiment.c.id == of.id).values(status="importing"))
     for row in await recorders_of(database, of.id):
         base = row.id << SEQ_BITS
         for first in range(0, row.last_seq + 1, CHUNK):

@@ -25,9 +25,7 @@ class PubSub(Protocol):
     async def punsubscribe(self, *patterns: str | bytes) -> None:
         """Give patterns up; without arguments, all of them."""
 
-    async def get_message(
-        self, ignore_subscribe_messages: bool = True, timeout: float = 0.0
-    ) -> dict[str, Any] | None:
+    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
         """The next message, or None when `timeout` (s) has passed.
 
         A message is a dict with `type` ("pmessage"), `pattern`, `channel` and `data`, the
@@ -55,7 +53,7 @@ class Broker(Protocol):
     async def close(self) -> None:
         """Give the publishing connection up. May be called twice."""
 
-    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | None | PublishError]:
+    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
         """Publish (channel, payload) pairs in order; what became of each.
 
         A result is the number of subscribers the broker says it delivered to (None where

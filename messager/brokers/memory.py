@@ -36,10 +36,10 @@ class MemoryBroker:
     async def close(self) -> None:
         """Nothing to give up: the broker lives as long as somebody holds it."""
 
-    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | None | PublishError]:
+    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
         if self._down_since is not None:
             return [PublishError("the broker is interrupted", "not_sent") for _ in messages]
-        results: list[int | None | PublishError] = [
+        results: list[int | PublishError | None] = [
             sum(subscriber.deliver(channel, payload) for subscriber in self._subscribers)
             for channel, payload in messages
         ]
@@ -106,9 +106,7 @@ class MemoryPubSub:
         for pattern in patterns or list(self.patterns):
             self.patterns.pop(channels.encode(pattern), None)
 
-    async def get_message(
-        self, ignore_subscribe_messages: bool = True, timeout: float = 0.0
-    ) -> dict[str, Any] | None:
+    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
         if not self._queue:
             self._arrived.clear()
             try:

@@ -38,10 +38,10 @@ class RedisConfig(BaseModel):
     """Where Redis is, as AgentSociety's `RedisConfig` says it. `timeout` is in seconds."""
 
     server: str = Field(...)
-    port: int = Field(6379, ge=0, le=65535)
-    password: str | None = Field(None, repr=False)
-    db: int = Field(0)
-    timeout: float = Field(60, ge=0)
+    port: int = Field(default=6379, ge=0, le=65535)
+    password: str | None = Field(default=None, repr=False)
+    db: int = Field(default=0)
+    timeout: float = Field(default=60, ge=0)
 
 
 def without_credentials(url: str) -> str:
@@ -115,8 +115,8 @@ class RedisBroker:
         if connection is not None:
             await connection.disconnect()
 
-    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | None | PublishError]:
-        results: list[int | None | PublishError] = []
+    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
+        results: list[int | PublishError | None] = []
         async with self._lock:
             try:
                 connection = await self._ready()
@@ -225,7 +225,7 @@ async def open_connection(make: Callable[[], AbstractConnection], url: str) -> A
     connection = make()
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):
-            await connection.connect()
+            await connection.connect()  # type: ignore[no-untyped-call]
     except (OSError, RedisError, TimeoutError) as error:
         await connection.disconnect(nowait=True)
         raise BrokerUnavailable(url, _reason(error)) from None
@@ -284,9 +284,7 @@ class RedisPubSub:
         if self._connection is not None and gone:
             await self._connection.send_command("PUNSUBSCRIBE", *gone, check_health=False)
 
-    async def get_message(
-        self, ignore_subscribe_messages: bool = True, timeout: float = 0.0
-    ) -> dict[str, Any] | None:
+    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
         async with self._reading:
             if self._early:
                 return self._early.popleft()

@@ -79,9 +79,7 @@ class Verbs(click.Group):
     metavar="URL",
     help="Store to work on: a file name or sqlite:///FILE. [env MESSAGER_STORE; default ./messager.db]",
 )
-@click.option(
-    "--redis", metavar="URL", help="Redis to talk to. [env MESSAGER_REDIS; default redis://localhost:6379/0]"
-)
+@click.option("--redis", metavar="URL", help="Redis to talk to. [env MESSAGER_REDIS; default redis://localhost:6379/0]")
 @click.version_option(package_name="messager", message="%(prog)s %(version)s")
 def cli(store: str | None, redis: str | None) -> None:
     """A flight recorder for societies of AI agents.

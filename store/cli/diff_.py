@@ -76,9 +76,7 @@ def _as_dict(result: Comparison) -> dict[str, Any]:
             {
                 "channel": difference.channel,
                 "index": difference.index,
-                **{
-                    side: _event(getattr(difference, side)) for side in ("before", "a", "b", "a_next", "b_next")
-                },
+                **{side: _event(getattr(difference, side)) for side in ("before", "a", "b", "a_next", "b_next")},
             }
             for difference in result.differences
         ],

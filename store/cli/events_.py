@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 @click.option("--full", is_flag=True, help="Do not cut long texts at the edge of the terminal.")
 @store_option
 @json_option
-def command(
-    exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, **filters: Any
-) -> None:
+def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, **filters: Any) -> None:
     """Print the events of an experiment in replay order: (ts, recorder, seq).
 
     A POINT is an ISO time (UTC where it names no zone), an offset from the first event (90,
@@ -56,6 +54,9 @@ async def _events(
         note(f"{count:,} events")
 
 
+_BOUNDS = ("since", "until", "after")
+
+
 async def _read(log: EventLog, exp: str, filters: dict[str, Any], messages: bool) -> AsyncIterator[Event]:
     if not messages:
         async for entry in log.read(exp, **filters):
@@ -66,9 +67,11 @@ async def _read(log: EventLog, exp: str, filters: dict[str, Any], messages: bool
     from ..reading import Selection, Span
 
     of = await log.experiment(exp)
-    points = [await resolve(log.database, of, filters.pop(key, None)) for key in ("since", "until", "after")]
+    start, end, behind = [
+        await resolve(log.database, of, filters.pop(key, None)) for key in ("since", "until", "after")
+    ]
     left = filters.pop("limit", None)
-    async for page in message_pages(log.database, of, Selection(**filters), Span(*points)):
+    async for page in message_pages(log.database, of, Selection(**filters), Span(start, end, behind)):
         for entry in page:
             if left is not None:
                 if left == 0:

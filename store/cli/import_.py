@@ -16,9 +16,7 @@ from .output import note
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Beside the tags in the file.")
 @click.option("--meta", multiple=True, metavar="K=V", help="Beside the meta in the file.")
 @store_option
-def command(
-    file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: tuple[str, ...], store: str
-) -> None:
+def command(file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: tuple[str, ...], store: str) -> None:
     """Read a JSON Lines file (gzip or not, - is standard input) into a new, closed experiment.
 
     One event a line: ts (integer ns UTC), kind, channel, from_id, to_id, payload; the first

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     help="What to do where the exp_id is taken: append to it (the default while it is open), fail (the "
     "default when it is closed), or make a new one with a number behind its exp_id.",
 )
-@click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after so many seconds.")
+@click.option(
+    "--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after so many seconds."
+)
 @click.option("--max-events", type=click.IntRange(min=1), metavar="N", help="Stop after so many messages.")
 @click.option("--close", "close_it", is_flag=True, help="Close the experiment at the end.")
 @store_option

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="These kinds of event instead of the messages.")
 @click.option("--start", metavar="POINT", help="From here: time, offset, cursor or mark:NAME.")
 @click.option("--end", metavar="POINT", help="Up to here, excluded.")
-@click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Publish on NEW instead; a:*=b:* for prefixes.")
+@click.option(
+    "--map", "mapping", multiple=True, metavar="OLD=NEW", help="Publish on NEW instead; a:*=b:* for prefixes."
+)
 @click.option("--to-exp", metavar="ID", help="Publish as this experiment: exps:ID:...")
 @click.option("--max-gap", metavar="S", help="Shorten silences to so many seconds.")
-@click.option("--loop", "loops", type=click.IntRange(min=0), default=1, metavar="N", help="So many times; 0: until Ctrl-C.")
+@click.option(
+    "--loop", "loops", type=click.IntRange(min=0), default=1, metavar="N", help="So many times; 0: until Ctrl-C."
+)
 @click.option(
     "--wait-for-subscribers",
     "subscribers",

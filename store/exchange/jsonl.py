@@ -245,11 +245,10 @@ async def _import_events(
 
     await writer(max(1, len(told)))  # also says that this import is alive
     waiting: dict[int, list[NewEvent]] = {}
-    held = count = 0
-    for ordinal, entry in source.events():
+    held = 0
+    for count, (ordinal, entry) in enumerate(source.events(), 1):
         waiting.setdefault(ordinal, []).append(entry)
         held += len(entry.payload)
-        count += 1
         if count % BATCH_EVENTS == 0 or held >= BATCH_BYTES:
             await _append(log, writer, waiting)
             held = 0
@@ -281,9 +280,9 @@ class _Source:
         try:
             with contextlib.ExitStack() as stack:
                 if self.path == "-":
-                                raw: Any = sys.stdin.buffer
+                    raw: Any = sys.stdin.buffer
                 else:
-                    raw = stack.enter_context(open(self.path, "rb"))  # noqa: SIM115
+                    raw = stack.enter_context(open(self.path, "rb"))
                 buffered = io.BufferedReader(raw) if not hasattr(raw, "peek") else raw
                 packed = buffered.peek(2)[:2] == b"\x1f\x8b"
                 self._lines = iter(stack.enter_context(gzip.GzipFile(fileobj=buffered)) if packed else buffered)
@@ -419,4 +418,3 @@ class _Source:
 
     def _bad(self, reason: str) -> BadFile:
         return BadFile(self.path, self._number or None, reason)
-

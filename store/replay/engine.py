@@ -125,7 +125,6 @@ class Replay:
         try:
             await self._broker.connect()
             await self._wait_for_subscribers()
-            self._started = time.monotonic_ns()
             while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
                 await self._pass(of, span)
                 self.report.loops += 1
@@ -161,6 +160,7 @@ class Replay:
                     if first is None or previous is None:
                         first = entry.ts
                         self.clock.seek(first)
+                        self._started = self._started or time.monotonic_ns()
                     elif self._max_gap is not None and entry.ts - previous > self._max_gap:
                         cut += entry.ts - previous - self._max_gap
                     previous = entry.ts

@@ -1,0 +1,154 @@
+"""The demo's society, in the shape of AgentSociety's: a driver and groups of agents.
+
+Each has a `Messager` of its own on one exp_id. Agents chat in JSON inside JSON with day and
+time; the driver marks ticks, sends a survey without ids, and counts paybacks; an
+interceptor refuses what one agent says to another it has fallen out with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from contextlib import AsyncExitStack
+from typing import Any
+
+from messager import Messager, Msg, RedisConfig
+
+from .. import experiments
+from ..log import EventLog
+from ..recorder import Recorder
+
+GROUPS = {"north": (1, 2, 3), "south": (4, 5, 6), "shop": (7, 8)}
+QUARREL = (2, 5)
+"""The interceptor refuses what the first says to the second."""
+TICK_SECONDS = 0.4
+POLL_SECONDS = 0.05
+OPENINGS = (
+    "The bakery is out of bread again. Did you get any?",
+    "They want to close the bridge for a week. What do you think?",
+    "I saw smoke over the mill this morning.",
+    "¿Vienes al mercado esta tarde?",
+    "明天你去集市吗?",
+)
+REPLIES = (
+    "Not today. Ask at the shop, they may know more.",
+    "I would not worry, it was the same last year.",
+    "Good that you say so, I shall tell the others.",
+    "Ja, das habe ich auch gehört.",
+)
+
+
+class Quarrel:
+    """An interceptor: yes, unless these two are not on speaking terms."""
+
+    async def forward(self, from_id: Any, to_id: Any, message: str) -> bool:
+        return (from_id, to_id) != QUARREL
+
+
+class Group:
+    """One group of agents and what AgentSociety's AgentGroup does with messages."""
+
+    def __init__(self, messager: Messager, members: tuple[int, ...], dice: random.Random) -> None:
+        self._messager = messager
+        self._members = members
+        self._dice = dice
+        self._everyone = [agent for group in GROUPS.values() for agent in group]
+        self.day, self.t = 0, 0
+
+    async def begin(self) -> asyncio.Task[None]:
+        """Listen for every member, and start dispatching."""
+        exp_id = self._messager.exp_id
+        await self._messager.subscribe_and_start_listening(
+            [f"exps:{exp_id}:agents:{member}:*" for member in self._members]
+        )
+        return asyncio.create_task(self._dispatch())
+
+    async def step(self, day: int, t: int) -> None:
+        """One tick: some members speak to somebody."""
+        self.day, self.t = day, t
+        talks = []
+        for member in self._members:
+            if self._dice.random() < 0.7:
+                other = self._dice.choice([agent for agent in self._everyone if agent != member])
+                talks.append(self._say(member, other, self._dice.choice(OPENINGS), 1))
+        if 2 in self._members:
+            talks.append(self._say(*QUARREL, "And another thing!", 1))
+        await asyncio.gather(*talks)
+
+    async def _say(self, from_id: int, to_id: int, text: str, round_: int) -> None:
+        payload = {
+            "from": from_id,
+            "content": json.dumps({"content": text, "propagation_count": round_}, ensure_ascii=False),
+            "type": "social",
+            "timestamp": int(time.time() * 1000),
+            "day": self.day,
+            "t": self.t,
+        }
+        await self._messager.send_message(self._messager.get_agent_chat_channel(to_id), payload, from_id, to_id)
+
+    async def _dispatch(self) -> None:
+        while True:
+            for message in await self._messager.fetch_messages():
+                _, _, _, agent, topic = message["channel"].decode("utf-8").strip(":").split(":")
+                payload = json.loads(message["data"])
+                if topic == "agent-chat":
+                    said = json.loads(payload["content"])
+                    if said["propagation_count"] < 3:
+                        reply = self._dice.choice(REPLIES)
+                        await self._say(int(agent), payload["from"], reply, said["propagation_count"] + 1)
+                elif topic == "user-survey":
+                    channel = self._messager.get_user_payback_channel()
+                    await self._messager.send_message(channel, {"count": 1})
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def live(log: EventLog, config: RedisConfig, exp_id: str, ticks: int) -> None:
+    """Let the society live for so many ticks, recorded on all sides, and close the experiment."""
+    described: dict[str, Any] = {"name": "demo society", "tags": ["demo"], "meta": {"seed": 7, "ticks": ticks}}
+    async with AsyncExitStack() as stack:
+
+        async def member(**described: Any) -> Messager:
+            recorder = await stack.enter_async_context(Recorder(log, exp_id, **described))
+            messager = Messager(config, exp_id, Quarrel())
+            messager.add_log_hook(recorder)
+            return await stack.enter_async_context(messager)
+
+        driver = await member(**described)
+        await driver.subscribe_and_start_listening([driver.get_user_payback_channel()])
+        dice = random.Random(7)
+        groups = [Group(await member(), members, random.Random(dice.random())) for members in GROUPS.values()]
+        dispatching = [await group.begin() for group in groups]
+        for tick in range(ticks):
+            day, t = tick // 4, 21600 * (tick % 4)
+            driver.mark("tick", number=tick, day=day, t=t)
+            await asyncio.gather(*(group.step(day, t) for group in groups))
+            if tick == ticks // 2:
+                await _survey(driver)
+            await asyncio.sleep(TICK_SECONDS)
+        await driver.send_message(f"exps:{exp_id}:news", Msg("town crier", "All is well.", "assistant"))
+        driver.mark("end")
+        await asyncio.sleep(2 * POLL_SECONDS)
+        for task in dispatching:
+            task.cancel()
+        await asyncio.gather(*dispatching, return_exceptions=True)
+    await experiments.close(log.database, await log.experiment(exp_id))
+
+
+async def _survey(driver: Messager) -> None:
+    """Ask every agent, as AgentSociety does: no ids; and wait for the paybacks."""
+    driver.mark("survey", questions=1)
+    agents = [agent for group in GROUPS.values() for agent in group]
+    payload = {
+        "from": "none",
+        "survey_id": "6f8e",
+        "timestamp": int(time.time() * 1000),
+        "data": {"id": "6f8e", "title": "The bridge", "questions": ["Should the bridge be closed?"]},
+    }
+    await asyncio.gather(*(driver.send_message(driver.get_user_survey_channel(agent), payload) for agent in agents))
+    waiting = len(agents)
+    async with asyncio.timeout(10):
+        while waiting > 0:
+            waiting -= len(await driver.fetch_messages())
+            await asyncio.sleep(POLL_SECONDS)
