@@ -126,10 +126,12 @@ def _compiled_class(pattern: bytes, at: int) -> tuple[int, bytes]:
 
 def matches(pattern: str | bytes, channel: str | bytes) -> bool:
     """Whether Redis would deliver a message on `channel` to a subscriber of `pattern`."""
-    return _compiled(encode(pattern)).fullmatch(encode(channel)) is not None
+    return matches_any((pattern,), channel)
 
 
 def matches_any(patterns: Iterable[str | bytes], channel: str | bytes) -> bool:
-    """Whether any of the patterns matches."""
+    """Whether any of the patterns matches. The empty channel matches the empty pattern alone, not even `*`."""
     wire = encode(channel)
+    if not wire:
+        return any(not pattern for pattern in patterns)
     return any(_compiled(encode(pattern)).fullmatch(wire) for pattern in patterns)

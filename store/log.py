@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from messager.clock import Clock
 from . import chain, experiments, jsontext, reading
 from .cursor import Point, resolve
 from .database import Database
-from .errors import RecorderFenced
+from .errors import RecorderFenced, StoreError
 from .event import Event, NewEvent
 from .experiments import Experiment
 from .host import this_process
@@ -317,21 +318,24 @@ def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[
         sender, sender_value = nobody if from_id is None else known_agents[agent_key(from_id)]
         recipient, recipient_value = nobody if to_id is None else known_agents[agent_key(to_id)]
         details = None if meta is None else jsontext.dump(meta)
-        add(
-            seq,
-            ts,
-            code,
-            derived,
-            channel_value,
-            sender_value,
-            recipient_value,
-            msg_id,
-            duration,
-            receivers,
-            cause,
-            details,
-            payload,
-        )
+        try:
+            add(
+                seq,
+                ts,
+                code,
+                derived,
+                channel_value,
+                sender_value,
+                recipient_value,
+                msg_id,
+                duration,
+                receivers,
+                cause,
+                details,
+                payload,
+            )
+        except struct.error:
+            raise StoreError(f"a {kind} event holds a number that does not fit into 64 bits (ts {ts})") from None
         rows.append(
             (
                 base | seq,

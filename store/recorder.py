@@ -182,8 +182,8 @@ class Recorder:
     async def _experiment(self, facts: dict[str, Any]) -> Experiment:
         database = self.log.database
         wanted, numbers = self.exp_id, count(2)
-        noted = {key: facts[key] for key in ("git", "command", "host") if key in facts}
-        meta: dict[str, Any] = {**noted, **self._meta}
+        noted: dict[str, Any] = {key: value for key, value in facts.items() if key in ("git", "command", "host")}
+        meta = {**noted, **self._meta}
         while True:
             there = await experiments.by_exp_id(database, wanted)
             if there is None:

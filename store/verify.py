@@ -11,7 +11,8 @@ from sqlalchemy import func, select
 
 from . import chain
 from .database import Database
-from .experiments import Experiment, RecorderRow, every, head_of, recorders_of
+from .errors import ExperimentNotFound
+from .experiments import Experiment, RecorderRow, by_exp_id, every, head_of, recorders_of
 from .schema import KINDS, SEQ_BITS, batch, event, experiment, name, recorder, tag
 
 PAGE = 2000
@@ -74,8 +75,11 @@ async def verify_all(database: Database) -> AsyncIterator[Verdict]:
 
 
 async def verify(database: Database, of: Experiment, head: str | None = None) -> Verdict:
-    """Check one experiment; with `head`, also that its head is the one written down elsewhere."""
-    recorders = await recorders_of(database, of.id)
+    """Check one experiment; with `head`, also that its head is the one written down elsewhere.
+
+    What recorders that still run commit while it is checked is left out.
+    """
+    of, recorders = await _as_of_now(database, of)
     verdict = Verdict(of.exp_id, head_of(recorders), recorders=len(recorders))
     if head is not None and verdict.head != head:
         verdict.wrong(f"the head is {verdict.head}, not {head}")
@@ -89,6 +93,18 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
     for row in recorders:
         await _verify_recorder(database, of, row, verdict)
     return verdict
+
+
+async def _as_of_now(database: Database, of: Experiment) -> tuple[Experiment, list[RecorderRow]]:
+    """The experiment and its recorders; read again where a recorder joined in between."""
+    for _ in range(5):
+        recorders = await recorders_of(database, of.id)
+        now = await by_exp_id(database, of.exp_id)
+        if now is None:
+            raise ExperimentNotFound(of.exp_id)
+        if now.recorders <= len(recorders):
+            break
+    return now, recorders
 
 
 async def _verify_recorder(database: Database, of: Experiment, row: RecorderRow, verdict: Verdict) -> None:
@@ -195,12 +211,17 @@ async def _verify_batch(
         verdict.wrong(f"{place}: its events' times are not the ones it says")
 
 
+def _end(row: RecorderRow) -> int:
+    """The last seq to look at: a recorder that still runs goes on behind it."""
+    return row.last_seq if row.state == "alive" else _SEQ_MASK
+
+
 async def _batches(database: Database, row: RecorderRow) -> AsyncIterator[Any]:
     at = -1
     while True:
         query = (
             select(batch)
-            .where(batch.c.recorder_id == row.id, batch.c.first_seq > at)
+            .where(batch.c.recorder_id == row.id, batch.c.first_seq > at, batch.c.first_seq <= _end(row))
             .order_by(batch.c.first_seq)
             .limit(PAGE)
         )
@@ -276,7 +297,7 @@ async def _stray_events(database: Database, row: RecorderRow, expected: int, who
     """Events of this recorder that no batch covers."""
     base = row.id << SEQ_BITS
     query = select(func.count(), func.min(event.c.id)).where(
-        event.c.id >= base, event.c.id < base + (1 << SEQ_BITS), (event.c.id >= base | expected) | (event.c.id == base)
+        event.c.id >= base, event.c.id <= base | _end(row), (event.c.id >= base | expected) | (event.c.id == base)
     )
     async with database.reading() as connection:
         stray, lowest = (await connection.execute(query)).one()

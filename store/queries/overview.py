@@ -55,7 +55,7 @@ async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
     recorders = await recorders_of(log.database, of.id)
     async with log.database.reading() as connection:
         query = select(name.c.what, func.count()).where(name.c.experiment_id == of.id).group_by(name.c.what)
-        names: dict[int, int] = dict((await connection.execute(query)).tuples().all())
+        names: dict[int, int] = {row[0]: row[1] for row in await connection.execute(query)}
         size = await log.database.dialect.size(connection)
     return {
         "exp_id": of.exp_id,

@@ -1,0 +1,436 @@
+"""The event log: what goes in comes out, in replay order, once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from messager_store import Cursor, Event, EventLog, Experiment, NewEvent
+from messager_store import experiments as registry
+from messager_store.cursor import resolve
+from messager_store.errors import (
+    AmbiguousExperiment,
+    BadCursor,
+    ExperimentNotFound,
+    NotAStore,
+    RecorderFenced,
+    StoreError,
+    StoreUnavailable,
+    WrongRevision,
+)
+from messager_store.verify import verify
+
+from messager import channels
+from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
+
+
+async def experiment(log: EventLog, exp_id: str = "e1") -> Experiment:
+    made = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
+    assert made is not None
+    return made
+
+
+async def filled(log: EventLog, events: list[NewEvent], exp_id: str = "e1") -> Experiment:
+    of = await experiment(log, exp_id)
+    await log.append(await log.register(of, role="tap"), events)
+    return of
+
+
+async def listed(events: AsyncIterator[Event]) -> list[Event]:
+    return [entry async for entry in events]
+
+
+def sent(ts: int, payload: bytes = b"x", channel: str = "c", **more: Any) -> NewEvent:
+    return NewEvent("sent", ts, channel, payload, **more)
+
+
+async def test_every_hostile_payload_channel_and_id_comes_back_as_it_went_in(log: EventLog) -> None:
+    events = [
+        sent(
+            number,
+            HOSTILE_PAYLOADS[number % len(HOSTILE_PAYLOADS)],
+            channels.decode(HOSTILE_CHANNELS[number % len(HOSTILE_CHANNELS)]),
+            from_id=HOSTILE_IDS[number % len(HOSTILE_IDS)],
+            to_id=HOSTILE_IDS[(number * 5) % len(HOSTILE_IDS)],
+            meta={"note": "\ud800 \u65e5"} if number % 3 else None,
+        )
+        for number in range(130)
+    ]
+    of = await filled(log, events)
+    for given_, found in zip(events, await listed(log.read("e1")), strict=True):
+        assert (found.payload, found.channel, found.ts) == (given_.payload, given_.channel, given_.ts)
+        for key in ("from_id", "to_id"):
+            assert getattr(found, key) == getattr(given_, key)
+            assert type(getattr(found, key)) is type(getattr(given_, key))
+        assert found.meta == given_.meta
+    assert (await verify(log.database, of)).problems == []
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(2**63), 2**63 - 1),
+            st.binary(max_size=200),
+            st.binary(max_size=20),
+            st.none() | st.integers() | st.text(st.characters(), max_size=10),
+        ),
+        min_size=1,
+        max_size=40,
+    )
+)
+async def test_anything_survives_the_way_through_the_log(tmp_path: Path, rows: list[tuple[Any, ...]]) -> None:
+    async with EventLog.open(":memory:") as log:
+        events = [sent(ts, payload, channels.decode(channel), from_id=agent) for ts, payload, channel, agent in rows]
+        of = await filled(log, events)
+        found = await listed(log.read("e1"))
+        in_order = sorted(range(len(events)), key=lambda at: (events[at].ts, at))
+        assert [(e.ts, e.payload, e.channel, e.from_id) for e in found] == [
+            (events[at].ts, events[at].payload, events[at].channel, events[at].from_id) for at in in_order
+        ]
+        assert (await verify(log.database, of)).problems == []
+
+
+async def test_replay_order_is_ts_then_recorder_then_seq(log: EventLog) -> None:
+    of = await experiment(log)
+    first, second = await log.register(of, role="tap"), await log.register(of, role="tap")
+    await log.append(second, [sent(5, b"2-1"), sent(5, b"2-2"), sent(1, b"2-3")])
+    await log.append(first, [sent(5, b"1-1"), sent(9, b"1-2"), sent(5, b"1-3")])
+    found = await listed(log.read("e1"))
+    assert [entry.payload for entry in found] == [b"2-3", b"1-1", b"1-3", b"2-1", b"2-2", b"1-2"]
+    assert [str(entry.cursor) for entry in found][:2] == ["1:2:3", "5:1:1"]
+
+
+async def test_pages_neither_lose_nor_double_at_their_edges(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    from messager_store import reading
+
+    of = await experiment(log)
+    dice = random.Random(3)
+    for _ in range(3):
+        writer = await log.register(of, role="tap")
+        await log.append(writer, [sent(dice.randrange(4), b"%d" % number) for number in range(100)])
+    whole = await listed(log.read("e1"))
+    assert len(whole) == 300
+    for size in (1, 7, 100, 299, 300, 301):
+        span, chosen = reading.Span(), reading.Selection()
+        paged = [e async for page in reading.pages(log.database, of, chosen, span, page=size) for e in page]
+        assert paged == whole
+    for cut in (0, 1, 150, 299):
+        before = await listed(log.read("e1", until=whole[cut].cursor))
+        after = await listed(log.read("e1", since=whole[cut].cursor))
+        assert before + after == whole
+        assert await listed(log.read("e1", after=whole[cut].cursor)) == whole[cut + 1 :]
+        assert await listed(log.read("e1", since=whole[cut].cursor, limit=5)) == whole[cut : cut + 5]
+
+
+async def test_filters_choose_by_kind_channel_and_agent(log: EventLog) -> None:
+    await filled(
+        log,
+        [
+            sent(1, channel="exps:a:1", from_id=5, to_id="6"),
+            sent(2, channel="exps:b:1", from_id="5", to_id=6),
+            NewEvent("received", 3, "exps:a:1", b"r"),
+            NewEvent("mark", 4, None, b"", meta={"name": "tick", "fields": {}}),
+            NewEvent("gap", 5, None, b"", meta={"reason": "x"}),
+            sent(6, channel="glob*[x]"),
+        ],
+    )
+
+    async def times(**filters: Any) -> list[int]:
+        return [entry.ts async for entry in log.read("e1", **filters)]
+
+    assert await times(kinds=["mark", "gap"]) == [4, 5]
+    assert await times(channels=["exps:*"]) == [1, 2, 3]
+    assert await times(channels=["exps:a:*", "exps:b:1"], kinds=["sent"]) == [1, 2]
+    assert await times(channels=[r"glob\*\[x\]"]) == [6]
+    assert await times(exclude=["exps:a:*"]) == [2, 4, 5, 6]
+    assert await times(agents=[5]) == [1]
+    assert await times(agents=["5", "6"]) == [1, 2]
+    assert await times(agents=["nobody"]) == []
+    assert await times(channels=["nowhere"]) == []
+    assert await times(limit=0) == []
+    with pytest.raises(StoreError, match="no kind shout"):
+        await times(kinds=["shout"])
+
+
+async def test_points_are_cursors_times_offsets_and_marks(log: EventLog) -> None:
+    start = 1_700_000_000_000_000_000
+    of = await filled(
+        log,
+        [
+            sent(start),
+            NewEvent("mark", start + 10_000_000_000, None, b"", meta={"name": "tick: 1", "fields": {}}),
+            sent(start + 90_000_000_000),
+        ],
+    )
+
+    async def at(point: Any) -> Cursor:
+        found = await resolve(log.database, of, point)
+        assert found is not None
+        return found
+
+    assert await at(f"{start}:1:3") == Cursor(start, 1, 3)
+    assert (await at(start)).ts == start
+    assert await at("2023-11-14T22:13:20Z") == Cursor(start, 0, 0)
+    assert await at("2023-11-14 22:13:20") == Cursor(start, 0, 0)
+    assert await at("2023-11-15T00:13:20+02:00") == Cursor(start, 0, 0)
+    assert await at(datetime(2023, 11, 14, 22, 13, 20, 5, UTC)) == Cursor(start + 5_000, 0, 0)
+    assert (await at("90")).ts == (await at("+90s")).ts == (await at("1.5m")).ts == start + 90_000_000_000
+    assert (await at("250ms")).ts == start + 250_000_000
+    assert (await at("-30s")).ts == start + 60_000_000_000
+    assert await at("mark:tick: 1") == Cursor(start + 10_000_000_000, 1, 2)
+    for wrong in ("yesterday", "", "1:2", "5 parsecs", "1:2:3:4", "mark:", "99999999999999999999999:1:1"):
+        with pytest.raises(BadCursor):
+            await at(wrong)
+    with pytest.raises(BadCursor, match="tick: 1"):
+        await at("mark:tock")
+
+
+async def test_an_experiment_is_named_by_exp_id_prefix_name_or_last(log: EventLog) -> None:
+    for exp_id, name in (("abc-1", "first"), ("abc-2", "second"), ("xyz", "second"), ("abc", None)):
+        await registry.create(log.database, exp_id, name=name, tags=[], meta={})
+    assert (await log.experiment("abc")).exp_id == "abc"  # whole before prefix
+    assert (await log.experiment("x")).exp_id == "xyz"
+    assert (await log.experiment("first")).exp_id == "abc-1"
+    assert (await log.experiment("@last")).exp_id == "abc"
+    with pytest.raises(AmbiguousExperiment, match="abc-1, abc-2"):
+        await log.experiment("abc-")
+    with pytest.raises(AmbiguousExperiment, match="xyz"):
+        await log.experiment("second")
+    with pytest.raises(ExperimentNotFound, match="Did you mean first"):
+        await log.experiment("frist")
+    for hostile in ("", "%", "_", "abc%", "' OR 1=1 --", "a\x00"):
+        with pytest.raises((ExperimentNotFound, AmbiguousExperiment)):
+            await log.experiment(hostile)
+
+
+@pytest.mark.parametrize("exp_id", ["", " a", "a ", "a\nb", "@last", "x" * 201, "\ud800"])
+def test_an_exp_id_is_something_a_person_can_type(exp_id: str) -> None:
+    with pytest.raises(StoreError, match="cannot be an exp_id"):
+        registry.checked_exp_id(exp_id)
+
+
+async def test_two_writers_cannot_append_to_one_recorder(log: EventLog) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(1)])
+    zombie = await log.register(of, role="tap")
+    zombie.id, zombie.uuid = writer.id, writer.uuid  # thinks that it is the first, and has seen nothing
+    with pytest.raises(RecorderFenced):
+        await log.append(zombie, [sent(2)])
+    writer.epoch = 2  # fenced: somebody raised the epoch
+    with pytest.raises(RecorderFenced):
+        await log.append(writer, [sent(2)])
+    assert [entry.ts for entry in await listed(log.read("e1"))] == [1]
+
+
+async def test_an_append_whose_answer_was_lost_is_found_and_not_repeated(log: EventLog) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="tap")
+    before = (writer.last_seq, writer.head_hash)
+    await log.append(writer, [sent(1), sent(2)])
+    after = (writer.last_seq, writer.head_hash)
+    writer.last_seq, writer.head_hash = before  # the commit happened, the answer never came
+    assert await log.recover(writer) == 2
+    assert (writer.last_seq, writer.head_hash) == after
+    await log.append(writer, [sent(3)])
+    assert len(await listed(log.read("e1"))) == 3
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_batch_that_cannot_be_written_leaves_nothing_behind(log: EventLog) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="tap")
+    with pytest.raises(StoreError, match="64 bits"):
+        await log.append(writer, [sent(1), sent(2**63)])
+    await log.recover(writer)
+    assert await listed(log.read("e1")) == []
+    await log.append(writer, [sent(1)])
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_read_sees_what_was_there_when_it_began(log: EventLog) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(number) for number in range(10)])
+    seen = []
+    from messager_store import reading
+
+    async for page in reading.pages(log.database, of, reading.Selection(), reading.Span(), page=4):
+        seen += [entry.ts for entry in page]
+        await log.append(writer, [sent(100 + len(seen))])
+    assert seen == list(range(10))
+
+
+async def test_a_tail_sees_every_event_once_and_ends_when_the_experiment_closes(log: EventLog) -> None:
+    of = await experiment(log)
+
+    async def write(number: int) -> None:
+        writer = await log.register(of, role="tap")
+        for part in range(20):
+            await log.append(writer, [sent(-part, b"%d-%d" % (number, part)), sent(part)])
+            await asyncio.sleep(0)
+
+    async def follow(position: dict[int, int] | None = None) -> list[Event]:
+        return [entry async for entry in log.tail("e1", position, poll=0.005)]
+
+    tails = [asyncio.create_task(follow()) for _ in range(3)]
+    await asyncio.gather(*(write(number) for number in range(4)))
+    late = asyncio.create_task(follow({1: 40, 2: 39}))
+    for row in await registry.recorders_of(log.database, of.id):
+        assert row.last_seq == 40
+    await registry.close(log.database, of, force=True)
+    for found in await asyncio.gather(*tails):
+        assert len({(entry.recorder, entry.seq) for entry in found}) == len(found) == 160
+        for ordinal in range(1, 5):
+            assert [entry.seq for entry in found if entry.recorder == ordinal] == list(range(1, 41))
+    assert len(await late) == 160 - 79
+
+
+async def test_large_payloads_are_held_a_few_at_a_time(log: EventLog) -> None:
+    from messager_store import reading
+
+    payload = random.Random(1).randbytes(3 * 1024 * 1024)
+    of = await experiment(log)
+    writer = await log.register(of, role="tap")
+    for number in range(12):
+        await log.append(writer, [sent(number, payload), sent(number, b"small")])
+    pages = [page async for page in reading.pages(log.database, of, reading.Selection(), reading.Span())]
+    sizes = [sum(len(entry.payload) for entry in page) for page in pages]
+    assert sum(len(page) for page in pages) == 24
+    assert max(sizes) <= reading.HELD + len(payload) + reading.LARGE
+    found = await listed(log.read("e1"))
+    assert [len(entry.payload) for entry in found] == [len(payload), 5] * 12
+    assert found[0].payload == payload
+
+
+async def test_the_store_is_made_on_first_use_and_never_by_reading(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with pytest.raises(StoreUnavailable, match="there is none yet"):
+        async with EventLog.open(str(path), create=False):
+            pass
+    assert not path.exists()
+    log = await EventLog.open(f"sqlite:///{path}")
+    assert log.where == str(path)
+    await log.close()
+    await log.close()
+    async with EventLog.open(str(path), create=False):
+        assert path.exists()
+
+
+async def test_many_may_make_the_same_store_at_once(tmp_path: Path) -> None:
+    async def open_and_use(number: int) -> None:
+        async with EventLog.open(str(tmp_path / "new.db")) as log:
+            await registry.create(log.database, f"e{number}", name=None, tags=[], meta={})
+
+    await asyncio.gather(*(open_and_use(number) for number in range(6)))
+    async with EventLog.open(str(tmp_path / "new.db")) as log:
+        assert len(await registry.every(log.database)) == 6
+
+
+async def test_files_that_are_no_store_are_named_and_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("dear diary " * 100)
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE recipes (id INTEGER)")
+    connection.close()
+    before = {path: path.read_bytes() for path in (text, other)}
+    for path, reason in ((text, "not an SQLite database"), (other, "recipes"), (tmp_path, "a folder")):
+        with pytest.raises(NotAStore, match=reason):
+            await EventLog.open(str(path))
+    with pytest.raises(StoreUnavailable, match="no folder"):
+        await EventLog.open(str(tmp_path / "no" / "such" / "log.db"))
+    assert {path: path.read_bytes() for path in before} == before
+
+
+async def test_a_store_of_another_revision_is_named_with_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    await (await EventLog.open(str(path))).close()
+    for revision, remedy in (("9999", "upgrade with `pip install"), ("", "db upgrade")):
+        with sqlite3.connect(path) as connection:
+            connection.execute("DELETE FROM alembic_version")
+            if revision:
+                connection.execute("INSERT INTO alembic_version VALUES (?)", (revision,))
+        connection.close()
+        with pytest.raises(WrongRevision, match=remedy) as caught:
+            await EventLog.open(str(path))
+        assert "0001" in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["mysql://h/d", "postgresql://u:hunter2@h/d", "://", "weird://x"])
+async def test_a_scheme_nobody_knows_lists_those_it_does(url: str) -> None:
+    with pytest.raises(StoreError, match="sqlite") as caught:
+        await EventLog.open(url)
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_damaged_store_is_told(tmp_path: Path) -> None:
+    from messager_store.errors import DamagedStore
+
+    path = tmp_path / "log.db"
+    async with EventLog.open(str(path)) as log:
+        await filled(log, [sent(number, b"x" * 500) for number in range(2000)])
+    data = bytearray(path.read_bytes())
+    for at in range(4096 * 20, len(data), 4096):
+        data[at : at + 64] = b"\xa5" * 64
+    path.write_bytes(data)
+    with pytest.raises(DamagedStore):
+        async with EventLog.open(str(path)) as log:
+            await listed(log.read("e1"))
+
+
+async def test_a_store_kept_locked_is_told_within_five_seconds(store: str, log: EventLog) -> None:
+    of = await experiment(log)
+    holder = sqlite3.connect(store, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    writer_error: Exception | None = None
+    try:
+        async with asyncio.timeout(5):
+            await log.register(of, role="tap")
+    except StoreUnavailable as error:
+        writer_error = error
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert writer_error is not None and "locked" in str(writer_error)
+    await log.register(of, role="tap")
+
+
+async def test_the_views_show_names_times_and_content(log: EventLog, store: str) -> None:
+    nested = b'{"from": 3, "content": "{\\"content\\": \\"h\\u00e9\\"}"}'
+    events = [
+        NewEvent("sent", 1_700_000_000_000_000_001, "exps:e1:agents:4:agent-chat", nested, 3, "4"),
+        NewEvent("received", 1_700_000_000_500_000_000, "exps:e1:agents:4:agent-chat", nested),
+        NewEvent("received", 5, "listened:only", b"not json", 2**70),
+        NewEvent("blocked", -1, "exps:e1:agents:5:agent-chat", b'"text"'),
+        NewEvent("mark", 7, None, b"", meta={"name": "tick", "fields": {}}),
+    ]
+    await filled(log, events)
+    with sqlite3.connect(store) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = connection.execute("SELECT * FROM event_view ORDER BY seq").fetchall()
+        messages = connection.execute("SELECT * FROM message ORDER BY ts").fetchall()
+    connection.close()
+    assert rows[0]["time"] == "2023-11-14T22:13:20.000000001Z"
+    assert rows[3]["time"] == "1969-12-31T23:59:59.999999999Z"
+    assert [row["kind"] for row in rows] == [entry.kind for entry in events]
+    assert (rows[0]["from_id"], rows[0]["to_id"], rows[0]["text"]) == (3, "4", "h\u00e9")
+    assert rows[2]["from_id"] == str(2**70)
+    assert (rows[2]["text"], rows[3]["text"]) == ("not json", "text")
+    assert rows[0]["cursor"] == "1700000000000000001:1:1"
+    # one row a message: a sending where there is one, else one reception
+    assert [(row["channel"], row["kind"]) for row in messages] == [
+        ("listened:only", "received"),
+        ("exps:e1:agents:4:agent-chat", "sent"),
+    ]
+    assert messages[1]["received_at"] == events[1].ts

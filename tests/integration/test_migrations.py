@@ -1,0 +1,73 @@
+"""Models and migrations agree, up and down, in one transaction."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from messager_store import EventLog, migrating
+from messager_store.database import Database
+from messager_store.schema import HEAD_REVISION, metadata
+from sqlalchemy import inspect
+
+from tests.support import ROOT
+
+
+async def test_the_migrated_tables_are_those_of_the_models(log: EventLog) -> None:
+    async with log.database.reading() as connection:
+        assert await connection.run_sync(migrating.differences) == []
+
+
+async def test_a_column_that_is_missing_would_be_noticed(log: EventLog) -> None:
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("DROP VIEW message")
+        await connection.exec_driver_sql("DROP VIEW event_view")
+        await connection.exec_driver_sql("ALTER TABLE event DROP COLUMN receivers")
+    async with log.database.reading() as connection:
+        assert "receivers" in str(await connection.run_sync(migrating.differences))
+
+
+def test_the_revision_the_code_expects_is_the_newest() -> None:
+    assert migrating.scripts().get_heads() == [HEAD_REVISION]
+
+
+async def test_down_removes_everything_and_up_brings_it_back(store: str) -> None:
+    database = Database(store)
+    await database.open()
+    async with database.writing() as connection:
+        await connection.run_sync(migrating.downgrade, "base")
+    async with database.reading() as connection:
+        tables = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+        views = await connection.run_sync(lambda sync: inspect(sync).get_view_names())
+    assert (set(tables) - {"alembic_version"}, views) == (set(), [])
+    async with database.writing() as connection:
+        await connection.run_sync(migrating.upgrade)
+    async with database.reading() as connection:
+        tables = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
+        assert await connection.run_sync(migrating.differences) == []
+    assert set(tables) - {"alembic_version"} == set(metadata.tables)
+    await database.close()
+
+
+async def test_a_migration_that_fails_leaves_nothing_half_done(store: str) -> None:
+    database = Database(store)
+    await database.open_engines()
+    try:
+        async with database.writing() as connection:
+            await connection.run_sync(migrating.upgrade)
+            raise RuntimeError("the power went out")
+    except RuntimeError:
+        pass
+    async with database.reading() as connection:
+        assert await connection.run_sync(lambda sync: inspect(sync).get_table_names()) == []
+    await database.close()
+
+
+def test_alembic_itself_works_in_a_checkout(tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "alembic", "-x", f"store={tmp_path / 'a.db'}"]
+    for command in (["upgrade", "head"], ["check"], ["downgrade", "base"]):
+        done = subprocess.run([*run, *command], cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    sql = subprocess.run([*run, "upgrade", "head", "--sql"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert "CREATE TABLE event" in sql.stdout

@@ -1,0 +1,244 @@
+"""The recorder: everything that happened is in the log when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from typing import Any
+
+import pytest
+from messager_store import EventLog, Recorder
+from messager_store import experiments as registry
+from messager_store import recorder as room
+from messager_store.errors import ExperimentBusy, ExperimentClosed, ExperimentExists, StoreError, StoreUnavailable
+from messager_store.queries.overview import overview
+from messager_store.tap import Tap
+from messager_store.verify import verify
+
+from messager import MemoryBroker, Messager, MessageRecord, Msg
+from messager.brokers import Broker
+from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, until
+
+
+async def kinds(log: EventLog, exp_id: str = "e1") -> list[str]:
+    return [entry.kind async for entry in log.read(exp_id)]
+
+
+async def test_a_message_goes_from_send_message_to_its_row(broker: Broker, log: EventLog) -> None:
+    async with Recorder(log, "e1", name="first run", tags=["a", "b"], meta={"seed": 7}) as recorder:
+        async with Messager(broker, "e1") as messager:
+            messager.add_log_hook(recorder)
+            await messager.subscribe_and_start_listening(["exps:e1:agents:4:*"])
+            channel = messager.get_agent_chat_channel(4)
+            await messager.send_message(channel, {"from": 3, "content": "h\u00e9"}, 3, 4)
+            await messager.send_message(channel, Msg("alice", "hi", "user"))
+            messager.mark("tick", number=1)
+            await until(lambda: recorder.accepted == 5)
+    events = [entry async for entry in log.read("e1", kinds=["sent", "received"])]
+    by_payload: dict[bytes, list[Any]] = {}
+    for entry in events:
+        by_payload.setdefault(entry.payload, []).append(entry)
+    assert len(by_payload) == 2
+    for pair in by_payload.values():
+        assert [entry.kind for entry in pair] == ["sent", "received"]  # no reception before its sending
+        assert pair[1].to_id == 4 and "to_id" in pair[1].derived_ids
+    named, unnamed = by_payload.values()
+    assert (named[0].from_id, named[0].to_id, named[0].derived_ids) == (3, 4, [])
+    assert (named[1].from_id, named[1].derived_ids) == (3, ["from_id", "to_id"])
+    assert (unnamed[0].from_id, unnamed[0].derived_ids) == ("alice", ["from_id", "to_id"])
+    assert unnamed[1].msg == unnamed[0].msg and unnamed[0].msg_id == unnamed[0].msg.id
+    of = await log.experiment("first run")
+    assert (of.exp_id, of.tags, of.meta["seed"], of.status) == ("e1", ["a", "b"], 7, "open")
+    data = await overview(log, of)
+    assert data["recorders"][0]["meta"]["versions"]["python"]
+    assert data["recorders"][0]["state"] == "ended"
+    assert data["recorders"][0]["broker"] == broker.url
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_counters_agree_with_what_was_recorded(log: EventLog) -> None:
+    async with Recorder(log, "e1") as recorder:
+        for number in range(7):
+            recorder.after(MessageRecord("sent", 100 - number, "c", b"12345", from_id=number))
+        recorder.mark("end")
+    data = await overview(log, await log.experiment("e1"))
+    assert (data["events"], data["payload_bytes"], data["channels"], data["agents"]) == (8, 35, 1, 7)
+    assert data["kinds"]["sent"] == 7 and data["kinds"]["mark"] == 1
+    assert data["first_ts"] == 94
+
+
+async def test_what_to_do_where_the_exp_id_is_taken(log: EventLog) -> None:
+    async with Recorder(log, "e1", tags=["one"], meta={"a": 1}):
+        pass
+    async with Recorder(log, "e1", name="named later", tags=["two"], meta={"a": 2, "b": 3}) as again:
+        assert again.ordinal == 2
+    of = await log.experiment("e1")
+    assert (of.name, of.tags, of.meta["a"], of.meta["b"]) == ("named later", ["one", "two"], 1, 3)
+    with pytest.raises(ExperimentExists, match="append"):
+        await Recorder(log, "e1", if_exists="fail").start()
+    async with Recorder(log, "e1", if_exists="new") as fresh:
+        assert fresh.exp_id == "e1-2"
+    await registry.close(log.database, of)
+    for choice in (None, "append", "fail"):
+        with pytest.raises(ExperimentClosed, match="--if-exists new"):
+            await Recorder(log, "e1", if_exists=choice).start()  # type: ignore[arg-type]
+    async with Recorder(log, "e1", if_exists="new") as fresh:
+        assert fresh.exp_id == "e1-3"
+
+
+async def test_a_recorder_that_ends_closes_the_experiment_only_when_told_to(log: EventLog) -> None:
+    async with Recorder(log, "e1"):
+        pass
+    assert (await log.experiment("e1")).status == "open"
+    async with Recorder(log, "e1", close_experiment=True):
+        pass
+    assert (await log.experiment("e1")).status == "closed"
+
+
+async def test_closing_under_a_live_recorder_asks_for_force_and_then_refuses_its_events(
+    log: EventLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder(log, "e1")
+    await recorder.start()
+    recorder.mark("before")
+    await recorder.flush()
+    of = await log.experiment("e1")
+    with pytest.raises(ExperimentBusy, match="recorder 1"):
+        await registry.close(log.database, of)
+    await registry.close(log.database, of, force=True)
+    recorder.mark("after")
+    await until(lambda: "nothing more is recorded" in caplog.text)
+    with pytest.raises(StoreError):
+        await recorder.flush()
+    assert len(await kinds(log)) == 1
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+
+
+async def test_sends_do_not_wait_for_a_store_that_is_locked_and_nothing_is_lost(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    async with Recorder(log, "e1") as recorder, Messager(MemoryBroker(), "e1") as messager:
+        async with log.database.reading() as connection:
+            await connection.exec_driver_sql("PRAGMA busy_timeout=20")
+        async with log.database.writing() as connection:
+            await connection.exec_driver_sql("PRAGMA busy_timeout=20")
+        messager.add_log_hook(recorder)
+        holder = sqlite3.connect(store, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        for number in range(200):
+            await messager.send_message("c", {"n": number})
+        assert recorder.accepted == 200 and recorder.dropped == 0
+        assert await kinds(log) == []
+        holder.execute("ROLLBACK")
+        holder.close()
+        await recorder.flush()
+        payloads = [entry.payload async for entry in log.read("e1")]
+    assert payloads == [b'{"n": %d}' % number for number in range(200)]
+    row = (await registry.recorders_of(log.database))[0]
+    assert row.worst_unacknowledged > 0
+
+
+async def test_an_answer_that_is_lost_after_the_commit_doubles_nothing(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append, lost = log.append, 0
+
+    async def append_and_lose(writer: Any, events: Any, **more: Any) -> None:
+        nonlocal lost
+        before = (writer.last_seq, writer.head_hash)
+        await append(writer, events, **more)
+        if lost < 3:
+            lost += 1
+            writer.last_seq, writer.head_hash = before
+            raise StoreUnavailable(log.where, "the answer was lost")
+
+    monkeypatch.setattr(log, "append", append_and_lose)
+    async with Recorder(log, "e1") as recorder:
+        for number in range(10):
+            recorder.after(MessageRecord("sent", number, "c", b"x"))
+            await recorder.flush()
+    assert lost == 3
+    assert [entry.ts async for entry in log.read("e1")] == list(range(10))
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+
+
+async def test_what_does_not_fit_is_dropped_counted_and_told_as_a_gap(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(room, "BUFFER_EVENTS", 50)
+    async with Recorder(log, "e1") as recorder:
+        for number in range(80):  # without a turn for the store
+            recorder.after(MessageRecord("sent", number, "c", b"x"))
+        assert (recorder.accepted, recorder.dropped) == (50, 30)
+        await recorder.flush()
+    found = [entry async for entry in log.read("e1")]
+    gap = next(entry for entry in found if entry.kind == "gap")
+    assert gap.meta is not None and gap.meta["count"] == 30
+    assert len(found) == 51
+    assert "being dropped" in caplog.text
+
+
+async def test_an_event_that_cannot_be_written_does_not_stop_those_behind_it(
+    log: EventLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Recorder(log, "e1") as recorder:
+        recorder.after(MessageRecord("sent", 2**63, "c", b"out of range"))
+        await until(lambda: recorder.dropped == 1)
+        recorder.after(MessageRecord("sent", 5, "c", b"fine"))
+        await recorder.flush()
+    found = [entry async for entry in log.read("e1")]
+    assert [entry.payload for entry in found if entry.kind == "sent"] == [b"fine"]
+    assert [entry.meta["count"] for entry in found if entry.meta] == [1]
+
+
+async def test_several_recorders_share_an_experiment(log: EventLog) -> None:
+    async def record(number: int) -> None:
+        async with Recorder(log, "e1") as recorder:
+            for at in range(300):
+                recorder.after(MessageRecord("sent", at, f"c{(at * number) % 7}", b"%d" % number, from_id=at % 11))
+                if at % 50 == 0:
+                    await asyncio.sleep(0)
+
+    await asyncio.gather(*(record(number) for number in range(5)))
+    data = await overview(log, await log.experiment("e1"))
+    assert data["events"] == 1500 and data["channels"] == 7 and data["agents"] == 11
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+
+
+async def test_a_recorder_must_be_started(log: EventLog) -> None:
+    with pytest.raises(StoreError, match="async with Recorder"):
+        _ = Recorder(log, "e1").experiment
+    recorder = Recorder(log, "e1")
+    await recorder.stop()
+
+
+async def test_a_tap_records_a_system_that_knows_nothing_of_it(broker: Broker, log: EventLog) -> None:
+    active = asyncio.Event()
+    sent = [(channel, payload) for channel in HOSTILE_CHANNELS for payload in HOSTILE_PAYLOADS]
+    async with Recorder(log, "e1", role="tap") as recorder:
+        # overlapping patterns deliver twice; the tap keeps one
+        tap = Tap(broker, recorder, ["*", "exps:*", "plain"], active=active.set)
+        task = asyncio.create_task(tap.run(max_events=len(sent)))
+        await active.wait()
+        await broker.publish(sent)
+        await asyncio.wait_for(task, 10)
+    from messager import channels
+
+    found = [(channels.encode(entry.channel or ""), entry.payload) async for entry in log.read("e1")]
+    assert found == sent
+    assert tap.messages == len(sent)
+
+
+async def test_a_tap_ends_after_its_time_and_tells_a_gap_it_ended_in(log: EventLog) -> None:
+    broker = MemoryBroker()
+    async with Recorder(log, "e1", role="tap") as recorder:
+        tap = Tap(broker, recorder)
+        await tap.run(duration=0.05)
+        task = asyncio.create_task(tap.run())
+        await until(lambda: bool(broker._subscribers))
+        broker.interrupt()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert await kinds(log) == ["gap"]

@@ -1,0 +1,159 @@
+"""What Redis connections do to messages, and what is done about it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
+from messager.brokers.redis import _is_stale
+from messager.testing import RedisServer, redis_server
+from tests.support import Listed, Proxy, until
+
+
+def through(proxy: Proxy) -> RedisBroker:
+    return RedisBroker.from_url(f"redis://127.0.0.1:{proxy.port}/0", timeout=1.0, ping_interval=0.2, ping_timeout=0.2)
+
+
+async def test_a_lost_answer_is_unknown_and_the_message_is_not_sent_again(redis: RedisServer) -> None:
+    """redis-py's own client sent it twice, and a pipeline of three six times, and reported success."""
+    listener = RedisBroker.from_url(redis.url).pubsub()
+    await listener.psubscribe("lost:*")
+    hook = Listed()
+    async with Proxy(redis.port).running() as proxy, Messager(through(proxy), "e1") as messager:
+        messager.add_log_hook(hook)
+        proxy.cut_answer_to = b"lost:"
+        results = await asyncio.gather(
+            *(messager.send_message("lost:1", {"n": number}) for number in range(3)), return_exceptions=True
+        )
+        assert [result.outcome for result in results if isinstance(result, PublishError)] == ["unknown"] * 3
+        await messager.send_message("lost:2", {"n": 3})  # the next connection works
+        await messager.broker.close()
+    seen = []
+    while (message := await listener.get_message(timeout=1)) is not None:
+        seen.append(message["data"])
+        if message["channel"] == b"lost:2":
+            break
+    assert len(seen) == len(set(seen)) == 4
+    assert hook.kinds() == ["failed", "failed", "failed", "sent"]
+    assert hook.records[0].meta is not None and hook.records[0].meta["outcome"] == "unknown"
+    await listener.aclose()
+
+
+async def test_a_network_that_falls_silent_is_noticed_and_told_as_a_gap(redis: RedisServer) -> None:
+    hook = Listed()
+    async with Proxy(redis.port).running() as proxy, Messager(through(proxy), "e1") as messager:
+        messager.add_log_hook(hook)
+        await messager.subscribe_and_start_listening(["s"])
+        before = messager.clock.now()
+        proxy.silent = True
+        await until(lambda: messager._pubsub is not None and messager._pubsub.lost_since() is not None)
+        proxy.cut()
+        proxy.silent = False
+        await until(lambda: "gap" in hook.kinds())
+        outside = RedisBroker.from_url(redis.url)
+        assert await outside.publish([(b"s", b"after")]) == [1]
+        await until(lambda: "received" in hook.kinds())
+        await outside.close()
+        await messager.broker.close()
+    gap = next(record.meta for record in hook.records if record.kind == "gap")
+    assert gap is not None
+    assert gap["since"] <= before + 250_000_000  # the last moment proven alive
+    assert gap["until"] > before
+    assert "ping" in gap["reason"]
+
+
+async def test_a_quiet_but_living_connection_is_kept(redis: RedisServer) -> None:
+    hook = Listed()
+    async with Proxy(redis.port).running() as proxy, Messager(through(proxy), "e1") as messager:
+        messager.add_log_hook(hook)
+        await messager.subscribe_and_start_listening(["q"])
+        await until(lambda: proxy.requests.count(b"PING") >= 4)
+        await messager.send_message("q", {})
+        await until(lambda: "received" in hook.kinds())
+        await messager.broker.close()
+    assert "gap" not in hook.kinds()
+
+
+async def test_a_subscriber_cut_off_comes_back_with_all_its_patterns(redis: RedisServer) -> None:
+    hook = Listed()
+    outside = RedisBroker.from_url(redis.url)
+    async with Proxy(redis.port).running() as proxy, Messager(through(proxy), "e1") as messager:
+        messager.add_log_hook(hook)
+        await messager.subscribe_and_start_listening(["a:*"])
+        await messager.subscribe_and_start_listening(["b:*"])
+        for round_ in range(3):
+            proxy.cut()
+            await until(lambda round_=round_: hook.kinds().count("gap") == round_ + 1)  # type: ignore[misc]
+            assert await outside.publish([(b"a:1", b"x"), (b"b:1", b"y")]) == [1, 1]
+            await until(lambda round_=round_: hook.kinds().count("received") == 2 * round_ + 2)  # type: ignore[misc]
+        await messager.broker.close()
+    await outside.close()
+
+
+async def test_a_restarted_server_costs_no_message_that_is_sent_after_it(tmp_path: object) -> None:
+    with redis_server() as server:
+        broker = RedisBroker.from_url(server.url, timeout=2.0)
+        hook = Listed()
+        async with Messager(broker, "e1") as messager:
+            messager.add_log_hook(hook)
+            await messager.subscribe_and_start_listening(["r"])
+            await messager.send_message("r", {"n": 1})
+            server.stop(kill=True)
+            await until(lambda: messager._pubsub is not None and messager._pubsub.lost_since() is not None)
+            with pytest.raises(PublishError):
+                await messager.send_message("r", {"n": 2})
+            with pytest.raises(BrokerUnavailable):
+                await messager.subscribe_and_start_listening(["more"])
+            server.start()
+            await until(lambda: "gap" in hook.kinds())
+            await messager.send_message("r", {"n": 3})
+            await until(lambda: hook.kinds().count("received") == 2)
+            await broker.close()
+        assert [record.payload for record in hook.records if record.kind == "received"] == [b'{"n": 1}', b'{"n": 3}']
+
+
+async def test_a_connection_that_the_server_closed_while_idle_is_made_anew(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager.brokers.redis.STALE_AFTER", 0.0)
+    async with Proxy(redis.port).running() as proxy:
+        broker = through(proxy)
+        assert await broker.publish([(b"i", b"1")]) == [0]
+        connection = broker._connection
+        assert connection is not None
+        proxy.cut()
+
+        async def closed() -> bool:
+            return await _is_stale(connection)
+
+        await until(closed)
+        assert await broker.publish([(b"i", b"2")]) == [0]
+        await broker.close()
+
+
+async def test_a_message_the_server_refuses_is_not_sent_and_the_others_are() -> None:
+    with redis_server("--requirepass", "hunter2") as server:
+        url = f"redis://limited:pw@127.0.0.1:{server.port}/0"
+        from redis.asyncio import Redis
+
+        admin = Redis(port=server.port, password="hunter2")
+        await admin.execute_command(
+            "ACL", "SETUSER", "limited", "on", ">pw", "resetchannels", "&ok:*", "+@pubsub", "+ping", "+client|setinfo"
+        ) if int((await admin.info("server"))["redis_version"].split(".")[0]) >= 7 else await admin.execute_command(
+            "ACL", "SETUSER", "limited", "on", ">pw", "resetchannels", "&ok:*", "+@pubsub", "+ping"
+        )
+        broker = RedisBroker.from_url(url)
+        first, second, third = await broker.publish([(b"ok:1", b"a"), (b"no:1", b"b"), (b"ok:2", b"c")])
+        assert (first, third) == (0, 0)
+        assert isinstance(second, PublishError) and second.outcome == "not_sent" and second.refused
+        # what may not be asked is told as unknown, not as an error
+        assert await broker.backlog() is None
+        assert await broker.clock_offset() is None
+        pubsub = broker.pubsub()
+        with pytest.raises(BrokerUnavailable, match="permissions"):
+            await pubsub.psubscribe("no:*")
+        await pubsub.aclose()
+        await broker.close()
+        await admin.aclose()

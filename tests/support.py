@@ -1,0 +1,161 @@
+"""What several tests need: waiting for a thing, a proxy that misbehaves, hostile values, a plain subscriber."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from messager import MessageRecord
+
+ROOT = Path(__file__).resolve().parent.parent
+MESSAGER = [sys.executable, "-c", "from messager_store.cli import main; main()"]
+
+HOSTILE_PAYLOADS = [
+    b"",
+    b"\x00",
+    b"\xff\xfe not utf-8 \x80",
+    b'{"content": "plain"}',
+    b"not json {",
+    '{"content": "h\u00e9 \u65e5\u672c \U0001f600"}'.encode(),
+    b'"\\ud800"',
+    b"line\r\nbreak\nand\ttab\x1b[31m",
+    b"*3\r\n$7\r\nPUBLISH\r\n",
+    bytes(range(256)),
+]
+HOSTILE_CHANNELS = [
+    b"plain",
+    b"with space",
+    b"new\nline\r\n",
+    b"nul\x00inside",
+    b"glob*[a-z]?\\x",
+    b"\xff\xfe\x80",
+    "exps:e1:agents:\u65e5\u672c:chat".encode(),
+    b"exps:e1:agents:7:agent-chat",
+    b"a=b",
+    b"'; DROP TABLE event; --",
+]
+HOSTILE_IDS: list[Any] = [None, 0, 5, "5", -1, 2**70, -(2**90), "", "a\x00b", "\u65e5\u672c", "x" * 500, "\ud800", True]
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 10.0) -> None:
+    """Return as soon as something holds; fail where it does not within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = holds()
+        if not isinstance(answer, bool):
+            answer = await answer
+        if answer:
+            return
+        assert time.monotonic() < deadline, "it never came to hold"
+        await asyncio.sleep(0.005)
+
+
+class Listed:
+    """A log hook that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.records: list[MessageRecord] = []
+        self.before: list[int] = []
+        self.connections: list[tuple[str, int | None]] = []
+
+    async def before_send(self, records: Sequence[MessageRecord]) -> None:
+        self.before.append(len(records))
+
+    def after(self, record: MessageRecord) -> None:
+        self.records.append(record)
+
+    def connected(self, url: str, clock_offset_ns: int | None) -> None:
+        self.connections.append((url, clock_offset_ns))
+
+    def kinds(self) -> list[str]:
+        return [record.kind for record in self.records]
+
+
+class Proxy:
+    """A TCP proxy on the loopback interface that can cut, go silent, and swallow answers."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.port = 0
+        self.silent = False
+        """Swallow everything, both ways, and keep the connections."""
+        self.cut_answer_to: bytes | None = None
+        """When a request holds these bytes, pass it on, swallow the answer, and cut the connection."""
+        self.requests = b""
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Proxy]:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            self._server.close()
+            self.cut()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._server.wait_closed()
+
+    def cut(self) -> None:
+        """Cut every connection."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            self._writers |= {writer, there_writer}
+            back = asyncio.create_task(self._pump(there_reader, writer, answers=True))
+            try:
+                await self._pump(reader, there_writer, answers=False)
+            finally:
+                back.cancel()
+                await asyncio.gather(back, return_exceptions=True)
+                for end in (writer, there_writer):
+                    end.close()
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                if self.silent:
+                    continue
+                if not answers:
+                    self.requests += data
+                if answers and self.cut_answer_to and self.cut_answer_to in self.requests:
+                    self.cut_answer_to = None
+                    self.cut()
+                    return
+                writer.write(data)
+                await writer.drain()
+
+
+def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, **options: Any) -> Any:
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        [*MESSAGER, *arguments],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=options.pop("text", True),
+        timeout=60,
+        **options,
+    )

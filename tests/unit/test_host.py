@@ -1,0 +1,54 @@
+"""What a recorder notes by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from messager_store.host import circumstances, command_line, this_process
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["run", "redis://user:hunter2@h:1/0"], ["run", "redis://***@h:1/0"]),
+        (["run", "--redis=redis://:hunter2@h"], ["run", "--redis=redis://***@h"]),
+        (["run", "--password", "hunter2", "x"], ["run", "--password", "***", "x"]),
+        (["run", "--api-key=hunter2"], ["run", "--api-key=***"]),
+        (["run", "OPENAI_API_KEY=hunter2"], ["run", "OPENAI_API_KEY=***"]),
+        (["run", "plain", "--seed", "7"], ["run", "plain", "--seed", "7"]),
+    ],
+)
+def test_a_command_line_is_kept_without_its_secrets(given: list[str], kept: list[str]) -> None:
+    assert command_line(given) == kept
+
+
+def test_the_git_commit_and_whether_it_was_changed_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "git" not in circumstances()
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    Path("config").write_text("1")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], check=True)
+    clean = circumstances()["git"]
+    assert len(clean["commit"]) == 40 and clean["dirty"] is False
+    Path("config").write_text("2")
+    assert circumstances()["git"] == {"commit": clean["commit"], "dirty": True}
+
+
+def test_host_versions_and_command_line_are_noted() -> None:
+    facts = circumstances()
+    assert facts["host"] and facts["command"]
+    assert {"python", "sqlite", "messager", "redis", "sqlalchemy"} <= facts["versions"].keys()
+
+
+def test_a_process_knows_whether_another_runs() -> None:
+    here = this_process()
+    assert here.pid == os.getpid()
+    assert here.is_running(here.pid)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert not here.is_running(gone.pid)

@@ -1,0 +1,56 @@
+"""Who speaks to whom, where the wire does not say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from messager_store.identity import Identifier
+
+from messager import Msg
+
+
+@pytest.mark.parametrize(
+    ("payload", "sender"),
+    [
+        ({"from": 3, "content": "x"}, 3),
+        ({"from": "3"}, "3"),
+        ({"from": None}, None),
+        ({"from": True}, None),
+        ({"from": {"nested": 1}}, None),
+        ({"count": 1}, None),
+        ([1, 2], None),
+        (Msg("alice", "hi", "user").to_dict(), "alice"),
+    ],
+)
+def test_the_sender_is_read_from_the_payload_and_else_unknown(payload: object, sender: object) -> None:
+    rules = Identifier()
+    assert rules.sender(json.dumps(payload).encode()) == sender
+    assert rules.sender(b"", payload) == sender
+
+
+def test_a_rule_can_be_a_path() -> None:
+    rules = Identifier(["header.sender.id"])
+    assert rules.sender(b'{"header": {"sender": {"id": 7}}, "from": 1}') == 7
+    assert rules.sender(b'{"header": 5, "id": 1}') is None
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff", b'"from', b'{"from"', b"[" * 100_000 + b'"from"'])
+def test_a_payload_that_cannot_be_read_has_no_sender(payload: bytes) -> None:
+    assert Identifier().sender(payload) is None
+
+
+def test_the_recipient_is_read_from_the_channel() -> None:
+    rules = Identifier()
+    assert rules.recipient("exps:e:agents:4:agent-chat") == 4
+    assert rules.recipient("exps:e:user-payback") is None
+    assert rules.recipient("anything") is None
+
+
+def test_the_id_of_a_msg_is_found_and_hostile_ones_are_not_kept() -> None:
+    rules = Identifier()
+    msg = Msg("a", "b", "user")
+    wire = json.dumps(msg.to_dict()).encode()
+    assert rules.msg_id(wire) == msg.id == rules.msg_id(wire, msg)
+    for hostile in ("\ud800", "a\x00", "x" * 1000, 5, None):
+        assert rules.msg_id(json.dumps({**msg.to_dict(), "id": hostile}).encode()) is None
