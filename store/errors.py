@@ -11,6 +11,7 @@ StoreError                    exit code 2 on the command line
 ├── ExperimentClosed
 ├── ExperimentBusy                a recorder is still writing
 ├── RecorderFenced                another writer took this recorder over, or ended it
+├── BadEvent                      an event that the log cannot hold
 ├── BadCursor                     a point in time that nobody can read
 ├── BadFile                       an import file, with the line that is wrong
 └── ReplayFailed              3   the broker went away while replaying
@@ -125,6 +126,14 @@ class RecorderFenced(StoreError):
     def __init__(self, recorder: str, reason: str) -> None:
         super().__init__(f"recorder {recorder} can append nothing more: {reason}")
         self.recorder = recorder
+
+
+class BadEvent(StoreError):
+    """An event that the log cannot hold; `index` is its place among those handed over."""
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(reason)
+        self.index = index
 
 
 class BadCursor(StoreError):

@@ -16,7 +16,7 @@ from messager.clock import Clock
 from . import chain, experiments, jsontext, reading
 from .cursor import Point, resolve
 from .database import Database
-from .errors import RecorderFenced, StoreError
+from .errors import BadEvent, RecorderFenced
 from .event import Event, NewEvent
 from .experiments import Experiment
 from .host import this_process
@@ -119,7 +119,8 @@ class EventLog:
         """Commit a batch: all of it or nothing, next in the recorder's chain.
 
         `unacknowledged_ns` is how long its oldest event has waited. Raises `RecorderFenced`
-        where the recorder was ended or taken over, and `StoreUnavailable` where the commit
+        where the recorder was ended or taken over, `BadEvent` for a number that the log cannot hold
+        (then nothing is written), and `StoreUnavailable` where the commit
         may or may not have happened: then `recover` tells.
         """
         if not events:
@@ -335,7 +336,7 @@ def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[
                 payload,
             )
         except struct.error:
-            raise StoreError(f"a {kind} event holds a number that does not fit into 64 bits (ts {ts})") from None
+            raise BadEvent(seq - first, f"a number in the {kind} event of ts {ts} does not fit into 64 bits") from None
         rows.append(
             (
                 base | seq,

@@ -19,7 +19,15 @@ from messager.clock import Clock
 from messager.record import MessageRecord
 
 from . import experiments
-from .errors import ExperimentBusy, ExperimentClosed, ExperimentExists, RecorderFenced, StoreError, StoreUnavailable
+from .errors import (
+    BadEvent,
+    ExperimentBusy,
+    ExperimentClosed,
+    ExperimentExists,
+    RecorderFenced,
+    StoreError,
+    StoreUnavailable,
+)
 from .event import NewEvent
 from .experiments import Experiment
 from .host import circumstances
@@ -176,7 +184,7 @@ class Recorder:
     async def flush(self) -> None:
         """Return once everything accepted so far is committed. Raises `StoreError` where it cannot be."""
         async with self._flushing:
-            while self._batch or self._buffer:
+            while self._batch or self._buffer or self._drop_count:
                 await self._commit()
 
     async def _experiment(self, facts: dict[str, Any]) -> Experiment:
@@ -218,7 +226,7 @@ class Recorder:
                 await asyncio.sleep(FLUSH_SECONDS)
             try:
                 async with self._flushing:
-                    while self._batch or self._buffer:
+                    while self._batch or self._buffer or self._drop_count:
                         await self._commit()
                 if time.monotonic() - self._last_commit >= HEARTBEAT_SECONDS or self._facts:
                     await self.log.touch(self._started(), **self._facts)
@@ -235,11 +243,6 @@ class Recorder:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
                 self._wake.set()
-            except Exception:  # a batch that cannot be written must not stop those behind it
-                log.exception("recorder %d could not write %d events; they are lost", self.ordinal, len(self._batch))
-                self._lost(len(self._batch))
-                self._batch = []
-                self._wake.set()
 
     async def _commit(self) -> None:
         """Append the next batch. One whose fate is unknown is looked for before it is sent again."""
@@ -248,6 +251,11 @@ class Recorder:
             self._take()
         try:
             await self.log.append(writer, self._batch, unacknowledged_ns=time.monotonic_ns() - self._oldest)
+        except BadEvent as error:  # must not stop those behind it
+            log.error("%s; it is not recorded", error)
+            del self._batch[error.index]
+            self._lost(1)
+            return
         except StoreUnavailable:
             if not await self.log.recover(writer):
                 raise
@@ -273,7 +281,7 @@ class Recorder:
         self._batch = [self._new_event(record) for record, _ in self._buffer[:taken]]
         del self._buffer[:taken]
         self._buffered_bytes -= size
-        if self._drop_since is not None and not self._ending:
+        if self._drop_since is not None:
             now = self.clock.now()
             meta = {
                 "reason": "events could not be written to the store",

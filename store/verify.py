@@ -97,14 +97,14 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
 
 async def _as_of_now(database: Database, of: Experiment) -> tuple[Experiment, list[RecorderRow]]:
     """The experiment and its recorders; read again where a recorder joined in between."""
-    for _ in range(5):
+    for tries_left in range(4, -1, -1):
         recorders = await recorders_of(database, of.id)
         now = await by_exp_id(database, of.exp_id)
         if now is None:
             raise ExperimentNotFound(of.exp_id)
-        if now.recorders <= len(recorders):
-            break
-    return now, recorders
+        if now.recorders <= len(recorders) or not tries_left:
+            return now, recorders
+    raise AssertionError("unreachable")
 
 
 async def _verify_recorder(database: Database, of: Experiment, row: RecorderRow, verdict: Verdict) -> None:

@@ -361,7 +361,7 @@ class _Source:
         if msg_id is not None and not isinstance(msg_id, str):
             raise self._bad("msg_id is not a string")
         derived = data.get("derived") or []
-        if not isinstance(derived, list) or not set(derived) <= {"from_id", "to_id"}:
+        if not isinstance(derived, list) or not all(item in ("from_id", "to_id") for item in derived):
             raise self._bad("derived is not a list of from_id and to_id")
         bits = (FROM_DERIVED if "from_id" in derived else 0) | (TO_DERIVED if "to_id" in derived else 0)
         ordinal = self._integer(data, "recorder", 1, _MOST_RECORDERS)

@@ -267,7 +267,7 @@ async def test_what_json_cannot_hold_and_channels_without_bytes_are_refused_befo
     circular["self"] = circular
     async with Messager(broker, "e1") as messager:
         messager.add_log_hook(hook)
-        with pytest.raises(ValueError, match="[Cc]ircular"):
+        with pytest.raises(ValueError, match="Circular"):
             await messager.send_message("c", circular)
         with pytest.raises(ValueError, match="surrogates not allowed"):
             await messager.send_message("\ud800", {})

@@ -1,0 +1,89 @@
+"""Two experiments side by side."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from messager_store import EventLog, NewEvent
+from messager_store.compare import Comparison, compare
+from messager_store.reading import Selection
+from messager_store.replay import ChannelMap
+
+from tests.integration.test_log import filled, sent
+
+
+def run(*pairs: tuple[str, bytes]) -> list[NewEvent]:
+    return [sent(at, payload, channel) for at, (channel, payload) in enumerate(pairs)]
+
+
+async def compared(log: EventLog, a: list[NewEvent], b: list[NewEvent]) -> Comparison:
+    await filled(log, a, "a")
+    await filled(log, b, "b")
+    return await compare(log, "a", "b")
+
+
+async def test_the_same_payloads_on_every_channel_are_equal_whatever_their_times(log: EventLog) -> None:
+    a = run(("x", b"1"), ("y", b"1"), ("x", b"2"))
+    b = [sent(900, b"1", "y"), sent(1000, b"1", "x"), sent(1001, b"2", "x")]
+    result = await compared(log, a, b)
+    assert result.equal
+    assert (result.messages_a, result.messages_b, result.channels, result.same) == (3, 3, 2, 2)
+
+
+async def test_the_first_difference_is_named_with_its_neighbours(log: EventLog) -> None:
+    result = await compared(
+        log,
+        run(("x", b"1"), ("x", b"2"), ("x", b"3"), ("x", b"4"), ("y", b"same")),
+        run(("x", b"1"), ("x", b"2"), ("x", b"three"), ("x", b"vier"), ("y", b"same")),
+    )
+    [difference] = result.differences
+    assert (difference.channel, difference.index) == ("x", 2)
+    found = (difference.before, difference.a, difference.b, difference.a_next, difference.b_next)
+    assert [entry and entry.payload for entry in found] == [b"2", b"3", b"three", b"4", b"vier"]
+    assert (result.same, result.channels) == (1, 2)
+
+
+async def test_a_channel_that_ends_early_or_is_missing_differs(log: EventLog) -> None:
+    result = await compared(
+        log,
+        run(("short", b"1"), ("only a", b"1")),
+        run(("short", b"1"), ("short", b"2"), ("short", b"3"), ("only b", b"1")),
+    )
+    found = {d.channel: (d.index, d.a and d.a.payload, d.b and d.b.payload) for d in result.differences}
+    assert found == {"short": (1, None, b"2"), "only a": (0, b"1", None), "only b": (0, None, b"1")}
+    short = next(d for d in result.differences if d.channel == "short")
+    assert short.before is not None and short.b_next is not None and short.b_next.payload == b"3"
+
+
+async def test_an_order_that_changed_within_a_channel_differs_but_not_across_channels(log: EventLog) -> None:
+    result = await compared(
+        log,
+        run(("x", b"1"), ("x", b"2"), ("y", b"3"), ("z", b"4")),
+        run(("z", b"4"), ("y", b"3"), ("x", b"2"), ("x", b"1")),
+    )
+    assert [difference.channel for difference in result.differences] == ["x"]
+
+
+async def test_any_single_change_is_found(log: EventLog) -> None:
+    dice = random.Random(4)
+    a = [sent(at, b"%d" % dice.randrange(5), f"c{dice.randrange(6)}") for at in range(400)]
+    await filled(log, a, "a")
+    for number in range(12):
+        at = dice.randrange(len(a))
+        b = list(a)
+        b[at] = b[at]._replace(payload=b"changed")
+        await filled(log, b, f"b{number}")
+        result = await compare(log, "a", f"b{number}")
+        place = [entry.channel for entry in a[:at]].count(a[at].channel)
+        assert [(d.channel, d.index) for d in result.differences] == [(a[at].channel, place)]
+
+
+async def test_renamed_channels_and_filters(log: EventLog, tmp_path: Path) -> None:
+    await filled(log, run(("exps:a:agents:1:x", b"1"), ("noise", b"1")), "a")
+    async with EventLog.open(str(tmp_path / "other.db")) as other:
+        await filled(other, run(("exps:b:agents:1:x", b"1")), "b")
+        result = await compare(
+            log, "a", "b", log_b=other, selection=Selection(None, None, ["noise"]), mapping=ChannelMap(None, "b")
+        )
+    assert result.equal and result.channels == 1

@@ -1,0 +1,383 @@
+"""Replay: what was recorded is published again, in order, at the pace that was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import random
+from typing import Any
+
+import pytest
+from messager_store import EventLog, NewEvent, Replay
+from messager_store import experiments as registry
+from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, StoreError
+from messager_store.replay import ChannelMap, ReplayClock, ReplayReport, flow
+from redis.asyncio import Redis
+
+from messager import MemoryBroker, RedisBroker, channels
+from messager.brokers import Broker
+from messager.testing import RedisServer, free_port, redis_server
+from tests.integration.test_log import filled, sent
+from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, Proxy, until
+
+SECOND = 1_000_000_000
+
+
+class Time:
+    """A monotonic clock that moves only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def now(self) -> int:
+        return self.now_ns
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_ns += int(seconds * SECOND) + 1
+        await asyncio.sleep(0)
+
+
+class Heard(MemoryBroker):
+    """A broker that notes when each message was published."""
+
+    def __init__(self, time: Time | None = None) -> None:
+        super().__init__()
+        self.time = time or Time()
+        self.published: list[tuple[float, bytes, bytes]] = []
+        self.batches: list[int] = []
+
+    async def publish(self, messages: Any) -> Any:
+        self.batches.append(len(messages))
+        self.published += [(self.time.now_ns / SECOND, channel, payload) for channel, payload in messages]
+        return await super().publish(messages)
+
+    def payloads(self) -> list[bytes]:
+        return [payload for _, _, payload in self.published]
+
+
+async def replayed(log: EventLog, exp_id: str = "e1", speed: Any = "max", **options: Any) -> Heard:
+    broker = Heard()
+    clock = ReplayClock(1.0 if speed == "max" else speed, now=broker.time.now, sleep=broker.time.sleep)
+    await Replay(log, exp_id, broker, speed=speed, clock=clock, **options).run()
+    return broker
+
+
+async def test_every_byte_comes_back_in_replay_order_to_a_plain_subscriber(redis: RedisServer, log: EventLog) -> None:
+    """At full speed, with a subscriber that only uses redis-py."""
+    dice = random.Random(5)
+    wire = [(channel, payload) for channel in HOSTILE_CHANNELS for payload in HOSTILE_PAYLOADS] * 20
+    events = [sent(dice.randrange(50), payload, channels.decode(channel)) for channel, payload in wire]
+    await filled(log, events)
+    expected = [wire[at] for at in sorted(range(len(wire)), key=lambda at: (events[at].ts, at))]
+    client = Redis(port=redis.port)
+    pubsub = client.pubsub()
+    await pubsub.psubscribe("*")
+    found: list[tuple[bytes, bytes]] = []
+
+    async def listen() -> None:
+        async for message in pubsub.listen():
+            if message["type"] == "pmessage":
+                found.append((message["channel"], message["data"]))
+                if len(found) == len(expected):
+                    return
+
+    listening = asyncio.create_task(listen())
+    broker = RedisBroker.from_url(redis.url)
+    report = await Replay(log, "e1", broker, speed="max", wait_for_subscribers=1).run()
+    await asyncio.wait_for(listening, 20)
+    assert found == expected
+    assert (report.published, report.skipped, report.no_subscriber) == (len(wire), 0, 0)
+    await broker.close()
+    await pubsub.aclose()  # type: ignore[no-untyped-call]
+    await client.aclose()
+
+
+async def test_messages_keep_their_distances_divided_by_the_speed(log: EventLog) -> None:
+    await filled(log, [sent(100 * SECOND + at * SECOND // 4, b"%d" % at) for at in (0, 1, 1, 2, 40)])
+    for speed in (0.5, 1.0, 10.0):
+        broker = await replayed(log, speed=speed)
+        times = [at for at, _, _ in broker.published]
+        assert times == pytest.approx([0, 0.25 / speed, 0.25 / speed, 0.5 / speed, 10 / speed], abs=1e-6)
+        assert broker.payloads() == [b"0", b"1", b"1", b"2", b"40"]
+        assert broker.batches == [1, 2, 1, 1]  # due together, out together
+
+
+async def test_full_speed_waits_for_nothing(log: EventLog) -> None:
+    await filled(log, [sent(at * SECOND * 1000) for at in range(10)])
+    for speed in ("max", math.inf):
+        broker = await replayed(log, speed=speed)
+        assert broker.time.now_ns == 0 and broker.batches == [10]
+
+
+async def test_silences_are_shortened_and_nothing_else(log: EventLog) -> None:
+    await filled(log, [sent(at * SECOND) for at in (0, 1, 61, 62, 122)])
+    broker = await replayed(log, speed=1.0, max_gap=5)
+    assert [at for at, _, _ in broker.published] == pytest.approx([0, 1, 6, 7, 12], abs=1e-6)
+
+
+async def test_it_loops(log: EventLog) -> None:
+    await filled(log, [sent(0, b"a"), sent(SECOND, b"b")])
+    broker = await replayed(log, speed=1.0, loops=3)
+    assert broker.payloads() == [b"a", b"b"] * 3
+    assert broker.time.now_ns / SECOND == pytest.approx(3, abs=1e-6)
+
+
+async def test_a_loop_without_end_ends_when_cancelled_and_says_how_far_it_came(log: EventLog) -> None:
+    await filled(log, [sent(0, b"a")])
+    broker = Heard()
+    replay = Replay(log, "e1", broker, speed="max", loops=0)
+    task = asyncio.create_task(replay.run())
+    await until(lambda: len(broker.published) > 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert replay.report.published >= 5
+
+
+async def test_it_starts_and_ends_where_it_is_told(log: EventLog) -> None:
+    of = await filled(
+        log,
+        [
+            *(sent(at * SECOND, b"%d" % at) for at in range(3)),
+            NewEvent("mark", 3 * SECOND, None, b"", meta={"name": "go", "fields": {}}),
+            *(sent(at * SECOND, b"%d" % at) for at in range(3, 6)),
+        ],
+    )
+    assert (await replayed(log, start="1s", end="2s")).payloads() == [b"1"]
+    assert (await replayed(log, start="mark:go")).payloads() == [b"3", b"4", b"5"]
+    assert (await replayed(log, end="mark:go")).payloads() == [b"0", b"1", b"2"]
+    assert (await replayed(log, start=f"{SECOND}:1:3", end="1970-01-01T00:00:04Z")).payloads() == [b"2", b"3"]
+    with pytest.raises(BadCursor):
+        await replayed(log, start="whenever")
+    with pytest.raises(ExperimentNotFound):
+        await replayed(log, "nowhere")
+    assert of.exp_id == "e1"
+
+
+async def test_channels_agents_and_kinds_choose(log: EventLog) -> None:
+    await filled(
+        log,
+        [
+            sent(1, b"1", "exps:e:a", from_id=1),
+            sent(2, b"2", "exps:e:b", from_id=2),
+            NewEvent("blocked", 3, "exps:e:a", b"3"),
+            NewEvent("failed", 4, "exps:e:a", b"4"),
+        ],
+    )
+    assert (await replayed(log)).payloads() == [b"1", b"2"]
+    assert (await replayed(log, channels=["*:a"])).payloads() == [b"1"]
+    assert (await replayed(log, exclude=["*:a"])).payloads() == [b"2"]
+    assert (await replayed(log, agents=[2])).payloads() == [b"2"]
+    assert (await replayed(log, kinds=["blocked", "sent"])).payloads() == [b"1", b"2", b"3"]
+
+
+async def test_a_message_is_published_once_whoever_recorded_it(log: EventLog) -> None:
+    """Sendings where there are any on the channel, else the receptions of one listener."""
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    member, group, tap = [await log.register(of, role=role) for role in ("messager", "messager", "tap")]
+
+    def heard(ts: int, payload: bytes, channel: str) -> NewEvent:
+        return NewEvent("received", ts, channel, payload)
+
+    await log.append(member, [sent(1, b"said", "both"), heard(2, b"said", "both"), heard(9, b"a", "heard")])
+    await log.append(group, [heard(3, b"said", "both"), heard(8, b"a", "heard"), heard(10, b"b", "heard")])
+    await log.append(tap, [heard(4, b"said", "both"), heard(5, b"unrecorded sender", "both"), heard(7, b"a", "heard")])
+    assert (await replayed(log)).payloads() == [b"said", b"a"]
+    report = await Replay(log, "e1", MemoryBroker(), speed="max").run()
+    assert (report.planned, report.published, report.skipped) == (2, 2, 7)
+    only = await replayed(log, kinds=["received"])
+    assert only.payloads() == [b"said", b"unrecorded sender", b"a"]  # of the tap
+    without_tap = await registry.create(log.database, "e2", name=None, tags=[], meta={})
+    assert without_tap is not None
+    first, second = [await log.register(without_tap, role="messager") for _ in range(2)]
+    await log.append(first, [heard(1, b"a", "c")])
+    await log.append(second, [heard(2, b"a", "c"), heard(3, b"b", "c")])
+    assert (await replayed(log, "e2")).payloads() == [b"a", b"b"]  # of the one that heard most
+
+
+async def test_a_sending_that_failed_after_all_is_not_published(log: EventLog) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="messager")
+    await log.append(writer, [sent(1, b"gone"), sent(2, b"came through")])
+    await log.append(writer, [NewEvent("failed", 3, "c", b"gone", cause=writer.id << 40 | 1)])
+    broker = await replayed(log)
+    assert broker.payloads() == [b"came through"]
+    assert (await Replay(log, "e1", MemoryBroker(), dry_run=True).run()).planned == 1
+
+
+def test_channels_are_renamed_by_the_first_pair_that_fits() -> None:
+    mapped = ChannelMap({"exact": "other", "a:*": "b:*", "a:x*": "never*", "st*r": "plain"}, "e2")
+    assert mapped("exact") == b"other"
+    assert mapped("a:xyz") == b"b:xyz"
+    assert mapped("st*r") == b"plain"
+    assert mapped("star") == b"star"
+    assert mapped("exps:e1:agents:1:chat") == b"exps:e2:agents:1:chat"
+    assert ChannelMap({"*": "copy:*"})("x") == b"copy:x"
+    assert ChannelMap()(channels.decode(b"\xff\x00")) == b"\xff\x00"
+
+
+async def test_it_publishes_into_another_experiment(log: EventLog) -> None:
+    await filled(log, [sent(1, b'{"exp": "e1"}', "exps:e1:agents:1:chat"), sent(2, b"y", "plain")])
+    broker = await replayed(log, to_exp="e2", mapping={"plain": "fancy"})
+    assert [channel for _, channel, _ in broker.published] == [b"exps:e2:agents:1:chat", b"fancy"]
+    assert broker.payloads()[0] == b'{"exp": "e1"}'  # payloads are never rewritten
+
+
+async def test_a_dry_run_publishes_nothing_and_says_what_it_would(log: EventLog) -> None:
+    await filled(log, [sent(1, channel="a"), sent(2, channel="a"), sent(3, channel="b"), NewEvent("gap", 4, None, b"")])
+    broker = Heard()
+    broker.interrupt()  # not even a broker is needed
+    report = await Replay(log, "e1", broker, dry_run=True, mapping={"b": "c"}).run()
+    assert broker.published == []
+    assert (report.planned, report.published, report.skipped, report.channels) == (3, 0, 1, {"a": 2, "c": 1})
+    assert report.to_dict()["achieved_speed"] is None
+
+
+async def test_an_empty_experiment_replays_to_nothing(log: EventLog) -> None:
+    await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    report = await Replay(log, "e1", MemoryBroker(), loops=0).run()
+    assert (report.planned, report.published) == (0, 0)
+
+
+@pytest.mark.parametrize("speed", [0, -1, math.nan, "fast", "", "-inf", "nan"])
+def test_a_speed_that_is_none_is_refused(speed: Any) -> None:
+    with pytest.raises(StoreError, match="is no speed"):
+        Replay(None, "e1", MemoryBroker(), speed=speed)  # type: ignore[arg-type]
+
+
+def test_gaps_and_loops_that_are_none_are_refused() -> None:
+    with pytest.raises(StoreError, match="is no gap"):
+        Replay(None, "e1", MemoryBroker(), max_gap=-1)  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="loops"):
+        Replay(None, "e1", MemoryBroker(), loops=-1)  # type: ignore[arg-type]
+
+
+async def test_it_waits_for_subscribers_and_says_how_many_there_were(broker: Broker, log: EventLog) -> None:
+    await filled(log, [sent(1, b"x", "waited")])
+    already = await broker.subscriber_count()
+    assert already is not None
+    with pytest.raises(ReplayFailed, match=f"only {already} of {already + 1} subscribers"):
+        await Replay(log, "e1", broker, wait_for_subscribers=already + 1, wait_timeout=0.05).run()
+    task = asyncio.create_task(Replay(log, "e1", broker, wait_for_subscribers=already + 1).run())
+    pubsub = broker.pubsub()
+    await pubsub.psubscribe("waited")
+    message = await pubsub.get_message(timeout=10)
+    assert message is not None and message["data"] == b"x"
+    assert (await task).no_subscriber == 0
+    await pubsub.aclose()
+
+
+async def test_a_broker_out_of_reach_is_told(log: EventLog) -> None:
+    await filled(log, [sent(1)])
+    broker = RedisBroker.from_url(f"redis://:hunter2@127.0.0.1:{free_port()}/0")
+    with pytest.raises(ReplayFailed, match="cannot reach the broker") as caught:
+        await Replay(log, "e1", broker).run()
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_an_answer_lost_on_the_way_stops_the_replay_and_repeats_nothing(
+    redis: RedisServer, log: EventLog
+) -> None:
+    await filled(log, [sent(at, b"n%d" % at, "replayed") for at in range(3000)])
+    listener = RedisBroker.from_url(redis.url).pubsub()
+    await listener.psubscribe("replayed")
+    async with Proxy(redis.port).running() as proxy:
+        broker = RedisBroker.from_url(f"redis://127.0.0.1:{proxy.port}/0", timeout=2)
+        proxy.cut_answer_to = b"n700\r\n"
+        replay = Replay(log, "e1", broker, speed="max")
+        with pytest.raises(ReplayFailed, match=r"\d+ messages were published, up to \d+:1:\d+"):
+            await replay.run()
+        await broker.close()
+    assert replay.report.published == 500
+    seen = []
+    while (message := await listener.get_message(timeout=0.2)) is not None:
+        seen.append(message["data"])
+    assert seen == [b"n%d" % at for at in range(len(seen))] and len(seen) >= 500
+    await listener.aclose()
+
+
+async def test_a_slow_subscriber_is_neither_cut_off_nor_outrun(log: EventLog) -> None:
+    """At Redis' default output limits, a subscriber that reads nothing for a while loses nothing."""
+    payload = random.Random(2).randbytes(20_000)
+    wire = [b"%d" % at + payload for at in range(3000)]  # 60 MB, twice the hard limit
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="tap")
+    for at in range(0, len(wire), 500):
+        await log.append(writer, [sent(at, data, "slow") for data in wire[at : at + 500]])
+    with redis_server() as server:
+        client = Redis(port=server.port)
+        pubsub = client.pubsub()
+        await pubsub.psubscribe("slow")
+        await pubsub.get_message(timeout=5)
+        broker = RedisBroker.from_url(server.url)
+        replay = Replay(log, "e1", broker, speed="max")
+        task = asyncio.create_task(replay.run())
+
+        watching = RedisBroker.from_url(server.url)
+
+        async def full() -> bool:
+            return ((await watching.backlog()) or 0) > flow.HOLD_ABOVE
+
+        await until(full)
+        assert not task.done()
+        seen = hashlib.sha256()
+        count = 0
+        async for message in pubsub.listen():
+            if message["type"] == "pmessage":
+                seen.update(message["data"])
+                count += 1
+                if count == len(wire):
+                    break
+        report = await task
+        assert seen.digest() == hashlib.sha256(b"".join(wire)).digest()
+        assert report.published == len(wire) and report.held_back_s > 0 and report.flow_control
+        await broker.close()
+        await watching.close()
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+        await client.aclose()
+
+
+async def test_where_the_broker_does_not_tell_its_backlog_the_report_says_so(log: EventLog) -> None:
+    class Secretive(MemoryBroker):
+        async def backlog(self) -> int | None:
+            return None
+
+    await filled(log, [sent(1)])
+    report = await Replay(log, "e1", Secretive(), speed="max").run()
+    assert report.flow_control is False
+    assert flow.HOLD_ABOVE + flow.CREDIT < 8 * 1024 * 1024
+
+
+async def test_progress_is_told(log: EventLog) -> None:
+    await filled(log, [sent(at) for at in range(1200)])
+    seen: list[int] = []
+    await Replay(log, "e1", MemoryBroker(), speed="max", progress=lambda report: seen.append(report.published)).run()
+    assert seen == sorted(seen) and seen[-1] == 1200 and len(seen) > 2
+
+
+async def test_a_run_can_be_paused_and_sped_up(log: EventLog) -> None:
+    await filled(log, [sent(at * SECOND, b"%d" % at) for at in range(3)])
+    broker = Heard()
+    clock = ReplayClock(1.0, now=broker.time.now)
+    paused_at = 0
+
+    async def sleep(seconds: float) -> None:
+        await broker.time.sleep(seconds)
+        if paused_at and broker.time.now_ns > paused_at + 20 * SECOND:
+            clock.set_speed(100.0)
+            clock.resume()
+
+    def progress(report: ReplayReport) -> None:
+        nonlocal paused_at
+        if report.published == 1:
+            clock.pause()
+            paused_at = broker.time.now_ns + 1
+
+    clock._sleep = sleep
+    await Replay(log, "e1", broker, speed=1.0, clock=clock, progress=progress).run()
+    assert broker.payloads() == [b"0", b"1", b"2"]
+    assert [at for at, _, _ in broker.published] == pytest.approx([0, 20, 20], abs=0.2)

@@ -1,0 +1,165 @@
+"""Verify finds what was changed, and says where."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+from messager_store import EventLog, Experiment, NewEvent
+from messager_store import experiments as registry
+from messager_store.verify import verify, verify_all
+
+from tests.integration.test_log import sent
+
+
+async def small_log(log: EventLog) -> Experiment:
+    of = await registry.create(log.database, "e1", name="n", tags=["t"], meta={})
+    assert of is not None
+    for _ in range(2):
+        writer = await log.register(of, role="messager")
+        for part in range(3):
+            await log.append(
+                writer,
+                [
+                    sent(part * 10, b"payload", "c", from_id=1, to_id="b", msg_id="m", duration_ns=5, receivers=2),
+                    NewEvent("received", part * 10 + 1, "d", b"other", derived=3, cause=7),
+                    NewEvent("mark", part * 10 + 2, None, b"", meta={"name": "tick"}),
+                ],
+            )
+        await log.touch(writer, ended_at=1)
+    return of
+
+
+async def problems_after(log: EventLog, store: str, of: Experiment, *statements: str) -> list[str]:
+    with sqlite3.connect(store) as connection:
+        for statement in statements:
+            assert connection.execute(statement).rowcount != 0, statement
+    connection.close()
+    return (await verify(log.database, of)).problems
+
+
+async def test_a_log_that_nobody_touched_keeps_every_promise(log: EventLog) -> None:
+    of = await small_log(log)
+    verdict = await verify(log.database, of)
+    assert (verdict.ok, verdict.events, verdict.batches, verdict.recorders) == (True, 18, 6, 2)
+    assert (await verify(log.database, of, verdict.head)).ok
+    assert "the head is" in (await verify(log.database, of, "0" * 64)).problems[0]
+    assert [(v.exp_id, v.ok) async for v in verify_all(log.database)] == [("e1", True)]
+
+
+CHANGES = {
+    "ts": "ts + 1",
+    "kind": "3",
+    "channel_id": "channel_id + 1",
+    "from_id": "to_id",
+    "to_id": "from_id",
+    "derived": "derived + 1",
+    "msg_id": "'other'",
+    "duration_ns": "duration_ns + 1",
+    "receivers": "receivers + 1",
+    "cause": "8",
+    "meta": "'{}'",
+    "payload": "x'70'",
+    "experiment_id": "99",
+}
+
+
+@pytest.mark.parametrize("column", CHANGES)
+async def test_one_changed_value_of_an_event_is_found_and_located(log: EventLog, store: str, column: str) -> None:
+    of = await small_log(log)
+    change = f"UPDATE event SET {column} = {CHANGES[column]} WHERE id = (2 << 40 | 4)"
+    problems = await problems_after(log, store, of, change)
+    assert any("recorder 2" in problem and "seq 4" in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize("value", ["NULL", "'text'", "1.5", "x'00'"])
+async def test_a_value_of_the_wrong_type_is_found_too(log: EventLog, store: str, value: str) -> None:
+    of = await small_log(log)
+    for column in ("duration_ns", "msg_id", "meta"):
+        problems = await problems_after(log, store, of, f"UPDATE event SET {column} = {value} WHERE id = (1 << 40 | 1)")
+        if column == "meta" and value == "NULL":
+            continue  # it was that before
+        assert any("seq 1" in problem for problem in problems), (column, problems)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ("DELETE FROM event WHERE id = (1 << 40 | 5)", "1 events are missing, the first is seq 5"),
+        ("DELETE FROM event WHERE id = (1 << 40 | 9)", "1 events are missing, the first is seq 9"),
+        ("DELETE FROM batch WHERE recorder_id = 1 AND first_seq = 4", "the batch after seq 3 starts at 7"),
+        ("DELETE FROM batch WHERE recorder_id = 1 AND first_seq = 7", "its batches end at seq 6"),
+        ("UPDATE batch SET digest = x'00' WHERE recorder_id = 1 AND first_seq = 4", "do not have the digest"),
+        ("UPDATE batch SET chain_hash = x'00' WHERE recorder_id = 2 AND first_seq = 4", "the chain does not go on"),
+        ("UPDATE batch SET checks = x'00' WHERE recorder_id = 1 AND first_seq = 4", "bytes of checks"),
+        ("UPDATE batch SET count = 2 WHERE recorder_id = 1 AND first_seq = 1", "the batch after seq 2 starts at 4"),
+        ("UPDATE batch SET min_ts = 1 WHERE recorder_id = 1 AND first_seq = 1", "times are not the ones"),
+        ("UPDATE batch SET max_ts = 1 WHERE recorder_id = 1 AND first_seq = 1", "times are not the ones"),
+        ("UPDATE recorder SET last_seq = 8 WHERE id = 1", "its row says 8"),
+        ("UPDATE recorder SET head_hash = x'00' WHERE id = 1", "its head is not the hash"),
+        ("UPDATE recorder SET uuid = 'x' WHERE id = 1", "the chain does not go on"),
+        ("UPDATE recorder SET sent_count = 4 WHERE id = 1", "its row says kinds"),
+        ("UPDATE recorder SET payload_bytes = 4 WHERE id = 1", "its row says payload_bytes 4"),
+        ("UPDATE recorder SET first_ts = 4 WHERE id = 1", "its row says first_ts 4"),
+        ("UPDATE recorder SET last_ts = 4 WHERE id = 1", "its row says last_ts 4"),
+        ("UPDATE recorder SET ordinal = 7 WHERE id = 2", "numbered [1, 7]"),
+        ("UPDATE recorder SET ended_at = NULL, pid = 4194305 WHERE id = 1", "ended uncleanly"),
+        ("UPDATE name SET value = CAST('e' AS BLOB) WHERE value = CAST('d' AS BLOB)", "seq 2 was changed"),
+        (
+            "INSERT INTO event SELECT (1 << 40 | 10), experiment_id, ts, kind, channel_id, from_id, to_id, derived, "
+            "msg_id, duration_ns, receivers, cause, meta, payload FROM event WHERE id = (1 << 40 | 9)",
+            "1 events belong to no batch, the first is seq 10",
+        ),
+        ("DELETE FROM recorder WHERE id = 2", "counts 2 recorders, there are 1"),
+    ],
+)
+async def test_removed_moved_and_changed_rows_are_found(log: EventLog, store: str, change: str, where: str) -> None:
+    of = await small_log(log)
+    problems = await problems_after(log, store, of, change)
+    assert any(where in problem for problem in problems), problems
+
+
+async def test_two_events_that_changed_places_are_found(log: EventLog, store: str) -> None:
+    of = await small_log(log)
+    problems = await problems_after(
+        log,
+        store,
+        of,
+        "UPDATE event SET id = 1 WHERE id = (1 << 40 | 1)",
+        "UPDATE event SET id = (1 << 40 | 1) WHERE id = (1 << 40 | 4)",
+        "UPDATE event SET id = (1 << 40 | 4) WHERE id = 1",
+    )
+    assert [any(f"seq {seq} was changed" in problem for problem in problems) for seq in (1, 4)] == [True, True]
+
+
+async def test_rows_that_belong_to_nothing_are_found(log: EventLog, store: str) -> None:
+    await small_log(log)
+    with sqlite3.connect(store) as connection:
+        connection.execute("DELETE FROM recorder WHERE id = 2")
+        connection.execute("INSERT INTO tag VALUES (77, 'stray')")
+    connection.close()
+    verdicts = [verdict async for verdict in verify_all(log.database)]
+    assert verdicts[-1].exp_id == "(store)"
+    assert any("table tag" in problem for problem in verdicts[-1].problems)
+    assert any("table batch" in problem for problem in verdicts[-1].problems)
+
+
+async def test_a_live_recorder_is_a_note_and_not_a_fault(log: EventLog) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(1)])
+    verdict = await verify(log.database, of)
+    assert verdict.ok and verdict.notes == ["recorder 1 is recording"]
+
+
+async def test_many_problems_are_counted_and_not_all_named(log: EventLog, store: str) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    await log.append(await log.register(of, role="tap"), [sent(at) for at in range(500)])
+    with sqlite3.connect(store) as connection:
+        connection.execute("UPDATE event SET receivers = 9")
+    connection.close()
+    verdict: Any = await verify(log.database, of)
+    assert len(verdict.problems) == 100 and verdict.more_problems > 300
