@@ -14,7 +14,7 @@ demo: $(VENV)/demo  ## Run a small society, record it, replay it, check it
 	$(BIN)/messager demo
 
 test: $(VENV)/test lint  ## Lint, type-check, and run every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 # mypy and import-linter see the folder store/ under the name it installs as.
 lint: $(VENV)/test  ## Ruff, mypy --strict, and the one-direction rule between the packages

@@ -54,8 +54,23 @@ def time_ns(moment: datetime) -> int:
 
 
 async def resolve(database: Database, of: Experiment, point: Point) -> Cursor | None:
-    """The cursor of a point; None for None. Raises `BadCursor`."""
-    if point is None or isinstance(point, Cursor):
+    """The cursor of a point; None for None. Raises `BadCursor`.
+
+    What lies outside the years 1677 to 2262, which int64 ns can tell, is before or after everything.
+    """
+    if point is None:
+        return None
+    found = await _resolve(database, of, point)
+    return found._replace(ts=clamped(found.ts))
+
+
+def clamped(ts: int) -> int:
+    """The nearest time that a store can hold, ns UTC."""
+    return max(-(2**63), min(ts, 2**63 - 1))
+
+
+async def _resolve(database: Database, of: Experiment, point: Cursor | int | datetime | str) -> Cursor:
+    if isinstance(point, Cursor):
         return point
     if isinstance(point, datetime):
         return Cursor(time_ns(point), 0, 0)

@@ -42,7 +42,7 @@ class Database:
                 found = await connection.run_sync(_look)
             if found is None:
                 if not create:
-                    raise NotAStore(self.where, "it holds no tables yet")
+                    raise WrongRevision(self.where, "none", HEAD_REVISION, newer=False)
                 async with self.writing() as connection:
                     await connection.run_sync(_create)
             elif not any_revision and found != HEAD_REVISION:

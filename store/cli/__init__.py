@@ -96,9 +96,7 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        cli.main(standalone_mode=False, prog_name="messager")
-    except click.exceptions.Exit as done:
-        return done.exit_code
+        code = cli.main(standalone_mode=False, prog_name="messager")
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "messager"
         return _complain(f"{error.format_message()} (see `{where} --help`)", 2)
@@ -111,11 +109,11 @@ def _run() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        code = _exit_code(error)
-        if code is None:
+        known = _exit_code(error)
+        if known is None:
             raise
-        return _complain(str(error), code)
-    return 0
+        return _complain(str(error), known)
+    return code if isinstance(code, int) else 0
 
 
 def _exit_code(error: Exception) -> int | None:

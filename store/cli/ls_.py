@@ -24,14 +24,14 @@ def moment(text: str) -> int:
     import time
     from datetime import datetime
 
-    from ..cursor import duration_ns, time_ns
+    from ..cursor import clamped, duration_ns, time_ns
 
     try:
-        return time.time_ns() - duration_ns(text)
+        return clamped(time.time_ns() - duration_ns(text))
     except ValueError:
         pass
     try:
-        return time_ns(datetime.fromisoformat(text))
+        return clamped(time_ns(datetime.fromisoformat(text)))
     except ValueError:
         raise click.UsageError(f"--since takes an ISO time or a length of time such as 2d, not {text!r}") from None
 

@@ -189,6 +189,9 @@ async def test_points_are_cursors_times_offsets_and_marks(log: EventLog) -> None
     assert (await at("250ms")).ts == start + 250_000_000
     assert (await at("-30s")).ts == start + 60_000_000_000
     assert await at("mark:tick: 1") == Cursor(start + 10_000_000_000, 1, 2)
+    assert (await at("2999-01-01")).ts == 2**63 - 1  # after everything
+    assert (await at("9999999999d")).ts == 2**63 - 1
+    assert (await at("0001-01-01")).ts == -(2**63)
     for wrong in ("yesterday", "", "1:2", "5 parsecs", "1:2:3:4", "mark:", "99999999999999999999999:1:1"):
         with pytest.raises(BadCursor):
             await at(wrong)

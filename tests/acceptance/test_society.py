@@ -1,0 +1,89 @@
+"""An AgentSociety-style program, each group a process of its own, recorded on all sides."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from uuid import uuid4
+
+from messager_store import EventLog
+from messager_store.experiments import recorders_of
+from messager_store.verify import verify
+
+from messager.testing import RedisServer
+from tests.acceptance.society import AGENTS, ROUNDS
+from tests.support import messager
+
+PROGRAM = Path(__file__).with_name("society.py")
+
+
+def start(role: str, exp_id: str, port: int, store: str, first: int = 0, last: int = 0) -> subprocess.Popen[str]:
+    command = [sys.executable, str(PROGRAM), role, exp_id, str(port), store, str(first), str(last)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def heard(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+async def test_a_driver_and_groups_in_processes_of_their_own_are_recorded_on_all_sides(
+    redis: RedisServer, tmp_path: Path
+) -> None:
+    exp_id, store = str(uuid4()), str(tmp_path / "society.db")
+    everyone = [start("driver", exp_id, redis.port, store)]
+    everyone += [start("group", exp_id, redis.port, store, first, first + 2) for first in (1, 3, 5)]
+    assert [heard(process) for process in everyone] == ["ready"] * 4
+    for process in everyone:
+        tell(process)
+    assert [heard(process) for process in everyone] == ["stepped"] * 4
+    for process in everyone:
+        tell(process)
+    reports = [json.loads(heard(process)) for process in everyone]
+    for process in everyone:
+        process.communicate(timeout=20)
+        assert process.returncode == 0
+
+    pairs = [(a, b) for a in AGENTS for b in AGENTS if a != b and (a, b) != (1, 2)]
+    async with EventLog.open(store) as log:
+        of = await log.experiment(exp_id)
+        recorders = await recorders_of(log.database, of.id)
+        assert len(recorders) == 4 and {row.state for row in recorders} == {"ended"}
+        events = [entry async for entry in log.read(of)]
+        verdict = await verify(log.database, of)
+        assert verdict.problems == []
+    kinds = Counter(entry.kind for entry in events)
+    chats = ROUNDS * len(pairs)
+    surveys = paybacks = len(AGENTS)
+    assert kinds == {"sent": chats + surveys + paybacks, "received": chats + surveys + paybacks, "blocked": ROUNDS}
+    assert sum(report["received"] for report in reports) == kinds["received"]
+    assert sum(report["log_list"] for report in reports) == kinds["sent"] + kinds["blocked"]
+
+    # no reception before its sending, whoever logged it; and each message in order on its channel
+    sent_at: dict[tuple[str | None, bytes], list[int]] = defaultdict(list)
+    for entry in events:
+        if entry.kind == "sent":
+            sent_at[entry.channel, entry.payload].append(entry.ts)
+    for entry in events:
+        if entry.kind == "received":
+            assert sent_at[entry.channel, entry.payload].pop(0) <= entry.ts
+    assert not any(sent_at.values())
+
+    # who speaks to whom is known where somebody says so
+    for entry in events:
+        channel = entry.channel or ""
+        if channel.endswith(":agent-chat"):
+            assert isinstance(entry.from_id, int) and isinstance(entry.to_id, int)
+            assert entry.derived_ids == ([] if entry.kind != "received" else ["from_id", "to_id"])
+        elif channel.endswith(":user-payback"):
+            assert entry.from_id is None and entry.to_id is None
+    assert messager("close", exp_id, "--store", store, cwd=tmp_path).returncode == 0

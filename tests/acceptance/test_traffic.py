@@ -1,0 +1,115 @@
+"""Real-sized traffic: imported, verified, replayed at full speed, recorded again, compared.
+
+The shape is that of recorded chat: huge ties, steps back in time, many names, long texts.
+Set MESSAGER_TEST_DATA to a folder of `.jsonl.gz` files to run the same on those.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from messager.testing import RedisServer
+from tests.support import MESSAGER, messager
+
+DATA = os.environ.get("MESSAGER_TEST_DATA")
+FILES = sorted(Path(DATA).glob("*.jsonl.gz")) if DATA else []
+SUBSCRIBER = """
+import asyncio, base64, json, sys
+from redis.asyncio import Redis
+
+async def main(port, count):
+    client = Redis(port=port)
+    pubsub = client.pubsub()
+    await pubsub.psubscribe("*")
+    left = count
+    async for message in pubsub.listen():
+        if message["type"] == "psubscribe":
+            print("ready", flush=True)
+        elif message["type"] == "pmessage":
+            print(base64.b64encode(message["channel"]).decode(), base64.b64encode(message["data"]).decode())
+            left -= 1
+            if not left:
+                break
+    await pubsub.aclose()
+    await client.aclose()
+
+asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+def made(folder: Path) -> Path:
+    """Traffic in the shape of real recordings."""
+    dice = random.Random(8)
+    words = ["h\u00e9", "\u65e5\u672c\u8a9e", "ok", "\U0001f600", "over", "bread", "\u2028", "tab\t"]
+    ts = 1_700_000_000_000_000_000
+    path = folder / "made.jsonl.gz"
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        for number in range(30_000):
+            if dice.random() < 0.02:
+                ts += dice.choice([60, 60, 3600, -120]) * 1_000_000_000
+            payload = {"n": number, "text": " ".join(dice.choices(words, k=dice.randrange(1, 40)))}
+            line = {
+                "ts": ts,
+                "kind": "sent",
+                "channel": f"exps:g{dice.randrange(40)}:broadcast:agent-chat",
+                "from_id": dice.choice([str(dice.randrange(5000)), dice.randrange(20)]),
+                "to_id": None,
+                "payload": json.dumps(payload, ensure_ascii=dice.random() < 0.5),
+            }
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    return path
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("file", FILES or [None], ids=lambda file: file.name if file else "made")
+def test_traffic_is_imported_replayed_byte_for_byte_and_recorded_again_the_same(
+    redis: RedisServer, tmp_path: Path, file: Path | None
+) -> None:
+    source = file or made(tmp_path)
+    lines = [json.loads(line) for line in gzip.decompress(source.read_bytes()).decode().split("\n") if line]
+    in_order = sorted(range(len(lines)), key=lambda at: (lines[at]["ts"], at))
+    expected = [(lines[at]["channel"].encode(), lines[at]["payload"].encode()) for at in in_order]
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        done: subprocess.CompletedProcess[str] = messager(*arguments, cwd=tmp_path, env={"MESSAGER_REDIS": redis.url})
+        return done
+
+    assert run("import", str(source), "--exp", "source").returncode == 0
+    assert run("verify", "source").returncode == 0
+    tap = subprocess.Popen(
+        [*MESSAGER, "record", "--exp", "again", "--max-events", str(len(lines)), "--redis", redis.url],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert tap.stderr is not None and "recording" in tap.stderr.readline()
+    with (tmp_path / "heard.txt").open("w") as heard:
+        subscriber = subprocess.Popen(
+            [sys.executable, "-c", SUBSCRIBER, str(redis.port), str(len(lines))], stdout=heard
+        )
+        replay = run("replay", "source", "--speed", "max", "--wait-for-subscribers", "2", "--json")
+        assert replay.returncode == 0, replay.stderr
+        assert subscriber.wait(120) == 0
+    assert tap.wait(120) == 0
+    tap.stderr.close()
+    report = json.loads(replay.stdout)
+    assert (report["published"], report["skipped"], report["no_subscriber"]) == (len(lines), 0, 0)
+
+    import base64
+
+    found = [
+        tuple(base64.b64decode(word) for word in line.split(" "))
+        for line in (tmp_path / "heard.txt").read_text().splitlines()
+        if line != "ready"
+    ]
+    assert found == expected
+    assert run("diff", "source", "again").returncode == 0
+    assert run("verify", "again").returncode == 0
