@@ -26,8 +26,10 @@ from .names import NameReader, agent_value, all_names
 from .schema import AGENT, CHANNEL, KINDS, SEQ_BITS, event, experiment, recorder
 
 PAGE = 5000
-"""Events in a page."""
-LARGE = 16 * 1024
+"""Events in a page, at the most."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""Payload bytes in a page, as the experiment's average lets expect."""
+LARGE = 32 * 1024
 """Payloads above this many bytes are fetched one by one, so that a page stays small."""
 HELD = 8 * 1024 * 1024
 """Bytes of large payloads that are handed on together."""
@@ -109,10 +111,11 @@ def _among(column: Any, ids: list[int]) -> ColumnElement[bool]:
 
 
 async def pages(
-    database: Database, of: Experiment, chosen: Selection, span: Span, *, page: int = PAGE
+    database: Database, of: Experiment, chosen: Selection, span: Span, *, page: int | None = None
 ) -> AsyncIterator[list[Event]]:
     """The events that are wanted, in replay order, in pages of at most `page`."""
     numbers, ordinals, bounds = await _recorders(database, of)
+    page = page or await _page_size(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     if span.end is not None:
         conditions.append(_place() < _key(span.end, numbers))
@@ -234,6 +237,18 @@ async def _recorders(database: Database, of: Experiment) -> tuple[dict[int, int]
         {number: ordinal for number, ordinal, _ in rows},
         {number: last for number, _, last in rows},
     )
+
+
+async def _page_size(database: Database, of: Experiment) -> int:
+    """How many events make a page that fits into memory."""
+    query = select(func.sum(recorder.c.payload_bytes), func.sum(recorder.c.last_seq)).where(
+        recorder.c.experiment_id == of.id
+    )
+    async with database.reading() as connection:
+        payload_bytes, events = (await connection.execute(query)).one()
+    if not payload_bytes or not events:
+        return PAGE
+    return max(50, min(PAGE, PAGE_BYTES * int(events) // int(payload_bytes)))
 
 
 async def _fetch(database: Database, query: Select[Any]) -> list[Any]:

@@ -33,13 +33,13 @@ class Flow:
     async def spend(self, payload_bytes: int, messages: int) -> None:
         """Return when so many bytes may be published."""
         if self._credit <= 0 and self.active:
-            started = time.monotonic_ns()
+            since = time.monotonic_ns()
             backlog = await self._broker.backlog()
-            if backlog is not None and backlog > HOLD_ABOVE:
-                while backlog is not None and backlog > HOLD_ABOVE:
-                    await asyncio.sleep(LOOK_SECONDS)
-                    backlog = await self._broker.backlog()
-                self.held_ns += time.monotonic_ns() - started
+            while backlog is not None and backlog > HOLD_ABOVE:
+                await asyncio.sleep(LOOK_SECONDS)
+                backlog = await self._broker.backlog()
+                now = time.monotonic_ns()
+                self.held_ns, since = self.held_ns + now - since, now
             self.active = backlog is not None
             self._credit = CREDIT
         self._credit -= payload_bytes + OVERHEAD * messages

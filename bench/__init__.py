@@ -1,0 +1,1 @@
+"""Measurements: always two sides in one run, given as ratios."""
