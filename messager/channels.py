@@ -75,27 +75,35 @@ def with_experiment(channel: str, exp_id: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    """Redis' glob as a regular expression; the rules are those of `stringmatchlen` in Redis' util.c."""
-    out: list[bytes] = []
+    """Redis' glob as a regular expression; the rules are those of `stringmatchlen` in Redis' util.c.
+
+    What stands between two stars has a fixed length, so its first place is as good as any:
+    atomic groups keep the match from trying others, which could take forever.
+    """
+    segments: list[list[bytes]] = [[]]
     at, end = 0, len(pattern)
     while at < end:
         char = pattern[at : at + 1]
         if char == b"*":
             while pattern[at + 1 : at + 2] == b"*":
                 at += 1
-            out.append(b".*")
+            segments.append([])
         elif char == b"?":
-            out.append(b".")
+            segments[-1].append(b".")
         elif char == b"[":
             at, piece = _compiled_class(pattern, at + 1)
-            out.append(piece)
+            segments[-1].append(piece)
         else:
             if char == b"\\" and at + 1 < end:
                 at += 1
                 char = pattern[at : at + 1]
-            out.append(re.escape(char))
+            segments[-1].append(re.escape(char))
         at += 1
-    return re.compile(b"".join(out), re.DOTALL)
+    first, *others = [b"".join(segment) for segment in segments]
+    if others:
+        *between, last = others
+        first += b"".join(b"(?>.*?" + segment + b")" for segment in between) + b".*" + last
+    return re.compile(first, re.DOTALL)
 
 
 def _compiled_class(pattern: bytes, at: int) -> tuple[int, bytes]:

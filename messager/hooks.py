@@ -13,8 +13,9 @@ from .record import MessageRecord
 class LogHook(Protocol):
     """Told of every message sent, received, blocked or failed, and of gaps and marks.
 
-    A hook that also has `connected(url, clock_offset_ns)` is told, once the broker
-    answers, where it is and how far the broker's clock is ahead (ns, None if unknown).
+    A hook that also has `connected(url, clock, clock_offset_ns)` is told, once the broker
+    answers, where it is, the `Clock` that stamps the records, and how far the broker's own
+    clock is ahead (ns, None if unknown).
     """
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:

@@ -17,7 +17,10 @@ from .hooks import LogHook, LogList
 from .interceptor import allows
 from .msg import Msg
 from .outbox import Outbox
-from .record import MessageRecord
+from .record import MessageRecord, mark_record
+
+YIELD_EVERY = 20
+"""Messages after which a listener lets others run, on a stream that never pauses."""
 
 log = logging.getLogger("messager")
 
@@ -43,8 +46,8 @@ class Messager:
         log_limit: int | None = 100_000,
     ) -> None:
         """`log_limit` is how many entries `get_log_list` keeps, the newest; None for all."""
-        self._owned = isinstance(config, RedisConfig)
-        self.broker: Broker = RedisBroker.from_config(config) if isinstance(config, RedisConfig) else config
+        self._owned = hasattr(config, "server")  # AgentSociety's own RedisConfig will do as well
+        self.broker: Broker = RedisBroker.from_config(config) if self._owned else config  # type: ignore[arg-type,assignment]
         self.exp_id = exp_id
         self.connected = False
         self.clock = Clock()
@@ -168,6 +171,7 @@ class Messager:
             raise NotConnected("cannot send: not connected. Call `await messager.init()` first.")
         started = self.clock.now()
         text = to_wire(payload)
+        channel = channels.decode(channel)  # bytes as `fetch_messages` gives them are welcome
         channels.encode(channel)  # a channel that has no bytes is refused before anything happens
         record = MessageRecord("sent", started, channel, text.encode(), from_id, to_id, payload)
         interceptor = self._message_interceptor
@@ -183,11 +187,16 @@ class Messager:
                 record.kind, record.duration_ns = "blocked", self.clock.now() - started
                 self._outbox.tell(record)
                 return
+            if not self.connected:
+                raise NotConnected("not sent: the messager was closed while the interceptor was asked")
         await self._outbox.send(record, started)
 
     def mark(self, name: str, /, **fields: Any) -> None:
-        """Log a step, a tick or a note, with whatever fields belong to it."""
-        self._outbox.tell(MessageRecord("mark", self.clock.now(), meta={"name": name, "fields": fields}))
+        """Log a step, a tick or a note, with whatever fields belong to it.
+
+        Raises `TypeError` or `ValueError` for fields that JSON cannot hold.
+        """
+        self._outbox.tell(mark_record(self.clock.now(), name, fields))
 
     def get_subtopic_channel(self, agent_id: Any, subtopic: str) -> str:
         """`exps:{exp_id}:agents:{agent_id}:{subtopic}`"""
@@ -214,12 +223,16 @@ class Messager:
         try:
             await pubsub.psubscribe(*channels)
             self._listening.set()
+            received = 0
             while True:
                 message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=1)
                 if message is None:
                     continue
                 if message["type"] == "pmessage":
                     self._received(message)
+                    received += 1
+                    if received % YIELD_EVERY == 0:
+                        await asyncio.sleep(0)
                 elif message["type"] == "gap":
                     self._gap(message["reason"], message["since"], message["until"])
         except asyncio.CancelledError:
@@ -256,4 +269,4 @@ class Messager:
     def _introduce(self, hook: LogHook) -> None:
         connected = getattr(hook, "connected", None)
         if connected is not None:
-            connected(self.broker.url, self._clock_offset)
+            connected(self.broker.url, self.clock, self._clock_offset)

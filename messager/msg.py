@@ -139,7 +139,7 @@ def view(payload: bytes, *, ts: int, from_id: Any = None, event_id: str | None =
     text = payload.decode("utf-8", "replace")
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = text
     if is_msg(data):
         try:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from .msg import Msg, view
 
 Kind = Literal["sent", "received", "blocked", "failed", "gap", "mark"]
+
+
+def mark_record(ts: int, name: str, fields: dict[str, Any]) -> MessageRecord:
+    """A mark, with its fields as they are now. Raises `TypeError` or `ValueError` for what JSON cannot hold."""
+    kept = json.loads(json.dumps(fields, default=str))
+    return MessageRecord("mark", ts, meta={"name": str(name), "fields": kept})
 
 
 @dataclass(slots=True)

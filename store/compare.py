@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from messager import channels
 
 from .database import Database
-from .event import Event
+from .event import Cursor, Event
 from .experiments import Experiment
 from .log import EventLog
 from .messages import message_pages
 from .reading import Selection, Span
 from .replay.channelmap import ChannelMap
+
+DETAILED = 100
+"""Channels whose difference is given with its neighbours; the others are counted."""
 
 
 @dataclass(slots=True)
@@ -43,27 +47,63 @@ class Comparison:
     messages_b: int = 0
     channels: int = 0
     """Channels that either has."""
-    same: int = 0
-    """Channels with the same payloads in the same order."""
+    differing: int = 0
+    """Channels that differ."""
     differences: list[Difference] = field(default_factory=list)
+    """The first `DETAILED` of them, by name."""
 
     @property
     def equal(self) -> bool:
         """Whether nothing differs."""
-        return not self.differences
+        return not self.differing
+
+    @property
+    def same(self) -> int:
+        """Channels with the same payloads in the same order."""
+        return self.channels - self.differing
+
+
+_Seen = tuple[Cursor, bytes]
+"""A message that was read: where it stands, and the digest of its payload."""
 
 
 class _Channel:
     """What is known of one channel while both sides are read."""
 
-    __slots__ = ("ahead", "before", "difference", "index", "side")
+    __slots__ = ("ahead", "before", "index", "pair", "side")
 
     def __init__(self) -> None:
-        self.ahead: deque[Event] = deque()  # read on one side, not yet on the other
+        self.ahead: deque[_Seen] = deque()  # read on one side, not yet on the other
         self.side = 0
-        self.before: Event | None = None
+        self.before: Cursor | None = None
         self.index = 0
-        self.difference: Difference | None = None
+        self.pair: tuple[list[Cursor], list[Cursor]] | None = None
+        """Once it differs: the cursors of the first difference and what follows it, for A and B."""
+
+    def meet(self, side: int, seen: _Seen) -> None:
+        """One more message: hold it against the other side's, or keep it until that comes."""
+        if self.pair is not None:
+            if len(self.pair[side]) < 2:
+                self.pair[side].append(seen[0])
+        elif not self.ahead or self.side == side:
+            self.side = side
+            self.ahead.append(seen)
+        else:
+            other = self.ahead.popleft()
+            if other[1] == seen[1]:
+                self.before = seen[0] if side == 0 else other[0]
+                self.index += 1
+            else:
+                theirs = [other[0], *(cursor for cursor, _ in list(self.ahead)[:1])]
+                self.pair = ([seen[0]], theirs) if side == 0 else (theirs, [seen[0]])
+                self.ahead.clear()
+
+    def end(self) -> None:
+        """Nothing more comes: what still waits has no counterpart."""
+        if self.pair is None and self.ahead:
+            left = [cursor for cursor, _ in list(self.ahead)[:2]]
+            self.pair = (left, []) if self.side == 0 else ([], left)
+            self.ahead.clear()
 
 
 async def compare(
@@ -78,7 +118,8 @@ async def compare(
     """Compare the messages of two experiments (as a replay would publish them), payload by payload.
 
     `mapping` renames A's channels first; `log_b` is B's log where it is another store.
-    Memory grows only with how far one side runs ahead of the other on a channel.
+    Memory grows only with how far one side runs ahead of the other on a channel, by a
+    digest a message.
     """
     other = log_b or log
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
@@ -95,59 +136,50 @@ async def compare(
     while any(open_):
         # the side that is behind, so that little has to wait in memory
         side = 0 if open_[0] and (read[0] <= read[1] or not open_[1]) else 1
-        pair = await anext(sides[side], None)
-        if pair is None:
+        message = await anext(sides[side], None)
+        if message is None:
             open_[side] = False
             continue
         read[side] += 1
-        _meet(known.setdefault(pair[0], _Channel()), side, *pair)
+        name, seen = message
+        channel = known.get(name)
+        if channel is None:
+            channel = known[name] = _Channel()
+        channel.meet(side, seen)
     result.messages_a, result.messages_b = read
+    result.channels = len(known)
     for name in sorted(known):
         channel = known[name]
-        if channel.difference is None and channel.ahead:
-            extra = [*list(channel.ahead)[:2], None, None]
-            here, there = (extra, [None, None]) if channel.side == 0 else ([None, None], extra)
-            channel.difference = Difference(name, channel.index, here[0], there[0], channel.before, here[1], there[1])
-        if channel.difference is not None:
-            result.differences.append(channel.difference)
-    result.channels = len(known)
-    result.same = len(known) - len(result.differences)
+        channel.end()
+        if channel.pair is not None:
+            result.differing += 1
+            if result.differing <= DETAILED:
+                result.differences.append(await _detailed(name, channel, log, of_a, other, of_b))
     return result
 
 
-def _meet(channel: _Channel, side: int, name: str, entry: Event) -> None:
-    """One more message on a channel: hold it against the other side's, or keep it until that comes."""
-    found = channel.difference
-    if found is not None:
-        if side == 0 and found.a_next is None:
-            found.a_next = entry
-        elif side == 1 and found.b_next is None:
-            found.b_next = entry
-        return
-    if not channel.ahead or channel.side == side:
-        channel.side = side
-        channel.ahead.append(entry)
-        return
-    other = channel.ahead.popleft()
-    if other.payload == entry.payload:
-        channel.before = entry if side == 0 else other
-        channel.index += 1
-        return
-    a, b = (entry, other) if side == 0 else (other, entry)
-    channel.difference = Difference(name, channel.index, a, b, channel.before)
-    if channel.ahead:
-        following = channel.ahead.popleft()
-        if channel.side == 0:
-            channel.difference.a_next = following
-        else:
-            channel.difference.b_next = following
-    channel.ahead.clear()
+async def _detailed(
+    name: str, channel: _Channel, log: EventLog, of_a: Experiment, other: EventLog, of_b: Experiment
+) -> Difference:
+    """A difference with the events themselves."""
+    assert channel.pair is not None
+    a = [await _at(log, of_a, cursor) for cursor in channel.pair[0]] + [None, None]
+    b = [await _at(other, of_b, cursor) for cursor in channel.pair[1]] + [None, None]
+    before = None if channel.before is None else await _at(log, of_a, channel.before)
+    return Difference(name, channel.index, a[0], b[0], before, a[1], b[1])
+
+
+async def _at(log: EventLog, of: Experiment, cursor: Cursor) -> Event | None:
+    async for entry in log.read(of, since=cursor, limit=1):
+        return entry
+    return None
 
 
 async def _messages(
     database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap | None
-) -> AsyncIterator[tuple[str, Event]]:
+) -> AsyncIterator[tuple[str, _Seen]]:
     async for page in message_pages(database, of, chosen, Span()):
         for entry in page:
             channel = entry.channel or ""
-            yield (channel if mapping is None else channels.decode(mapping(channel))), entry
+            name = channel if mapping is None else channels.decode(mapping(channel))
+            yield name, (entry.cursor, sha256(entry.payload).digest())

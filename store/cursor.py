@@ -27,6 +27,8 @@ from .schema import KINDS, SEQ_BITS, event, recorder
 Point = Cursor | int | datetime | str | None
 
 _OFFSET = re.compile(r"([+-]?)(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)?", re.A)
+_FRACTION = re.compile(r"(.*:\d\d)[.,](\d+)(.*)", re.A)
+_LAST = (1 << 40) - 1
 _UNITS = {
     "ns": 1,
     "us": 1_000,
@@ -53,14 +55,26 @@ def time_ns(moment: datetime) -> int:
     return (passed.days * 86_400 + passed.seconds) * 1_000_000_000 + passed.microseconds * 1_000
 
 
-async def resolve(database: Database, of: Experiment, point: Point) -> Cursor | None:
-    """The cursor of a point; None for None. Raises `BadCursor`.
+def iso_ns(text: str) -> int:
+    """An ISO 8601 time as ns UTC, all nine digits of its fraction kept. Raises `ValueError`."""
+    found = _FRACTION.fullmatch(text)
+    if not found:
+        return time_ns(datetime.fromisoformat(text))
+    return time_ns(datetime.fromisoformat(found[1] + found[3])) + int(found[2].ljust(9, "0")[:9])
+
+
+async def resolve(database: Database, of: Experiment, point: Point, *, behind: bool = False) -> Cursor | None:
+    """The cursor of a point; None for None. A time is the first point of its nanosecond, or, `behind`, the last.
+
+    Raises `BadCursor`.
 
     What lies outside the years 1677 to 2262, which int64 ns can tell, is before or after everything.
     """
     if point is None:
         return None
     found = await _resolve(database, of, point)
+    if behind and found.recorder == 0:
+        found = found._replace(recorder=_LAST, seq=_LAST)
     return found._replace(ts=clamped(found.ts))
 
 
@@ -89,7 +103,7 @@ async def _resolve(database: Database, of: Experiment, point: Cursor | int | dat
         length = int(Decimal(found[2]) * _UNITS[found[3] or "s"])
         return Cursor(last - length if found[1] == "-" else first + length, 0, 0)
     try:
-        return Cursor(time_ns(datetime.fromisoformat(text)), 0, 0)
+        return Cursor(iso_ns(text), 0, 0)
     except ValueError:
         raise BadCursor(point) from None
 

@@ -38,8 +38,7 @@ class Database:
             )
         await self.open_engines()
         try:
-            async with self.reading() as connection:
-                found = await connection.run_sync(_look)
+            found = await self.look()
             if found is None:
                 if not create:
                     raise WrongRevision(self.where, "none", HEAD_REVISION, newer=False)
@@ -47,11 +46,17 @@ class Database:
                     await connection.run_sync(_create)
             elif not any_revision and found != HEAD_REVISION:
                 raise WrongRevision(self.where, found or "none", HEAD_REVISION, newer=_is_newer(found))
-        except BaseException as error:
+        except BaseException:
             await self.close()
-            if isinstance(error, _Foreign):
-                raise NotAStore(self.where, str(error)) from None
             raise
+
+    async def look(self) -> str | None:
+        """The revision of the tables; None in an empty database. Raises `NotAStore` for somebody else's."""
+        try:
+            async with self.reading() as connection:
+                return await connection.run_sync(_look)
+        except _Foreign as error:
+            raise NotAStore(self.where, str(error)) from None
 
     async def open_engines(self) -> None:
         """Connect without a look at what is there; migrations do."""
@@ -61,10 +66,10 @@ class Database:
         """Give the connections back. May be called twice."""
         reader, writer = self._reader, self._writer
         self._reader = self._writer = None
-        if reader is not None and reader is not writer:
-            await reader.dispose()
-        if writer is not None:
-            await writer.dispose()
+        for engine in (reader, writer):
+            if engine is not None:
+                await engine.dispose()
+        self.dialect.close()
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[AsyncConnection]:

@@ -14,7 +14,7 @@ from .errors import BadCursor
 from .schema import FROM_DERIVED, TO_DERIVED
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CURSOR = re.compile(r"(-?\d{1,19}):(\d{1,9}):(\d{1,13})", re.A)
+_CURSOR = re.compile(r"(0|-?[1-9]\d{0,18}):([1-9]\d{0,8}):([1-9]\d{0,12})", re.A)
 
 
 class Cursor(NamedTuple):
@@ -48,7 +48,7 @@ class NewEvent(NamedTuple):
     payload: bytes
     from_id: Any = None
     to_id: Any = None
-    derived: int = 0
+    flags: int = 0
     msg_id: str | None = None
     duration_ns: int | None = None
     receivers: int | None = None
@@ -74,8 +74,8 @@ class Event:
     """The exact bytes that were on the wire."""
     from_id: Any = None
     to_id: Any = None
-    derived: int = 0
-    """Which ids were worked out instead of given: 1 from_id, 2 to_id, 3 both."""
+    flags: int = 0
+    """Bits: 1 from_id and 2 to_id were worked out instead of given; 4 the payload is no text."""
     msg_id: str | None = None
     duration_ns: int | None = None
     receivers: int | None = None
@@ -96,7 +96,7 @@ class Event:
     def derived_ids(self) -> list[str]:
         """The names of the ids that were worked out."""
         names = ((FROM_DERIVED, "from_id"), (TO_DERIVED, "to_id"))
-        return [name for bit, name in names if self.derived & bit]
+        return [name for bit, name in names if self.flags & bit]
 
     @property
     def msg(self) -> Msg:

@@ -16,7 +16,7 @@ from . import chain, jsontext
 from .database import Database
 from .errors import AmbiguousExperiment, ExperimentBusy, ExperimentExists, ExperimentNotFound, StoreError
 from .host import this_process
-from .schema import KINDS, SCHEMA_VERSION, experiment, recorder, tag
+from .schema import KINDS, SCHEMA_VERSION, VISIBLE, experiment, recorder, tag
 
 SILENT_NS = 30_000_000_000
 """A recorder silent for longer than this ended without saying so."""
@@ -68,6 +68,19 @@ class RecorderRow:
     first_ts: int | None
     last_ts: int | None
     worst_unacknowledged: int
+
+    @property
+    def original_role(self) -> str:
+        """What it was where it recorded, which an import tells of."""
+        return str(self.meta.get("role", self.role)) if self.role == "import" else self.role
+
+    @property
+    def session(self) -> tuple[int, int]:
+        """From when to when it ran where it recorded; without end or beginning where that is not known."""
+        if self.role != "import":
+            return self.started_at, self.heartbeat_at if self.ended_at is None else self.ended_at
+        start, end = self.meta.get("started_at"), self.meta.get("ended_at")
+        return start if isinstance(start, int) else -(2**63), end if isinstance(end, int) else 2**63 - 1
 
     @property
     def state(self) -> str:
@@ -140,7 +153,7 @@ async def _tags(connection: AsyncConnection, ids: Sequence[int] | None = None) -
 async def by_exp_id(database: Database, exp_id: str) -> Experiment | None:
     """The experiment of exactly this exp_id."""
     async with database.reading() as connection:
-        query = select(experiment).where(experiment.c.exp_id == exp_id, experiment.c.status != "importing")
+        query = select(experiment).where(experiment.c.exp_id == exp_id, experiment.c.status.in_(VISIBLE))
         row = (await connection.execute(query)).one_or_none()
         return None if row is None else _experiment(row, (await _tags(connection, [row.id])).get(row.id, ()))
 
@@ -150,7 +163,7 @@ async def find(database: Database, wanted: str) -> Experiment:
 
     Raises `ExperimentNotFound`, which names the nearest, or `AmbiguousExperiment`.
     """
-    visible = select(experiment).where(experiment.c.status != "importing")
+    visible = select(experiment).where(experiment.c.status.in_(VISIBLE))
     async with database.reading() as connection:
         if wanted == "@last":
             rows = (await connection.execute(visible.order_by(experiment.c.id.desc()).limit(1))).all()
@@ -174,7 +187,7 @@ async def every(
     database: Database, *, name: str | None = None, tags: Iterable[str] = (), since: int | None = None
 ) -> list[Experiment]:
     """The experiments, oldest first: with `name` in their name or exp_id, all the tags, begun since (ns UTC)."""
-    query = select(experiment).where(experiment.c.status != "importing").order_by(experiment.c.id)
+    query = select(experiment).where(experiment.c.status.in_(VISIBLE)).order_by(experiment.c.id)
     if name is not None:
         query = query.where(
             experiment.c.name.contains(name, autoescape=True) | experiment.c.exp_id.contains(name, autoescape=True)
@@ -267,17 +280,23 @@ async def _add_tags(database: Database, connection: AsyncConnection, experiment_
 async def close(database: Database, of: Experiment, *, force: bool = False) -> None:
     """Close an experiment. Raises `ExperimentBusy` while a recorder is alive, unless forced.
 
-    Forcing ends the recorders: what they try to append afterwards is refused.
+    Whoever has not ended is fenced: what it tries to append afterwards is refused, so that
+    the head of a closed experiment stays what it is. Recorders that were alive count as ended.
     """
-    alive = [row for row in await recorders_of(database, of.id) if row.state == "alive"]
-    if alive and not force:
-        raise ExperimentBusy(of.exp_id, (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive))
     now = time.time_ns()
     async with database.writing() as connection:
-        for row in alive:
-            await connection.execute(
-                update(recorder).where(recorder.c.id == row.id).values(ended_at=now, epoch=recorder.c.epoch + 1)
-            )
+        rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
+        alive = [row for row in map(_recorder, rows) if row.state == "alive"]
+        if alive and not force:
+            raise ExperimentBusy(of.exp_id, (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive))
+        await connection.execute(
+            update(recorder)
+            .where(recorder.c.experiment_id == of.id, recorder.c.ended_at.is_(None))
+            .values(epoch=recorder.c.epoch + 1)
+        )
+        await connection.execute(
+            update(recorder).where(recorder.c.id.in_([row.id for row in alive])).values(ended_at=now)
+        )
         await connection.execute(
             update(experiment)
             .where(experiment.c.id == of.id, experiment.c.status == "open")
@@ -286,16 +305,25 @@ async def close(database: Database, of: Experiment, *, force: bool = False) -> N
 
 
 async def publish_import(database: Database, of: Experiment, exp_id: str) -> None:
-    """Make a finished import visible under its exp_id. Raises `ExperimentExists`."""
+    """End a finished import's recorders and make it visible under its exp_id, in one step.
+
+    Raises `ExperimentExists`, and `StoreError` where somebody swept the import away meanwhile.
+    """
+    now = time.time_ns()
     async with database.writing() as connection:
         taken = select(experiment.c.id).where(experiment.c.exp_id == exp_id)
         if (await connection.execute(taken)).first() is not None:
             raise ExperimentExists(exp_id, "Import under another --exp.")
         await connection.execute(
-            update(experiment)
-            .where(experiment.c.id == of.id)
-            .values(exp_id=exp_id, status="closed", closed_at=time.time_ns())
+            update(recorder).where(recorder.c.experiment_id == of.id).values(ended_at=now, heartbeat_at=now)
         )
+        published = await connection.execute(
+            update(experiment)
+            .where(experiment.c.id == of.id, experiment.c.status == "importing")
+            .values(exp_id=exp_id, status="closed", closed_at=now)
+        )
+        if published.rowcount != 1:
+            raise StoreError(f"the import of {exp_id!r} was taken for dead and cleared away; import it again")
 
 
 def head_of(recorders: Iterable[RecorderRow]) -> str:

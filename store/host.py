@@ -15,7 +15,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_URL_SECRET = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]*(?=@)")
+_URL_USER = re.compile(r"(?<=://)[^/\s]*(?=@)")
+_URL_QUERY = re.compile(r"(?<=[?&])([^=&\s]+)=[^&\s]*")
 _SECRET_WORD = re.compile(r"(passw|secret|token|api-?_?key|credential)", re.I)
 _GIT_SECONDS = 5
 _PACKAGES = ("messager", "redis", "sqlalchemy", "agentsociety", "agentscope")
@@ -70,7 +71,8 @@ def command_line(arguments: list[str]) -> list[str]:
         elif _SECRET_WORD.search(word) and equals:
             shown.append(f"{word}=***")
         else:
-            shown.append(_URL_SECRET.sub("***", argument))
+            cleaned = _URL_USER.sub("***", argument)
+            shown.append(_URL_QUERY.sub(r"\1=***", cleaned) if "://" in cleaned else cleaned)
     return shown
 
 

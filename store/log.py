@@ -9,22 +9,55 @@ from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequenc
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import case, insert, select, update
+from sqlalchemy import BigInteger, Update, bindparam, case, insert, select, update
 
+from messager import channels
 from messager.clock import Clock
 
 from . import chain, experiments, jsontext, reading
 from .cursor import Point, resolve
 from .database import Database
-from .errors import BadEvent, RecorderFenced
+from .errors import BadEvent, ExperimentClosed, RecorderFenced
 from .event import Event, NewEvent
 from .experiments import Experiment
 from .host import this_process
-from .names import NameWriter, agent_key
-from .schema import KINDS, SEQ_BITS, batch, event, experiment, recorder
+from .jsontext import is_no_text
+from .names import NameWriter, agent_key, agent_value
+from .schema import KINDS, NO_TEXT, SEQ_BITS, batch, event, experiment, recorder
 
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
 _INSERT = f"INSERT INTO event ({', '.join(event.c.keys())}) VALUES ({', '.join('?' * len(event.c))})"
+
+
+def _advance() -> Update:
+    """The compare-and-set on a recorder's own row. Made once: building it costs more than running it."""
+    row = recorder.c
+    low, high, waited = (bindparam(name, type_=BigInteger) for name in ("low", "high", "unacknowledged"))
+    values: dict[str, Any] = {f"{kind}_count": row[f"{kind}_count"] + bindparam(f"new_{kind}_count") for kind in KINDS}
+    return (
+        update(recorder)
+        .where(
+            row.id == bindparam("recorder_id"),
+            row.uuid == bindparam("recorder_uuid"),
+            row.epoch == bindparam("old_epoch"),
+            row.last_seq == bindparam("old_last_seq"),
+            row.ended_at.is_(None),
+        )
+        .values(
+            **values,
+            last_seq=bindparam("new_last_seq"),
+            head_hash=bindparam("new_head_hash"),
+            heartbeat_at=bindparam("now"),
+            payload_bytes=row.payload_bytes + bindparam("new_payload_bytes"),
+            first_ts=case((row.first_ts.is_(None) | (row.first_ts > low), low), else_=row.first_ts),
+            last_ts=case((row.last_ts.is_(None) | (row.last_ts < high), high), else_=row.last_ts),
+            worst_unacknowledged=case((row.worst_unacknowledged < waited, waited), else_=row.worst_unacknowledged),
+        )
+    )
+
+
+_ADVANCE = _advance()
+_ADD_BATCH = insert(batch)
 
 
 class Writer:
@@ -80,7 +113,7 @@ class EventLog:
         meta: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> Writer:
-        """A new recorder of an experiment, with the next ordinal."""
+        """A new recorder of an experiment, with the next ordinal. Raises `ExperimentClosed`."""
         here = this_process()
         now = time.time_ns()
         name = uuid.uuid4().hex
@@ -105,9 +138,13 @@ class EventLog:
             "worst_unacknowledged": 0,
         }
         async with self.database.writing() as connection:
-            await connection.execute(
-                update(experiment).where(experiment.c.id == of.id).values(recorders=experiment.c.recorders + 1)
+            joined = await connection.execute(
+                update(experiment)
+                .where(experiment.c.id == of.id, experiment.c.status.in_(("open", "importing")))
+                .values(recorders=experiment.c.recorders + 1)
             )
+            if joined.rowcount != 1:
+                raise ExperimentClosed(of.exp_id)
             ordinal = (
                 await connection.execute(select(experiment.c.recorders).where(experiment.c.id == of.id))
             ).scalar_one()
@@ -119,7 +156,7 @@ class EventLog:
         """Commit a batch: all of it or nothing, next in the recorder's chain.
 
         `unacknowledged_ns` is how long its oldest event has waited. Raises `RecorderFenced`
-        where the recorder was ended or taken over, `BadEvent` for a number that the log cannot hold
+        where the recorder was ended or taken over, `BadEvent` for an event that the log cannot hold
         (then nothing is written), and `StoreUnavailable` where the commit
         may or may not have happened: then `recover` tells.
         """
@@ -135,44 +172,36 @@ class EventLog:
         counts: dict[str, int] = {}
         for entry in events:
             counts[entry.kind] = counts.get(entry.kind, 0) + 1
-        row = recorder.c
-        values: dict[str, Any] = {f"{kind}_count": row[f"{kind}_count"] + count for kind, count in counts.items()}
+        values: dict[str, Any] = {f"new_{kind}_count": counts.get(kind, 0) for kind in KINDS}
         values |= {
-            "last_seq": first + len(rows) - 1,
-            "head_hash": link,
-            "heartbeat_at": now,
-            "payload_bytes": row.payload_bytes + sum(len(entry.payload) for entry in events),
-            "first_ts": _least(row.first_ts, low),
-            "last_ts": _most(row.last_ts, high),
-            "worst_unacknowledged": _most(row.worst_unacknowledged, unacknowledged_ns),
+            "recorder_id": writer.id,
+            "recorder_uuid": writer.uuid,
+            "old_epoch": writer.epoch,
+            "old_last_seq": writer.last_seq,
+            "new_last_seq": first + len(rows) - 1,
+            "new_head_hash": link,
+            "now": now,
+            "new_payload_bytes": sum(len(entry.payload) for entry in events),
+            "low": low,
+            "high": high,
+            "unacknowledged": unacknowledged_ns,
+        }
+        part = {
+            "recorder_id": writer.id,
+            "first_seq": first,
+            "count": len(rows),
+            "min_ts": low,
+            "max_ts": high,
+            "digest": digest.digest(),
+            "checks": digest.packed_checks(),
+            "chain_hash": link,
+            "committed_at": now,
         }
         async with self.database.writing() as connection:
-            changed = await connection.execute(
-                update(recorder)
-                .where(
-                    row.id == writer.id,
-                    row.epoch == writer.epoch,
-                    row.last_seq == writer.last_seq,
-                    row.ended_at.is_(None),
-                )
-                .values(values)
-            )
-            if changed.rowcount != 1:
+            if (await connection.execute(_ADVANCE, values)).rowcount != 1:
                 raise RecorderFenced(writer.uuid, "it was ended or taken over by somebody else")
             await self.database.dialect.insert(connection, _INSERT, rows)
-            await connection.execute(
-                insert(batch).values(
-                    recorder_id=writer.id,
-                    first_seq=first,
-                    count=len(rows),
-                    min_ts=low,
-                    max_ts=high,
-                    digest=digest.digest(),
-                    checks=digest.packed_checks(),
-                    chain_hash=link,
-                    committed_at=now,
-                )
-            )
+            await connection.execute(_ADD_BATCH, part)
         writer.last_seq, writer.head_hash = first + len(rows) - 1, link
 
     async def recover(self, writer: Writer) -> int:
@@ -193,13 +222,15 @@ class EventLog:
         return news
 
     async def touch(self, writer: Writer, **values: Any) -> None:
-        """Say that a recorder is alive, with whatever else is new in its row."""
+        """Say that a recorder is alive, with whatever else is new in its row. Raises `RecorderFenced`."""
         async with self.database.writing() as connection:
-            await connection.execute(
+            changed = await connection.execute(
                 update(recorder)
-                .where(recorder.c.id == writer.id, recorder.c.epoch == writer.epoch)
+                .where(recorder.c.id == writer.id, recorder.c.uuid == writer.uuid, recorder.c.epoch == writer.epoch)
                 .values(heartbeat_at=time.time_ns(), **values)
             )
+            if changed.rowcount != 1:
+                raise RecorderFenced(writer.uuid, "it was ended or taken over by somebody else")
 
     async def read(
         self,
@@ -226,7 +257,7 @@ class EventLog:
         chosen = reading.Selection(kinds, channels, exclude, agents)
         start = await resolve(self.database, of, since)
         end = await resolve(self.database, of, until)
-        behind = await resolve(self.database, of, after)
+        behind = await resolve(self.database, of, after, behind=True)
         span = reading.Span(start, end, behind, limit)
         async for page in reading.pages(self.database, of, chosen, span):
             for entry in page:
@@ -284,23 +315,28 @@ class _Opening:
         return EventLog(database)
 
 
-def _least(column: Any, value: int) -> Any:
-    return case((column.is_(None) | (column > value), value), else_=column)
-
-
-def _most(column: Any, value: int) -> Any:
-    return case((column.is_(None) | (column < value), value), else_=column)
+_UNFIT = (struct.error, TypeError, ValueError, AttributeError, RecursionError, KeyError)
+"""What encoding raises for an event that the log cannot hold."""
 
 
 async def _intern(names: NameWriter, events: Sequence[NewEvent]) -> None:
     """See to it that every channel and agent of the batch has an id."""
-    new_channels = {entry.channel for entry in events if entry.channel is not None} - names.channels.keys()
-    new_agents = {
-        agent_key(agent): agent for entry in events for agent in (entry.from_id, entry.to_id) if agent is not None
-    }
-    unknown = [agent for key, agent in new_agents.items() if key not in names.agents]
-    if new_channels or unknown:
-        await names.intern(new_channels, unknown)
+    new_channels: set[str] = set()
+    new_agents: dict[Any, Any] = {}
+    for index, entry in enumerate(events):
+        try:
+            channel = entry.channel
+            if channel is not None and channel not in names.channels and channel not in new_channels:
+                channels.encode(channel)
+                new_channels.add(channel)
+            for agent in (entry.from_id, entry.to_id):
+                if agent is not None and (key := agent_key(agent)) not in names.agents and key not in new_agents:
+                    agent_value(agent)
+                    new_agents[key] = agent
+        except _UNFIT as error:
+            raise BadEvent(index, f"a {entry.kind} event has a channel or an id that cannot be kept: {error}") from None
+    if new_channels or new_agents:
+        await names.intern(new_channels, new_agents.values())
 
 
 def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[tuple[Any, ...]], chain.BatchDigest]:
@@ -313,18 +349,19 @@ def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[
     nobody: tuple[None, None] = (None, None)
     rows: list[tuple[Any, ...]] = []
     seq = first
-    for kind, ts, channel, payload, from_id, to_id, derived, msg_id, duration, receivers, cause, meta in events:
-        code = _KIND[kind]
-        channel_id, channel_value = nobody if channel is None else known_channels[channel]
-        sender, sender_value = nobody if from_id is None else known_agents[agent_key(from_id)]
-        recipient, recipient_value = nobody if to_id is None else known_agents[agent_key(to_id)]
-        details = None if meta is None else jsontext.dump(meta)
+    for kind, ts, channel, payload, from_id, to_id, given, msg_id, duration, receivers, cause, meta in events:
         try:
+            code = _KIND[kind]
+            channel_id, channel_value = nobody if channel is None else known_channels[channel]
+            sender, sender_value = nobody if from_id is None else known_agents[agent_key(from_id)]
+            recipient, recipient_value = nobody if to_id is None else known_agents[agent_key(to_id)]
+            details = None if meta is None else jsontext.dump(meta)
+            flags = given | NO_TEXT if is_no_text(payload) else given
             add(
                 seq,
                 ts,
                 code,
-                derived,
+                flags,
                 channel_value,
                 sender_value,
                 recipient_value,
@@ -335,8 +372,9 @@ def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[
                 details,
                 payload,
             )
-        except struct.error:
-            raise BadEvent(seq - first, f"a number in the {kind} event of ts {ts} does not fit into 64 bits") from None
+        except _UNFIT as error:
+            reason = "a number does not fit into 64 bits" if isinstance(error, struct.error) else str(error)
+            raise BadEvent(seq - first, f"a {kind} event of ts {ts} cannot be kept: {reason}") from None
         rows.append(
             (
                 base | seq,
@@ -346,7 +384,7 @@ def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[
                 channel_id,
                 sender,
                 recipient,
-                derived,
+                flags,
                 msg_id,
                 duration,
                 receivers,

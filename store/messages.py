@@ -1,8 +1,10 @@
 """Which events stand for the messages of an experiment: each once.
 
 On a channel where sendings were recorded, the sendings (except those that a `failed`
-event retracts). On a channel that was only listened to, the receptions of one recorder:
-a tap rather than a messager, then the one that heard the most, then the first.
+event retracts). On a channel that was only listened to, the receptions of one listener:
+a tap rather than a messager, then the one that heard the most, then the first. A listener
+that ran at another time than those that rank before it is taken as well: the sessions
+of one experiment follow each other. The view `message` has the same rule.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ class Sources:
         """The kinds of event to look at."""
         self.sent: set[str] | None = None
         """Channels with sendings; None where no event needs a look at its channel."""
-        self.listener: dict[str, int] = {}
-        """For the other channels, the ordinal of the recorder whose receptions count."""
+        self.listeners: dict[str, set[int]] = {}
+        """For the other channels, the ordinals of the recorders whose receptions count."""
         self.retracted: set[tuple[int, int]] = set()
         """(ordinal, seq) of sendings that failed after all."""
 
@@ -43,7 +45,7 @@ class Sources:
         channel = entry.channel or ""
         if entry.kind == "sent":
             return channel in self.sent
-        return channel not in self.sent and self.listener.get(channel) == entry.recorder
+        return channel not in self.sent and entry.recorder in self.listeners.get(channel, ())
 
 
 async def sources(database: Database, of: Experiment, kinds: set[str] | None = None) -> Sources:
@@ -65,11 +67,14 @@ async def sources(database: Database, of: Experiment, kinds: set[str] | None = N
 
 
 async def message_pages(
-    database: Database, of: Experiment, chosen: Selection, span: Span
+    database: Database, of: Experiment, chosen: Selection, span: Span, *, above: int | None = None
 ) -> AsyncIterator[list[Event]]:
-    """The messages of an experiment, in replay order. `chosen.kinds` as in `sources`."""
+    """The messages of an experiment, in replay order; with `above`, those with more payload bytes.
+
+    `chosen.kinds` as in `sources`.
+    """
     rule = await sources(database, of, chosen.kinds)
-    async for page in pages(database, of, chosen.of_kinds(rule.kinds), span):
+    async for page in pages(database, of, chosen.of_kinds(rule.kinds), span, above=above):
         messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
         if messages:
             yield messages
@@ -98,16 +103,29 @@ async def _choose(database: Database, of: Experiment, found: Sources, recorders:
     await names.load({row[0] for row in rows})
     by_id = {row.id: row for row in recorders}
     found.sent = set()
-    best: dict[str, tuple[bool, int, int]] = {}
+    heard: dict[str, list[tuple[int, RecorderRow]]] = {}
     for channel_id, kind, number, events in rows:
         channel = names.values[channel_id]
         if kind == _SENT:
             if "sent" in found.kinds:
                 found.sent.add(channel)
         elif number in by_id:
-            rank = (by_id[number].role != "messager", events, -by_id[number].ordinal)
-            best[channel] = max(rank, best.get(channel, rank))
-    found.listener = {channel: -rank[2] for channel, rank in best.items()}
+            heard.setdefault(channel, []).append((events, by_id[number]))
+    for channel, listeners in heard.items():
+        ranked = [row for _, row in sorted(listeners, key=lambda pair: _rank(*pair), reverse=True)]
+        found.listeners[channel] = {
+            row.ordinal for at, row in enumerate(ranked) if not any(_overlap(row, better) for better in ranked[:at])
+        }
+
+
+def _rank(events: int, row: RecorderRow) -> tuple[bool, int, int]:
+    return (row.original_role != "messager", events, -row.ordinal)
+
+
+def _overlap(a: RecorderRow, b: RecorderRow) -> bool:
+    """Whether two recorders ran at the same time, so that both may have heard a message."""
+    (a_start, a_end), (b_start, b_end) = a.session, b.session
+    return a_start <= b_end and b_start <= a_end
 
 
 async def _retracted(database: Database, of: Experiment, recorders: list[RecorderRow]) -> set[tuple[int, int]]:

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, inspect
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -60,4 +60,6 @@ def differences(connection: Connection) -> list[str]:
     from .schema import metadata
 
     context = MigrationContext.configure(connection, opts={"compare_type": True})
-    return [str(difference) for difference in compare_metadata(context, metadata)]
+    found = [str(difference) for difference in compare_metadata(context, metadata)]
+    missing = {"event_view", "message"} - set(inspect(connection).get_view_names())
+    return found + [f"the view {view} is missing" for view in sorted(missing)]

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from messager import channels
 
 from .database import Database
-from .jsontext import dump
+from .jsontext import dump, is_no_text
 from .schema import AGENT, CHANNEL, name
 
 Known = tuple[int, bytes]
@@ -30,6 +30,11 @@ def agent_value(agent_id: Any) -> bytes:
 def agent_key(agent_id: Any) -> Any:
     """What tells one agent's id from another in a dict; 1, True and "1" are three."""
     return (agent_id.__class__, agent_id) if agent_id.__class__ in (int, str) else dump(agent_id)
+
+
+def name_hash(value: bytes) -> bytes:
+    """What makes a name unique: names can be longer than an index takes."""
+    return hashlib.sha256(value).digest()[:16]
 
 
 class NameWriter:
@@ -52,9 +57,15 @@ class NameWriter:
             wanted.setdefault((CHANNEL, channels.encode(channel)), []).append((self.channels, channel))
         for agent in new_agents:
             wanted.setdefault((AGENT, agent_value(agent)), []).append((self.agents, agent_key(agent)))
-        hashes = {key: hashlib.sha256(key[1]).digest()[:16] for key in sorted(wanted)}
+        hashes = {key: name_hash(key[1]) for key in sorted(wanted)}
         rows = [
-            {"experiment_id": self._experiment_id, "what": what, "value": value, "hash": digest}
+            {
+                "experiment_id": self._experiment_id,
+                "what": what,
+                "value": value,
+                "hash": digest,
+                "text": None if is_no_text(value) else value.decode(),
+            }
             for (what, value), digest in hashes.items()
         ]
         found: dict[tuple[int, bytes], int] = {}

@@ -111,14 +111,25 @@ def _among(column: Any, ids: list[int]) -> ColumnElement[bool]:
 
 
 async def pages(
-    database: Database, of: Experiment, chosen: Selection, span: Span, *, page: int | None = None
+    database: Database,
+    of: Experiment,
+    chosen: Selection,
+    span: Span,
+    *,
+    page: int | None = None,
+    above: int | None = None,
 ) -> AsyncIterator[list[Event]]:
-    """The events that are wanted, in replay order, in pages of at most `page`."""
+    """The events that are wanted, in replay order, in pages of at most `page`.
+
+    With `above`, only those with more payload bytes than that.
+    """
     numbers, ordinals, bounds = await _recorders(database, of)
     page = page or await _page_size(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     if span.end is not None:
         conditions.append(_place() < _key(span.end, numbers))
+    if above is not None:
+        conditions.append(func.length(event.c.payload) > above)
     names = NameReader(database)
     place: ColumnElement[bool] | None = None
     if span.start is not None:
@@ -213,7 +224,7 @@ def _columns() -> Select[Any]:
         row.channel_id,
         row.from_id,
         row.to_id,
-        row.derived,
+        row.flags,
         row.msg_id,
         row.duration_ns,
         row.receivers,
@@ -276,7 +287,7 @@ async def _events(
                     payload,
                     values[from_id],
                     values[to_id],
-                    derived,
+                    flags,
                     msg_id,
                     duration,
                     receivers,
@@ -290,7 +301,7 @@ async def _events(
                     channel,
                     from_id,
                     to_id,
-                    derived,
+                    flags,
                     msg_id,
                     duration,
                     receivers,

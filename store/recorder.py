@@ -16,7 +16,7 @@ from itertools import count
 from typing import Any, Literal
 
 from messager.clock import Clock
-from messager.record import MessageRecord
+from messager.record import MessageRecord, mark_record
 
 from . import experiments
 from .errors import (
@@ -41,6 +41,7 @@ FLUSH_SECONDS = 0.02
 BATCH_EVENTS = 5000
 BATCH_BYTES = 8 * 1024 * 1024
 HEARTBEAT_SECONDS = 5.0
+STOP_SECONDS = 10.0
 BUFFER_EVENTS = 200_000
 BUFFER_BYTES = 256 * 1024 * 1024
 
@@ -88,15 +89,20 @@ class Recorder:
         self._identifier = Identifier(sender)
         self._close_experiment = close_experiment
         self._writer: Writer | None = None
-        self._buffer: list[tuple[MessageRecord, int]] = []
+        self.failure: StoreError | None = None
+        """Why this recorder records nothing more, if so."""
+        self._buffer: list[tuple[NewEvent, int]] = []
         self._buffered_bytes = 0
         self._batch: list[NewEvent] = []
         self._drop_since: int | None = None
         self._drop_count = 0
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._flushing = asyncio.Lock()
+        self._flush_now = False
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
         self._ending = False
+        self._give_up = 0.0
+        self._uncertain = False  # whether the batch may have been committed without our knowing
         self._last_commit = 0.0
         self._facts: dict[str, Any] = {}
         self._oldest = 0  # when the oldest event of the batch was accepted, monotonic ns
@@ -111,38 +117,45 @@ class Recorder:
         """This recorder's number within the experiment."""
         return self._started().ordinal
 
+    def __len__(self) -> int:
+        """How many events wait for the store."""
+        return len(self._buffer) + len(self._batch)
+
+    def __bool__(self) -> bool:
+        return True
+
     async def start(self) -> None:
-        """Find or make the experiment and take a place in it.
+        """Find or make the experiment and take a place in it. Once for each recorder.
 
         Raises `ExperimentClosed`, `ExperimentExists`, or what opening the store raises.
         """
         if self._writer is not None:
-            return
+            raise StoreError("a recorder starts once; make another one to go on")
         facts = await asyncio.to_thread(circumstances)
         of = await self._experiment(facts)
         self.exp_id = of.exp_id
         self._writer = await self.log.register(
             of, role=self._role, patterns=self._patterns, meta=facts, clock=self.clock
         )
-        if self._facts:
-            await self.log.touch(self._writer, **self._facts)
         self._last_commit = time.monotonic()
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         """Commit what waits and say that this recorder has ended. May be called twice.
 
-        Raises `StoreUnavailable` where the store did not take the rest; the log then shows
-        a recorder that ended uncleanly.
+        What it is handed afterwards is not recorded. Raises `RecorderFenced` where it was ended
+        by somebody else, and `StoreUnavailable` where the store did not take the rest within
+        `STOP_SECONDS`; the log then shows a recorder that ended uncleanly.
         """
-        if self._writer is None or self._ending:
+        if self._writer is None or self._task is None:
             return
-        self._ending = True
+        if not self._ending:
+            self._ending = True
+            self._give_up = time.monotonic() + STOP_SECONDS
         self._wake.set()
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
-        await self.flush()
-        await self.log.touch(self._writer, ended_at=time.time_ns())
+        await asyncio.wait([self._task])
+        if self.failure is not None:
+            raise self.failure
         if self._close_experiment:
             with contextlib.suppress(ExperimentBusy):
                 await experiments.close(self.log.database, self._writer.experiment)
@@ -159,33 +172,59 @@ class Recorder:
 
     def after(self, record: MessageRecord) -> None:
         """Take one event. Never blocks and never raises; what does not fit is dropped and counted."""
+        if self._ending:
+            self.dropped += 1
+            return
         size = len(record.payload)
-        if self._ending or len(self._buffer) >= BUFFER_EVENTS or self._buffered_bytes + size > BUFFER_BYTES:
-            if self._drop_since is None:
+        if len(self._buffer) >= BUFFER_EVENTS or self._buffered_bytes + size > BUFFER_BYTES:
+            if not self._drop_count:
                 log.error("the store %s does not take events: they are being dropped", self.log.where)
             self._lost(1)
             return
-        self._buffer.append((record, time.monotonic_ns()))
+        try:
+            entry = self._new_event(record)  # now, as the object that was sent may change afterwards
+        except Exception:
+            log.exception("a %s event cannot be read; it is not recorded", record.kind)
+            self._lost(1)
+            return
+        self._buffer.append((entry, time.monotonic_ns()))
         self._buffered_bytes += size
         self.accepted += 1
         if len(self._buffer) == 1 or len(self._buffer) >= BATCH_EVENTS:
             self._wake.set()
 
-    def connected(self, url: str, clock_offset_ns: int | None) -> None:
-        """Note where the broker is and how far its clock is ahead."""
-        self._facts = {"broker": url, "broker_offset": clock_offset_ns}
-        if self._writer is not None:
-            self._wake.set()
+    def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
+        """Note where the broker is, the anchor of the clock that stamps, and how far the broker's is ahead."""
+        self._facts = {
+            "broker": url,
+            "broker_offset": clock_offset_ns,
+            "anchor_wall": clock.wall_ns,
+            "anchor_monotonic": clock.monotonic_ns,
+        }
+        self._wake.set()
 
     def mark(self, name: str, /, **fields: Any) -> None:
-        """Log a step, a tick or a note of this recorder's own."""
-        self.after(MessageRecord("mark", self.clock.now(), meta={"name": name, "fields": fields}))
+        """Log a step, a tick or a note of this recorder's own. Raises `TypeError` for what JSON cannot hold."""
+        self.after(mark_record(self.clock.now(), name, fields))
 
     async def flush(self) -> None:
-        """Return once everything accepted so far is committed. Raises `StoreError` where it cannot be."""
-        async with self._flushing:
-            while self._batch or self._buffer or self._drop_count:
-                await self._commit()
+        """Return once everything accepted so far is committed.
+
+        Raises `StoreError` where a commit failed meanwhile; what waits is kept and tried again.
+        """
+        self._started()
+        if self.failure is not None:
+            raise self.failure
+        if not self._waits():
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushes.append((self.accepted, done))
+        self._flush_now = True
+        self._wake.set()
+        await done
+
+    def _waits(self) -> bool:
+        return bool(self._batch or self._buffer or self._drop_count)
 
     async def _experiment(self, facts: dict[str, Any]) -> Experiment:
         database = self.log.database
@@ -215,51 +254,97 @@ class Recorder:
         return self._writer
 
     async def _run(self) -> None:
-        """Commit what waits, again and again; say that we are alive in between."""
+        """Commit what waits, again and again; say that we are alive in between. Nobody else commits."""
         pause = FLUSH_SECONDS
-        while not self._ending:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await self._wake.wait()
-            self._wake.clear()
-            if not self._ending and len(self._buffer) < BATCH_EVENTS:
-                await asyncio.sleep(FLUSH_SECONDS)
+        while True:
+            if not self._ending:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(HEARTBEAT_SECONDS):
+                        await self._wake.wait()
+                self._wake.clear()
+                if not self._ending and not self._flush_now and len(self._buffer) < BATCH_EVENTS:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(FLUSH_SECONDS):
+                            await self._wake.wait()
+            self._flush_now = False
+            asked = [done for _, done in self._flushes]
             try:
-                async with self._flushing:
-                    while self._batch or self._buffer or self._drop_count:
-                        await self._commit()
-                if time.monotonic() - self._last_commit >= HEARTBEAT_SECONDS or self._facts:
-                    await self.log.touch(self._started(), **self._facts)
-                    self._facts = {}
-                    self._last_commit = time.monotonic()
+                while self._waits():
+                    await self._commit()
+                    self._answer()
+                await self._touch()
+                self._answer()
                 pause = FLUSH_SECONDS
-            except RecorderFenced as error:
-                log.error("%s; nothing more is recorded", error)
-                self._ending = True
-            except StoreError as error:
                 if self._ending:
                     return
-                log.warning("%s; trying again", error)
+            except RecorderFenced as error:
+                waiting = len(self)
+                log.error("%s; %d events are lost, and nothing more is recorded", error, waiting)
+                self.failure, self._ending = error, True
+                self.dropped += waiting
+                self._batch, self._buffer, self._drop_count = [], [], 0
+                _refuse((done for _, done in self._flushes), error)
+                return
+            except Exception as error:
+                _refuse(asked, error)
+                if self._ending and time.monotonic() > self._give_up:
+                    self.failure = error if isinstance(error, StoreError) else StoreError(str(error))
+                    return
+                if isinstance(error, StoreError):
+                    log.warning("%s; trying again", error)
+                else:
+                    log.exception("recorder %d cannot commit; trying again", self.ordinal)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
                 self._wake.set()
 
+    def _answer(self) -> None:
+        """Tell those who wait for a flush that what they wait for is committed."""
+        settled = self.accepted - len(self)
+        for wanted, done in self._flushes:
+            if wanted <= settled and not done.done():
+                done.set_result(None)
+        self._flushes = [(wanted, done) for wanted, done in self._flushes if not done.done()]
+
+    async def _touch(self) -> None:
+        """Say that we are alive, or that we end, with whatever else is new."""
+        facts, self._facts = self._facts, {}
+        if self._ending:
+            facts["ended_at"] = time.time_ns()
+        if facts or time.monotonic() - self._last_commit >= HEARTBEAT_SECONDS:
+            try:
+                await self.log.touch(self._started(), **facts)
+            except BaseException:
+                self._facts = {**facts, **self._facts}
+                raise
+            self._last_commit = time.monotonic()
+
     async def _commit(self) -> None:
         """Append the next batch. One whose fate is unknown is looked for before it is sent again."""
         writer = self._started()
+        if self._uncertain:
+            if await self.log.recover(writer):
+                self._batch = []
+            self._uncertain = False
         if not self._batch:
             self._take()
+        if not self._batch:
+            return
+        self._uncertain = True
         try:
             await self.log.append(writer, self._batch, unacknowledged_ns=time.monotonic_ns() - self._oldest)
         except BadEvent as error:  # must not stop those behind it
             log.error("%s; it is not recorded", error)
             del self._batch[error.index]
             self._lost(1)
-            return
         except StoreUnavailable:
             if not await self.log.recover(writer):
+                self._uncertain = False
                 raise
-        self._batch = []
+            self._batch = []
+        else:
+            self._batch = []
+        self._uncertain = False
         self._last_commit = time.monotonic()
 
     def _lost(self, number: int) -> None:
@@ -270,18 +355,18 @@ class Recorder:
         self.dropped += number
 
     def _take(self) -> None:
-        """Turn the oldest buffered records into the next batch."""
+        """Make the oldest buffered events the next batch, with a gap for those that were dropped."""
         size = taken = 0
-        for record, _ in self._buffer[:BATCH_EVENTS]:
-            if taken and size + len(record.payload) > BATCH_BYTES:
+        for entry, _ in self._buffer[:BATCH_EVENTS]:
+            if taken and size + len(entry.payload) > BATCH_BYTES:
                 break
-            size += len(record.payload)
+            size += len(entry.payload)
             taken += 1
         self._oldest = self._buffer[0][1] if self._buffer else time.monotonic_ns()
-        self._batch = [self._new_event(record) for record, _ in self._buffer[:taken]]
+        self._batch = [entry for entry, _ in self._buffer[:taken]]
         del self._buffer[:taken]
         self._buffered_bytes -= size
-        if self._drop_since is not None:
+        if self._drop_count:
             now = self.clock.now()
             meta = {
                 "reason": "events could not be written to the store",
@@ -294,15 +379,15 @@ class Recorder:
 
     def _new_event(self, record: MessageRecord) -> NewEvent:
         """The record with the ids that nobody named worked out."""
-        from_id, to_id, derived = record.from_id, record.to_id, 0
+        from_id, to_id, flags = record.from_id, record.to_id, 0
         msg_id = None
         if record.channel is not None:
             if to_id is None:
                 to_id = self._identifier.recipient(record.channel)
-                derived |= TO_DERIVED if to_id is not None else 0
+                flags |= TO_DERIVED if to_id is not None else 0
             if from_id is None:
                 from_id = self._identifier.sender(record.payload, record.message)
-                derived |= FROM_DERIVED if from_id is not None else 0
+                flags |= FROM_DERIVED if from_id is not None else 0
             msg_id = self._identifier.msg_id(record.payload, record.message)
         return NewEvent(
             record.kind,
@@ -311,10 +396,17 @@ class Recorder:
             record.payload,
             from_id,
             to_id,
-            derived,
+            flags,
             msg_id,
             record.duration_ns,
             record.receivers,
             None,
             record.meta,
         )
+
+
+def _refuse(flushes: Iterable[asyncio.Future[None]], error: Exception) -> None:
+    """Tell those who wait for a flush that it failed."""
+    for done in flushes:
+        if not done.done():
+            done.set_exception(error)

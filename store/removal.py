@@ -9,17 +9,23 @@ from sqlalchemy import delete, select, update
 from .database import Database
 from .experiments import SILENT_NS, Experiment, RecorderRow, recorders_of
 from .host import this_process
-from .schema import SEQ_BITS, batch, event, experiment, name, recorder, redaction, tag
+from .schema import SEQ_BITS, VISIBLE, batch, event, experiment, name, recorder, redaction, tag
 
 CHUNK = 50_000
 """Events deleted in one transaction, so that other writers get their turn."""
 
 
 async def remove(database: Database, of: Experiment) -> None:
-    """Remove an experiment with everything that belongs to it."""
+    """Remove an experiment with everything that belongs to it, if it still has the status it had in `of`."""
     async with database.writing() as connection:
         # out of sight first: what a crash leaves of it is swept with unfinished imports
-        await connection.execute(update(experiment).where(experiment.c.id == of.id).values(status="importing"))
+        hidden = await connection.execute(
+            update(experiment)
+            .where(experiment.c.id == of.id, experiment.c.status.in_((of.status, "removing")))
+            .values(status="removing")
+        )
+        if hidden.rowcount != 1:
+            return
     for row in await recorders_of(database, of.id):
         base = row.id << SEQ_BITS
         for first in range(0, row.last_seq + 1, CHUNK):
@@ -46,18 +52,19 @@ def _may_go_on(entry: RecorderRow) -> bool:
 async def sweep_imports(database: Database) -> int:
     """Remove imports that did not finish and that nobody works on any more; how many."""
     async with database.reading() as connection:
-        query = select(experiment.c.id, experiment.c.exp_id, experiment.c.created_at).where(
-            experiment.c.status == "importing"
+        query = select(experiment.c.id, experiment.c.exp_id, experiment.c.created_at, experiment.c.status).where(
+            experiment.c.status.not_in(VISIBLE)
         )
         rows = (await connection.execute(query)).all()
     swept = 0
     for row in rows:
         recorders = await recorders_of(database, row.id)
-        if not recorders and time.time_ns() - row.created_at < SILENT_NS:
-            continue
-        if any(_may_go_on(entry) for entry in recorders):
-            continue
-        left = Experiment(row.id, row.exp_id, None, "importing", row.created_at, None, {}, [], len(recorders), 1)
+        if row.status == "importing":
+            if not recorders and time.time_ns() - row.created_at < SILENT_NS:
+                continue
+            if any(_may_go_on(entry) for entry in recorders):
+                continue
+        left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders), 1)
         await remove(database, left)
         swept += 1
     return swept

@@ -31,14 +31,17 @@ SCHEMA_VERSION = 1
 SEQ_BITS = 40
 """event.id = recorder.id << SEQ_BITS | seq"""
 
+VISIBLE = ("open", "closed")
+"""The statuses of experiments that there are for anybody but the one who imports or removes them."""
+
 KINDS = ("sent", "received", "blocked", "failed", "gap", "mark")
 """event.kind is the place in this list, from 1."""
 
 CHANNEL, AGENT = 0, 1
 """name.what"""
 
-FROM_DERIVED, TO_DERIVED = 1, 2
-"""Bits of event.derived: the id was not given by the sender but worked out."""
+FROM_DERIVED, TO_DERIVED, NO_TEXT = 1, 2, 4
+"""Bits of event.flags: an id was not given by the sender but worked out; the payload is no text."""
 
 metadata = MetaData(
     naming_convention={
@@ -58,7 +61,7 @@ experiment = Table(
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("exp_id", String, nullable=False, unique=True),
     Column("name", String),
-    Column("status", String, nullable=False, comment="open, closed or importing"),
+    Column("status", String, nullable=False, comment="open, closed, importing or removing"),
     Column("created_at", BigInteger, nullable=False),
     Column("closed_at", BigInteger),
     Column("parent_id", BigInteger, comment="the experiment this one was forked from"),
@@ -66,6 +69,7 @@ experiment = Table(
     Column("meta", Text, nullable=False, comment="JSON object"),
     Column("schema_version", SmallInteger, nullable=False),
     Column("recorders", Integer, nullable=False, comment="how many there are, so that a removed one shows"),
+    sqlite_autoincrement=True,
 )
 
 tag = Table(
@@ -105,6 +109,7 @@ recorder = Table(
     Column("last_ts", BigInteger),
     Column("worst_unacknowledged", BigInteger, nullable=False, comment="longest wait for a commit, ns"),
     UniqueConstraint("experiment_id", "ordinal"),
+    sqlite_autoincrement=True,  # ids are never used again, so no late writer can hit another's events
 )
 
 name = Table(
@@ -115,6 +120,7 @@ name = Table(
     Column("what", SmallInteger, nullable=False, comment="0 channel, 1 agent"),
     Column("value", LargeBinary, nullable=False, comment="a channel's bytes, an agent's id as JSON"),
     Column("hash", LargeBinary, nullable=False, comment="first 16 bytes of the SHA-256 of the value"),
+    Column("text", Text, comment="the value as text, where it is text; for the views"),
     UniqueConstraint("experiment_id", "what", "hash"),
 )
 
@@ -145,7 +151,7 @@ event = Table(
     Column("channel_id", BigInteger),
     Column("from_id", BigInteger, comment="name.id"),
     Column("to_id", BigInteger, comment="name.id"),
-    Column("derived", SmallInteger, nullable=False),
+    Column("flags", SmallInteger, nullable=False, comment="1 from_id derived, 2 to_id derived, 4 payload is no text"),
     Column("msg_id", String),
     Column("duration_ns", BigInteger),
     Column("receivers", Integer),

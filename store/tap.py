@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterable
 
@@ -13,6 +12,8 @@ from messager.record import MessageRecord
 from .recorder import Recorder
 
 POLL_SECONDS = 0.1
+BUFFERED = 10_000
+"""Events that may wait for the store before the tap reads on."""
 
 
 class Tap:
@@ -46,13 +47,17 @@ class Tap:
         """Record until cancelled, for `duration` seconds, or `max_events` messages. Raises `BrokerUnavailable`."""
         clock, after = self._recorder.clock, self._recorder.after
         await self._broker.connect()
-        self._recorder.connected(self._broker.url, await self._broker.clock_offset())
+        self._recorder.connected(self._broker.url, clock, await self._broker.clock_offset())
         pubsub = self._broker.pubsub()
         try:
             await pubsub.psubscribe(*self._patterns)
             self._active()
             deadline = None if duration is None else time.monotonic() + duration
             while max_events is None or self.messages < max_events:
+                if len(self._recorder) > BUFFERED:
+                    await self._recorder.flush()  # meanwhile messages wait in Redis, which has room for them
+                if self._recorder.failure is not None:
+                    raise self._recorder.failure
                 left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
                 if left <= 0:
                     break
@@ -68,7 +73,6 @@ class Tap:
                     self.messages += 1
                     if self.messages % 1000 == 0:
                         self._progress(self)
-                        await asyncio.sleep(0)  # on a stream that never pauses, the store gets its turn
                 elif message["type"] == "gap":
                     self._gap(message["reason"], clock.at(message["since"]), clock.at(message["until"]))
         finally:

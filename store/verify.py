@@ -13,7 +13,9 @@ from . import chain
 from .database import Database
 from .errors import ExperimentNotFound
 from .experiments import Experiment, RecorderRow, by_exp_id, every, head_of, recorders_of
-from .schema import KINDS, SEQ_BITS, batch, event, experiment, name, recorder, tag
+from .jsontext import is_no_text
+from .names import name_hash
+from .schema import AGENT, CHANNEL, KINDS, SEQ_BITS, VISIBLE, batch, event, experiment, name, recorder, tag
 
 PAGE = 2000
 _SEQ_MASK = (1 << SEQ_BITS) - 1
@@ -55,6 +57,11 @@ async def verify_all(database: Database) -> AsyncIterator[Verdict]:
         yield await verify(database, of)
     stray = Verdict("(store)", "")
     async with database.reading() as connection:
+        known = (*VISIBLE, "importing", "removing")
+        for exp_id, status in await connection.execute(
+            select(experiment.c.exp_id, experiment.c.status).where(experiment.c.status.not_in(known))
+        ):
+            stray.wrong(f"experiment {exp_id} has the status {status!r}, which there is not")
         for table, column, owner in (
             (recorder, recorder.c.experiment_id, experiment.c.id),
             (name, name.c.experiment_id, experiment.c.id),
@@ -66,7 +73,7 @@ async def verify_all(database: Database) -> AsyncIterator[Verdict]:
             rows = (await connection.execute(query)).scalar_one()
             if rows:
                 stray.wrong(f"{rows} rows of table {table.name} belong to no {owner.table.name}")
-        query = select(func.count()).select_from(experiment).where(experiment.c.status == "importing")
+        query = select(func.count()).select_from(experiment).where(experiment.c.status.not_in(VISIBLE))
         unfinished = (await connection.execute(query)).scalar_one()
         if unfinished:
             stray.notes.append(f"{unfinished} imports did not finish; importing that exp_id again clears them away")
@@ -88,8 +95,9 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
         verdict.wrong(f"the experiment counts {of.recorders} recorders, there are {len(recorders)}")
     if ordinals != list(range(1, len(recorders) + 1)):
         verdict.wrong(f"the recorders are numbered {ordinals}, not 1 to {len(recorders)}")
-    if of.status == "closed" and of.closed_at is None:
-        verdict.wrong("the experiment is closed but does not say since when")
+    if (of.status == "closed") != (of.closed_at is not None):
+        verdict.wrong(f"the experiment is {of.status}, but its time of closing says otherwise")
+    await _verify_names(database, of, verdict)
     for row in recorders:
         await _verify_recorder(database, of, row, verdict)
     return verdict
@@ -105,6 +113,22 @@ async def _as_of_now(database: Database, of: Experiment) -> tuple[Experiment, li
         if now.recorders <= len(recorders) or not tries_left:
             return now, recorders
     raise AssertionError("unreachable")
+
+
+async def _verify_names(database: Database, of: Experiment, verdict: Verdict) -> None:
+    """Each name has the hash and the text of its value, and is a channel or an agent."""
+    at = -1
+    while True:
+        query = select(name).where(name.c.experiment_id == of.id, name.c.id > at).order_by(name.c.id).limit(PAGE)
+        async with database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        for row in rows:
+            expected = None if is_no_text(row.value) else row.value.decode()
+            if row.hash != name_hash(row.value) or row.text != expected or row.what not in (CHANNEL, AGENT):
+                verdict.wrong(f"name {row.id} ({expected!r}) was changed")
+        if len(rows) < PAGE:
+            return
+        at = rows[-1].id
 
 
 async def _verify_recorder(database: Database, of: Experiment, row: RecorderRow, verdict: Verdict) -> None:
@@ -173,15 +197,17 @@ async def _verify_batch(
     async for entry in _encoded_events(database, row.id, part.first_seq, part.first_seq + part.count):
         if entry.experiment_id != of.id:
             verdict.wrong(f"{place}: the event of seq {entry.seq} is filed under another experiment")
+        if entry.strangers:
+            verdict.wrong(f"{place}: the event of seq {entry.seq} has names of another kind or experiment")
         seqs.append(entry.seq)
-        times.append(entry.ts)
-        counted.add(entry.kind, entry.ts, len(entry.payload))
         try:
+            counted.add(entry.kind, entry.ts, len(entry.payload))
+            times.append(entry.ts)
             digest.add(
                 entry.seq,
                 entry.ts,
                 entry.kind,
-                entry.derived,
+                entry.flags,
                 entry.channel,
                 entry.sender,
                 entry.recipient,
@@ -195,9 +221,10 @@ async def _verify_batch(
         except (struct.error, TypeError, AttributeError):
             verdict.wrong(f"{place}: the event of seq {entry.seq} holds a value of the wrong type")
             digest.checks.append(-1)
-    missing = set(range(part.first_seq, part.first_seq + part.count)) - set(seqs)
+    missing = part.count - len(seqs)
     if missing:
-        verdict.wrong(f"{place}: {len(missing)} events are missing, the first is seq {min(missing)}")
+        first = next((at for at, seq in enumerate(seqs, part.first_seq) if at != seq), part.first_seq + len(seqs))
+        verdict.wrong(f"{place}: {missing} events are missing, the first is seq {first}")
     checks = chain.unpack_checks(part.checks)
     if len(checks) != part.count or len(part.checks) != 4 * part.count:
         verdict.wrong(f"{place}: it has {len(part.checks)} bytes of checks for {part.count} events")
@@ -238,9 +265,11 @@ async def _batches(database: Database, row: RecorderRow) -> AsyncIterator[Any]:
 class _Encoded:
     seq: int
     experiment_id: int
+    strangers: bool
+    """Whether it names a channel as an agent or the other way round, or names of another experiment."""
     ts: int
     kind: int
-    derived: int
+    flags: int
     channel: bytes | None
     sender: bytes | None
     recipient: bytes | None
@@ -252,6 +281,13 @@ class _Encoded:
     payload: bytes
 
 
+def _strangers(channel: Any, sender: Any, recipient: Any) -> list[Any]:
+    return [
+        (alias.c.what != what) | (alias.c.experiment_id != event.c.experiment_id)
+        for alias, what in ((channel, CHANNEL), (sender, AGENT), (recipient, AGENT))
+    ]
+
+
 async def _encoded_events(database: Database, recorder_id: int, first: int, end: int) -> AsyncIterator[_Encoded]:
     """The events of a stretch of seqs with their names' bytes, one page at a time."""
     channel, sender, recipient = name.alias("c"), name.alias("f"), name.alias("t")
@@ -259,7 +295,7 @@ async def _encoded_events(database: Database, recorder_id: int, first: int, end:
     at = first
     while at < end:
         page = (
-            select(event, channel.c.value, sender.c.value, recipient.c.value)
+            select(event, *_strangers(channel, sender, recipient), channel.c.value, sender.c.value, recipient.c.value)
             .select_from(
                 event.outerjoin(channel, channel.c.id == event.c.channel_id)
                 .outerjoin(sender, sender.c.id == event.c.from_id)
@@ -275,9 +311,10 @@ async def _encoded_events(database: Database, recorder_id: int, first: int, end:
             yield _Encoded(
                 row.id & _SEQ_MASK,
                 row.experiment_id,
+                any(row[-6:-3]),
                 row.ts,
                 row.kind,
-                row.derived,
+                row.flags,
                 row[-3],
                 row[-2],
                 row[-1],

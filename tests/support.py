@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from messager import MessageRecord
+from messager import Clock, MessageRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGER = [sys.executable, "-c", "from messager_store.cli import main; main()"]
@@ -63,7 +63,7 @@ class Listed:
     def __init__(self) -> None:
         self.records: list[MessageRecord] = []
         self.before: list[int] = []
-        self.connections: list[tuple[str, int | None]] = []
+        self.connections: list[tuple[str, Clock, int | None]] = []
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         self.before.append(len(records))
@@ -71,8 +71,8 @@ class Listed:
     def after(self, record: MessageRecord) -> None:
         self.records.append(record)
 
-    def connected(self, url: str, clock_offset_ns: int | None) -> None:
-        self.connections.append((url, clock_offset_ns))
+    def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
+        self.connections.append((url, clock, clock_offset_ns))
 
     def kinds(self) -> list[str]:
         return [record.kind for record in self.records]
@@ -91,6 +91,8 @@ class Proxy:
         """Swallow everything, both ways, and keep the connections."""
         self.cut_answer_to: bytes | None = None
         """When a request holds these bytes, pass it on, swallow the answer, and cut the connection."""
+        self.answer_delay = 0.0
+        """Seconds each piece of an answer, 64 kB at the most, is held up."""
         self.requests = b""
 
     @contextlib.asynccontextmanager
@@ -140,6 +142,8 @@ class Proxy:
                     continue
                 if not answers:
                     self.requests += data
+                elif self.answer_delay:
+                    await asyncio.sleep(self.answer_delay)
                 if answers and self.cut_answer_to and self.cut_answer_to in self.requests:
                     self.cut_answer_to = None
                     self.cut()

@@ -46,6 +46,8 @@ class Broker(Protocol):
 
     url: str
     """Where it is, without credentials."""
+    largest_payload: int | None
+    """Bytes above which the broker cuts its subscribers off; None where it does not."""
 
     async def connect(self) -> None:
         """Make sure it answers. Raises `BrokerUnavailable`. May be called twice."""

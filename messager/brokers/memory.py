@@ -24,6 +24,7 @@ class MemoryBroker:
     """
 
     url = "memory://"
+    largest_payload: int | None = None
 
     def __init__(self) -> None:
         self._subscribers: list[MemoryPubSub] = []

@@ -30,6 +30,8 @@ CONNECT_TIMEOUT = 4.0
 """Seconds a connection may take, so that a broker out of reach is told within five."""
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
+OUTPUT_LIMIT = 32 * 1024 * 1024
+"""Redis' default for what may wait for a subscriber (`client-output-buffer-limit pubsub`), bytes."""
 FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
 """Seconds a subscriber waits between two tries to reconnect: the first, and the most."""
 
@@ -73,6 +75,7 @@ class RedisBroker:
         ping_timeout: float = 5.0,
     ) -> None:
         self.url = url
+        self.largest_payload: int | None = OUTPUT_LIMIT
         self.ping_interval = ping_interval
         self.ping_timeout = ping_timeout
         self._pool = pool
@@ -87,7 +90,8 @@ class RedisBroker:
         timeout = float(options.get("timeout", 60.0)) or CONNECT_TIMEOUT
         try:
             pool = ConnectionPool.from_url(url, **_connection_options(timeout))
-        except ValueError as error:
+            pool.make_connection()  # type: ignore[no-untyped-call]  # connects to nothing, but refuses options that it does not know
+        except (ValueError, TypeError) as error:
             shown = without_credentials(url) if "//" in url else url
             raise ValueError(f"{shown!r} is not a Redis URL ({error})") from None
         return cls(pool, without_credentials(url), **options)
@@ -249,6 +253,11 @@ async def _is_stale(connection: AbstractConnection) -> bool:
         return True
 
 
+def _buffered(connection: AbstractConnection) -> int:
+    """Bytes that have arrived but make no whole message yet; 0 where redis-py does not let us see."""
+    return len(getattr(getattr(connection, "_reader", None), "_buffer", b""))
+
+
 class RedisPubSub:
     """A subscriber with a connection of its own, which it makes again when it is lost."""
 
@@ -262,6 +271,7 @@ class RedisPubSub:
         self._reading = asyncio.Lock()
         self._alive = 0
         self._pinged = False
+        self._buffered = 0
         self._lost: tuple[str, int] | None = None
         self._backoff = FIRST_BACKOFF
 
@@ -274,7 +284,10 @@ class RedisPubSub:
         if self._connection is None:
             self._connection = await open_connection(self._make, self._broker.url)
             self._alive = time.monotonic_ns()
-        await self._subscribe(self._connection, wanted)
+        connection = self._connection
+        await self._subscribe(connection, wanted)
+        if self._connection is not connection:
+            raise BrokerUnavailable(self._broker.url, "the connection was lost while subscribing")
         self._patterns.update(dict.fromkeys(wanted))
 
     async def punsubscribe(self, *patterns: str | bytes) -> None:
@@ -344,6 +357,9 @@ class RedisPubSub:
                     message = self._understood(response)
                     if message is not None:
                         return message
+                elif (buffered := _buffered(connection)) != self._buffered:
+                    # part of a large message came in: slow, but alive
+                    self._buffered, self._alive, self._pinged = buffered, time.monotonic_ns(), False
                 elif (time.monotonic_ns() - self._alive) / 1e9 >= patience:
                     if self._pinged:
                         await self._lose(f"no answer to a ping within {self._broker.ping_timeout:g} s")

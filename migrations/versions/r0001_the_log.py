@@ -16,8 +16,16 @@ depends_on = None
 Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 # One row an event, with names for ids. Ids keep their JSON type (5 is not '5'); whole
-# numbers that the database cannot hold stay text.
-EVENT_VIEW = """
+# numbers that the database cannot hold, and names that are no text, are shown as they
+# are kept: JSON, or bytes in hex.
+ID = """CASE
+        WHEN {name}.value IS NULL THEN NULL
+        WHEN {name}.text IS NULL THEN 'hex:' || hex({name}.value)
+        WHEN json_valid({name}.text) IS NOT 1 THEN {name}.text
+        WHEN json_type({name}.text) = 'integer' AND length({name}.text) > 18 THEN {name}.text
+        ELSE json_extract({name}.text, '$') END"""
+
+EVENT_VIEW = f"""
 CREATE VIEW event_view AS
 SELECT
     x.exp_id AS exp_id,
@@ -29,12 +37,10 @@ SELECT
     e.id & 1099511627775 AS seq,
     CASE e.kind WHEN 1 THEN 'sent' WHEN 2 THEN 'received' WHEN 3 THEN 'blocked'
         WHEN 4 THEN 'failed' WHEN 5 THEN 'gap' WHEN 6 THEN 'mark' END AS kind,
-    CAST(c.value AS TEXT) AS channel,
-    CASE WHEN length(f.value) > 18 AND json_type(CAST(f.value AS TEXT)) = 'integer'
-        THEN CAST(f.value AS TEXT) ELSE json_extract(CAST(f.value AS TEXT), '$') END AS from_id,
-    CASE WHEN length(t.value) > 18 AND json_type(CAST(t.value AS TEXT)) = 'integer'
-        THEN CAST(t.value AS TEXT) ELSE json_extract(CAST(t.value AS TEXT), '$') END AS to_id,
-    e.derived AS derived,
+    coalesce(c.text, 'hex:' || hex(c.value)) AS channel,
+    {ID.format(name="f")} AS from_id,
+    {ID.format(name="t")} AS to_id,
+    e.flags & 3 AS derived,
     e.msg_id AS msg_id,
     e.duration_ns AS duration_ns,
     e.receivers AS receivers,
@@ -42,6 +48,7 @@ SELECT
     e.meta AS meta,
     CASE
         WHEN e.kind > 4 THEN e.meta
+        WHEN e.flags & 4 THEN NULL
         WHEN json_valid(CAST(e.payload AS TEXT)) IS NOT 1 THEN CAST(e.payload AS TEXT)
         WHEN json_type(CAST(e.payload AS TEXT)) <> 'object' THEN json_extract(CAST(e.payload AS TEXT), '$')
         WHEN json_valid(json_extract(CAST(e.payload AS TEXT), '$.content')) = 1
@@ -58,7 +65,7 @@ SELECT
     e.id AS id,
     e.experiment_id AS experiment_id
 FROM event e
-JOIN experiment x ON x.id = e.experiment_id AND x.status <> 'importing'
+JOIN experiment x ON x.id = e.experiment_id AND x.status IN ('open', 'closed')
 JOIN recorder r ON r.id = e.id >> 40
 LEFT JOIN name c ON c.id = e.channel_id
 LEFT JOIN name f ON f.id = e.from_id
@@ -66,10 +73,24 @@ LEFT JOIN name t ON t.id = e.to_id
 """
 
 # One row a message: its `sent` event where the channel has any; else the receptions of
-# one recorder, the first that heard the channel. `received_at` is the first reception
-# of the same bytes on the same channel within a minute.
+# the listeners that messages.py would choose. `received_at` is the first reception of the
+# same bytes on the same channel within a minute.
 MESSAGE_VIEW = """
 CREATE VIEW message AS
+WITH heard AS (
+    SELECT e.experiment_id, e.channel_id, r.id AS recorder_id, count(*) AS events,
+        CASE r.role WHEN 'import' THEN coalesce(json_extract(r.meta, '$.role'), 'import') ELSE r.role END <> 'messager'
+            AS tap,
+        CASE r.role WHEN 'import' THEN coalesce(json_extract(r.meta, '$.started_at'), -9223372036854775807)
+            ELSE r.started_at END AS began,
+        CASE r.role WHEN 'import' THEN coalesce(json_extract(r.meta, '$.ended_at'), 9223372036854775807)
+            ELSE coalesce(r.ended_at, r.heartbeat_at) END AS ended
+    FROM event e JOIN recorder r ON r.id = e.id >> 40
+    WHERE e.kind = 2
+    GROUP BY e.experiment_id, e.channel_id, r.id
+), spoken AS (
+    SELECT DISTINCT experiment_id, channel_id FROM event WHERE kind = 1
+)
 SELECT v.*,
     CASE v.kind WHEN 'received' THEN v.ts ELSE (
         SELECT a.ts FROM event a, event s
@@ -78,13 +99,17 @@ SELECT v.*,
         ORDER BY a.ts LIMIT 1) END AS received_at
 FROM event_view v
 JOIN event e ON e.id = v.id
-JOIN (
-    SELECT experiment_id, channel_id, max(kind = 1) AS has_sent, min(CASE kind WHEN 2 THEN id >> 40 END) AS listener
-    FROM event WHERE kind IN (1, 2) GROUP BY experiment_id, channel_id
-) source ON source.experiment_id = e.experiment_id AND source.channel_id = e.channel_id
 WHERE (e.kind = 1 AND NOT EXISTS (
         SELECT 1 FROM event x WHERE x.experiment_id = e.experiment_id AND x.kind = 4 AND x.cause = e.id))
-    OR (e.kind = 2 AND source.has_sent = 0 AND e.id >> 40 = source.listener)
+    OR (e.kind = 2
+        AND (e.experiment_id, e.channel_id) NOT IN (SELECT experiment_id, channel_id FROM spoken)
+        AND (e.channel_id, e.id >> 40) IN (
+            SELECT h.channel_id, h.recorder_id FROM heard h
+            WHERE h.experiment_id = e.experiment_id AND NOT EXISTS (
+                SELECT 1 FROM heard o
+                WHERE o.experiment_id = h.experiment_id AND o.channel_id = h.channel_id
+                    AND o.began <= h.ended AND h.began <= o.ended
+                    AND (o.tap, o.events, -o.recorder_id) > (h.tap, h.events, -h.recorder_id))))
 """
 
 
@@ -94,7 +119,7 @@ def upgrade() -> None:
         sa.Column("id", Id, primary_key=True, autoincrement=True),
         sa.Column("exp_id", sa.String, nullable=False),
         sa.Column("name", sa.String),
-        sa.Column("status", sa.String, nullable=False, comment="open, closed or importing"),
+        sa.Column("status", sa.String, nullable=False, comment="open, closed, importing or removing"),
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("closed_at", sa.BigInteger),
         sa.Column("parent_id", sa.BigInteger, comment="the experiment this one was forked from"),
@@ -104,6 +129,7 @@ def upgrade() -> None:
         sa.Column("recorders", sa.Integer, nullable=False, comment="how many there are, so that a removed one shows"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_experiment")),
         sa.UniqueConstraint("exp_id", name=op.f("uq_experiment_exp_id")),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "tag",
@@ -148,6 +174,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("uuid", name=op.f("uq_recorder_uuid")),
         sa.UniqueConstraint("experiment_id", "ordinal", name=op.f("uq_recorder_experiment_id_ordinal")),
         sa.ForeignKeyConstraint(["experiment_id"], ["experiment.id"], name=op.f("fk_recorder_experiment_id")),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "name",
@@ -156,6 +183,7 @@ def upgrade() -> None:
         sa.Column("what", sa.SmallInteger, nullable=False, comment="0 channel, 1 agent"),
         sa.Column("value", sa.LargeBinary, nullable=False, comment="a channel's bytes, an agent's id as JSON"),
         sa.Column("hash", sa.LargeBinary, nullable=False, comment="first 16 bytes of the SHA-256 of the value"),
+        sa.Column("text", sa.Text, comment="the value as text, where it is text; for the views"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_name")),
         sa.UniqueConstraint("experiment_id", "what", "hash", name=op.f("uq_name_experiment_id_what_hash")),
         sa.ForeignKeyConstraint(["experiment_id"], ["experiment.id"], name=op.f("fk_name_experiment_id")),
@@ -183,7 +211,12 @@ def upgrade() -> None:
         sa.Column("channel_id", sa.BigInteger),
         sa.Column("from_id", sa.BigInteger, comment="name.id"),
         sa.Column("to_id", sa.BigInteger, comment="name.id"),
-        sa.Column("derived", sa.SmallInteger, nullable=False),
+        sa.Column(
+            "flags",
+            sa.SmallInteger,
+            nullable=False,
+            comment="1 from_id derived, 2 to_id derived, 4 payload is no text",
+        ),
         sa.Column("msg_id", sa.String),
         sa.Column("duration_ns", sa.BigInteger),
         sa.Column("receivers", sa.Integer),

@@ -98,22 +98,32 @@ def _run() -> int:
     try:
         code = cli.main(standalone_mode=False, prog_name="messager")
     except click.UsageError as error:
+        if error.ctx is not None and _is_help(error):
+            click.echo(error.ctx.get_help(), err=True)
+            return 2
         where = error.ctx.command_path if error.ctx else "messager"
         return _complain(f"{error.format_message()} (see `{where} --help`)", 2)
     except click.ClickException as error:
-        return _complain(error.format_message(), 2)
+        return _complain(error.format_message(), 1 if getattr(error, "negative", False) else 2)
     except (KeyboardInterrupt, click.Abort):
         click.echo("messager: interrupted", err=True)
         return 130
-    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+    except (BrokenPipeError, SystemExit):  # the reader, `head` perhaps, has seen enough; click exits for that
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except UnicodeEncodeError as error:
+        return _complain(f"{error.object!a} is not valid UTF-8", 2)
     except Exception as error:
         known = _exit_code(error)
         if known is None:
             raise
         return _complain(str(error), known)
     return code if isinstance(code, int) else 0
+
+
+def _is_help(error: click.UsageError) -> bool:
+    """Whether click means to show the help, because there were no arguments at all."""
+    return type(error).__name__ == "NoArgsIsHelpError"
 
 
 def _exit_code(error: Exception) -> int | None:

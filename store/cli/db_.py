@@ -94,6 +94,7 @@ async def _on(store: str, act: Callable[[Connection], T], *, write: bool = False
         raise StoreUnavailable(database.where, "there is none")
     await database.open_engines()
     try:
+        await database.look()
         async with database.writing() if write else database.reading() as connection:
             return await connection.run_sync(act)
     except CommandError as error:

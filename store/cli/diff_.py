@@ -72,6 +72,7 @@ def _as_dict(result: Comparison) -> dict[str, Any]:
         "messages_b": result.messages_b,
         "channels": result.channels,
         "channels_same": result.same,
+        "channels_differing": result.differing,
         "differences": [
             {
                 "channel": difference.channel,
@@ -95,13 +96,12 @@ def _show(result: Comparison) -> None:
         click.echo(f"{click.style('equal', fg='green')}  {counts}, on {result.channels:,} channels")
         return
     click.echo(
-        f"{click.style('different', fg='red')}  {counts}; "
-        f"{len(result.differences):,} of {result.channels:,} channels differ"
+        f"{click.style('different', fg='red')}  {counts}; {result.differing:,} of {result.channels:,} channels differ"
     )
     for difference in result.differences[:SHOWN]:
         _show_difference(difference)
-    if len(result.differences) > SHOWN:
-        click.echo(f"\nand {len(result.differences) - SHOWN:,} more channels")
+    if result.differing > SHOWN:
+        click.echo(f"\nand {result.differing - SHOWN:,} more channels")
 
 
 def _show_difference(difference: Difference) -> None:

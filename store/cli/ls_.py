@@ -22,16 +22,15 @@ def command(name: str | None, tags: tuple[str, ...], since: str | None, store: s
 def moment(text: str) -> int:
     """An ISO time, or a length of time before now, as ns UTC."""
     import time
-    from datetime import datetime
 
-    from ..cursor import clamped, duration_ns, time_ns
+    from ..cursor import clamped, duration_ns, iso_ns
 
     try:
         return clamped(time.time_ns() - duration_ns(text))
     except ValueError:
         pass
     try:
-        return clamped(time_ns(datetime.fromisoformat(text)))
+        return clamped(iso_ns(text))
     except ValueError:
         raise click.UsageError(f"--since takes an ISO time or a length of time such as 2d, not {text!r}") from None
 

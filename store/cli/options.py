@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -88,7 +89,7 @@ def agent_ids(words: tuple[str, ...]) -> list[Any]:
             ids.append(word[1:-1])
             continue
         ids.append(word)
-        if word.lstrip("-").isascii() and word.lstrip("-").isdigit():
+        if re.fullmatch(r"-?[0-9]{1,4000}", word):
             ids.append(int(word))
     return ids
 

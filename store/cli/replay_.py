@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Begin when so many clients are subscribed.",
 )
+@click.option("--force", is_flag=True, help="Also payloads above 32 MB, for which Redis cuts subscribers off.")
 @click.option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing.")
 @store_option
 @redis_option
@@ -69,6 +70,7 @@ async def _replay(
     max_gap: str | None,
     loops: int,
     subscribers: int,
+    force: bool,
     dry_run: bool,
     store: str,
     redis: str,
@@ -102,6 +104,7 @@ async def _replay(
                 loops=loops,
                 wait_for_subscribers=subscribers,
                 dry_run=dry_run,
+                force=force,
                 progress=progress,
             )
             try:

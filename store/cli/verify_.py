@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from ..verify import Verdict
 
 
+class Negative(click.ClickException):
+    """A negative answer, told as an error is: exit code 1."""
+
+    negative = True
+
+
 @click.command()
 @click.argument("exp", required=False)
 @click.option("--all", "every", is_flag=True, help="Every experiment, and the store around them.")
@@ -29,7 +35,12 @@ def command(exp: str | None, every: bool, head: str | None, store: str, as_json:
         raise click.UsageError("name one experiment, or say --all")
     if head is not None and exp is None:
         raise click.UsageError("--head goes with one experiment")
-    verdicts = run(_verify(exp, head, store, as_json))
+    from ..errors import DamagedStore
+
+    try:
+        verdicts = run(_verify(exp, head, store, as_json))
+    except DamagedStore as error:  # the answer to what was asked, and a negative one
+        raise Negative(str(error)) from None
     if as_json:
         found = [{**asdict(verdict), "ok": verdict.ok} for verdict in verdicts]
         print_json(found if every else found[0])

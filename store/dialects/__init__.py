@@ -18,7 +18,7 @@ def for_store(store: str) -> Dialect:
         return SQLite(store)
     try:
         url: URL = make_url(store)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise StoreError(f"{store.split('://')[0]}://... is not a store URL. Known: {SCHEMES}.") from None
     if url.get_backend_name() == "sqlite":
         return SQLite(url.database or ":memory:")

@@ -20,8 +20,11 @@ class Dialect(Protocol):
     def exists(self) -> bool:
         """Whether there is anything to open."""
 
+    def close(self) -> None:
+        """Give up what is there only for as long as the store is open."""
+
     def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
-        """One engine for writing (a single connection) and one for reading. May be the same."""
+        """One engine for writing, with a single connection, and one for reading."""
 
     def insert_or_ignore(self, table: Table) -> Insert:
         """An INSERT that passes over rows whose unique key is there already."""

@@ -8,6 +8,7 @@ SQLite before 3.51.3 can in rare cases corrupt a database when several do.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,20 +29,28 @@ MAGIC = b"SQLite format 3\x00"
 
 
 class SQLite:
-    """One file, made on first use. `:memory:` gives a store that lives as long as its log."""
+    """One file, made on first use. `:memory:` gives a store that lives as long as its log.
+
+    (In a temporary file: a database in memory is gone with its connection, and a read that is
+    cancelled costs its connection.)
+    """
 
     def __init__(self, path: str) -> None:
-        self.in_memory = path == ":memory:"
-        self.path = path if self.in_memory else os.path.abspath(os.path.expanduser(path))
-        self.where = self.path
+        self._folder = tempfile.TemporaryDirectory(prefix="messager-") if path == ":memory:" else None
+        self.path = os.path.abspath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
+        self.where = self.path if self._folder is None else path
 
     def exists(self) -> bool:
-        return not self.in_memory and os.path.exists(self.path)
+        return os.path.exists(self.path)
+
+    def close(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
         self._look()
         writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
-        reader = writer if self.in_memory else self._engine(READERS, "BEGIN", checkpoints=False)
+        reader = self._engine(READERS, "BEGIN", checkpoints=False)
         return writer, reader
 
     def insert_or_ignore(self, table: Table) -> Insert:
@@ -67,7 +76,7 @@ class SQLite:
             return DamagedStore(self.where, reason)
         if "locked" in reason:
             reason = "another program keeps it locked"
-        elif "unable to open" in reason:
+        elif "unable to open" in reason or "readonly" in reason:
             reason = "no such folder, or no right to write there"
         return StoreUnavailable(self.where, reason)
 
@@ -105,8 +114,6 @@ class SQLite:
 
     def _look(self) -> None:
         """Say what is wrong with the path before SQLite says it in its own words."""
-        if self.in_memory:
-            return
         path = Path(self.path)
         if path.is_dir():
             raise NotAStore(self.where, "it is a folder")

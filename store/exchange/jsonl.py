@@ -22,7 +22,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,7 +42,8 @@ FORMAT = "messager/1"
 BATCH_EVENTS = 5000
 BATCH_BYTES = 8 * 1024 * 1024
 _INT64 = 2**63
-_MOST_RECORDERS = 1_000_000
+_MOST_RECORDERS = 1000
+"""Recorders that an import makes without a header that tells of them."""
 _HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders"}
 _EVENT_FIELDS = {
     "ts",
@@ -164,7 +164,14 @@ def _written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    target = Path(path)
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():  # a pipe, a device: written as they are
+        try:
+            with open(target, "wb") as direct:
+                yield direct
+        except OSError as error:
+            raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
+        return
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
@@ -255,8 +262,6 @@ async def _import_events(
             if progress:
                 progress(count)
     await _append(log, writer, waiting)
-    for done in writers:
-        await log.touch(done, ended_at=time.time_ns())
 
 
 async def _append(log: EventLog, writer: Callable[[int], Any], waiting: dict[int, list[NewEvent]]) -> None:
@@ -273,6 +278,7 @@ class _Source:
         self._number = 0
         self._lines: Iterator[bytes] = iter(())
         self._first: dict[str, Any] | None = None
+        self._most_recorders = _MOST_RECORDERS
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -315,6 +321,9 @@ class _Source:
                 raise self._bad(f"{field} is not a list of {'strings' if kind is str else 'objects'}")
         if not isinstance(first.get("meta", {}), dict):
             raise self._bad("meta is not an object")
+        for text in (first.get("name") or "", *first.get("tags", [])):
+            self._plain(text, "name or tag")
+        self._most_recorders = max(_MOST_RECORDERS, len(first.get("recorders", [])))
         return first
 
     def events(self) -> Iterator[tuple[int, NewEvent]]:
@@ -360,11 +369,13 @@ class _Source:
         msg_id = data.get("msg_id")
         if msg_id is not None and not isinstance(msg_id, str):
             raise self._bad("msg_id is not a string")
+        if msg_id is not None:
+            self._plain(msg_id, "msg_id")
         derived = data.get("derived") or []
         if not isinstance(derived, list) or not all(item in ("from_id", "to_id") for item in derived):
             raise self._bad("derived is not a list of from_id and to_id")
         bits = (FROM_DERIVED if "from_id" in derived else 0) | (TO_DERIVED if "to_id" in derived else 0)
-        ordinal = self._integer(data, "recorder", 1, _MOST_RECORDERS)
+        ordinal = self._integer(data, "recorder", 1, self._most_recorders)
         return ordinal or 1, NewEvent(
             kind,
             ts,
@@ -401,10 +412,14 @@ class _Source:
             return None
         if not isinstance(text, str):
             raise self._bad(f"{field} is not a string")
+        return self._plain(text, field)
+
+    def _plain(self, text: str, field: str) -> bytes:
+        """Text as UTF-8."""
         try:
             return text.encode()
         except UnicodeEncodeError:
-            raise self._bad(f"{field} holds half a character (a lone surrogate); give {field}_base64") from None
+            raise self._bad(f"{field} holds half a character (a lone surrogate)") from None
 
     def _integer(self, data: dict[str, Any], field: str, low: int, high: int) -> int | None:
         value = data.get(field)

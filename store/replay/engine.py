@@ -29,6 +29,8 @@ from .report import ReplayReport
 BATCH_MESSAGES = 500
 BATCH_BYTES = 256 * 1024
 
+_ON_THE_WIRE = {"sent", "received", "blocked", "failed"}
+
 Progress = Callable[[ReplayReport], None]
 
 
@@ -57,7 +59,8 @@ class Replay:
     `mapping` and `to_exp` say where messages go instead (see `ChannelMap`). `max_gap` shortens
     silences to that many seconds. `loops` is how often (0: until cancelled).
     `wait_for_subscribers` waits until so many clients are subscribed, for `wait_timeout` seconds
-    at most. `dry_run` publishes nothing. `progress` is called with the report as it grows.
+    at most. `dry_run` publishes nothing. A payload for which the broker would cut its subscribers
+    off is refused, unless `force`. `progress` is called with the report as it grows.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Replay:
         wait_for_subscribers: int = 0,
         wait_timeout: float = 60.0,
         dry_run: bool = False,
+        force: bool = False,
         progress: Progress | None = None,
         clock: ReplayClock | None = None,
     ) -> None:
@@ -92,6 +96,9 @@ class Replay:
         self._wanted = exp_id
         self._broker = broker
         self._selection = Selection(kinds, channels, exclude, agents)
+        if self._selection.kinds and not self._selection.kinds <= _ON_THE_WIRE:
+            raise StoreError("gaps and marks were never on the wire: they cannot be replayed")
+        self._force = force
         self._start, self._end = start, end
         self._map = ChannelMap(mapping, to_exp)
         self._max_gap = None if max_gap is None else int(max_gap * 1e9)
@@ -120,6 +127,7 @@ class Replay:
         total = sum(row.last_seq for row in await experiments.recorders_of(database, of.id))
         await self._plan(of, span)
         self.report.skipped = total - self.report.planned
+        await self._refuse_oversized(of, span)
         if self._dry_run:
             return self.report
         try:
@@ -145,6 +153,20 @@ class Replay:
             for entry in page:
                 channel = grammar.decode(self._map(entry.channel or ""))
                 self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
+
+    async def _refuse_oversized(self, of: Experiment, span: Span) -> None:
+        """Raise `ReplayFailed` for a payload above what a subscriber may have waiting."""
+        most = self._broker.largest_payload
+        if most is None or self._force:
+            return
+        rows = await experiments.recorders_of(self._log.database, of.id)
+        if sum(row.payload_bytes for row in rows) <= most:
+            return
+        async for page in message_pages(self._log.database, of, self._selection, span, above=most):
+            raise ReplayFailed(
+                f"the payload of {page[0].cursor} has {len(page[0].payload):,} bytes: above {most:,} the broker "
+                "cuts its subscribers off. Leave it out with --exclude, --start and --end, or publish it with --force."
+            )
 
     async def _pass(self, of: Experiment, span: Span) -> None:
         """Publish everything once."""

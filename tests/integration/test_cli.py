@@ -222,7 +222,7 @@ def test_replay_options_reach_the_library(imported: Run) -> None:
     }
     assert planned("--exclude", "*agents:2*", "--map", "exps:g:*=x:*", "--agent", "2") == {"x:agents:1:agent-chat": 1}
     assert planned("--start", "1s", "--end", "2s") == {"exps:g:agents:1:agent-chat": 1}
-    assert planned("--kind", "mark") == {"": 1}
+    one_line(imported("replay", "game-1", "--kind", "mark"), 2, "never on the wire")
     looped = json.loads(imported("replay", "game-1", "--speed", "max", "--loop", "3", "--json").stdout)
     assert (looped["published"], looped["loops"]) == (9, 3)
     fast = json.loads(imported("replay", "game-1", "--max-gap", "1ms", "--json").stdout)
@@ -338,6 +338,33 @@ def test_bad_input_gets_one_line_with_the_remedy(imported: Run, tmp_path: Path) 
     assert json.loads(imported("ls", "--json").stdout)[-1]["exp_id"] == "game-2"
 
 
+def test_more_bad_input_gets_one_line_too(imported: Run, tmp_path: Path) -> None:
+    one_line(imported("info", b"\xff"), 2, "not valid UTF-8")  # type: ignore[arg-type]
+    one_line(imported("import", "a.jsonl", "--exp", "x", "--tag", b"\xff"), 2, "UTF-8")  # type: ignore[arg-type]
+    assert imported("events", "game-1", "--agent=--5").returncode == 0
+    one_line(imported("ls", "--store", "x://h:abc/db"), 2, "not a store URL")
+    one_line(imported("record", "--exp", "x", "--redis", "redis://h/0?foo=bar"), 2, "not a Redis URL")
+    with sqlite3.connect(tmp_path / "theirs.db") as connection:
+        connection.execute("CREATE TABLE users (id INTEGER)")
+    connection.close()
+    one_line(imported("db", "upgrade", "--store", "theirs.db"), 2, "users")
+    for arguments in ((), ("db",)):
+        done = imported(*arguments)
+        assert done.returncode == 2 and done.stderr.startswith("Usage: messager") and done.stderr.count("\n") > 8
+
+
+def test_verifying_a_damaged_file_is_a_negative_answer(imported: Run, tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"ts": at, "channel": "c", "payload": "x" * 500}) + "\n" for at in range(3000))
+    (tmp_path / "many.jsonl").write_text(lines)
+    imported("import", "many.jsonl", "--exp", "many")
+    path = tmp_path / "messager.db"
+    data = bytearray(path.read_bytes())
+    for at in range(4096 * 40, len(data), 4096):
+        data[at : at + 64] = b"\xa5" * 64
+    path.write_bytes(data)
+    one_line(imported("verify", "many"), 1, "is damaged")
+
+
 def test_what_is_out_of_reach_is_three_and_shows_no_password(imported: Run, tmp_path: Path) -> None:
     away = f"redis://user:hunter2@127.0.0.1:{free_port()}/0"
     for arguments in (("record", "--exp", "new"), ("replay", "game-1")):
@@ -367,6 +394,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(imported: Run, tmp_path: Path
     lines = "".join(json.dumps({"ts": at, "channel": "c", "payload": "x" * 100}) + "\n" for at in range(20_000))
     (tmp_path / "many.jsonl").write_text(lines)
     imported("import", "many.jsonl", "--exp", "many")
-    command = " ".join(f"'{word}'" for word in MESSAGER) + " events many --json | head -n 1"
-    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=30)
-    assert done.stderr == "" and len(done.stdout.splitlines()) == 1
+    shell = " ".join(f"'{word}'" for word in MESSAGER) + " events many --json; echo $? >&2"
+    done = subprocess.run(
+        ["sh", "-c", f"({shell}) | head -n 1"], cwd=tmp_path, capture_output=True, text=True, timeout=30
+    )
+    assert done.stderr == "0\n" and len(done.stdout.splitlines()) == 1

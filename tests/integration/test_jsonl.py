@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
@@ -15,6 +16,7 @@ from messager_store import EventLog, NewEvent
 from messager_store import experiments as registry
 from messager_store.errors import BadFile, ExperimentExists, StoreError
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
+from messager_store.removal import remove
 from messager_store.verify import verify
 
 from messager import channels
@@ -41,7 +43,7 @@ async def everything(log: EventLog) -> None:
                     HOSTILE_PAYLOADS[number % len(HOSTILE_PAYLOADS)],
                     channels.decode(HOSTILE_CHANNELS[number % len(HOSTILE_CHANNELS)]),
                     from_id=HOSTILE_IDS[number % len(HOSTILE_IDS)],
-                    derived=number % 4,
+                    flags=number % 4,
                     msg_id="m1" if number % 2 else None,
                     duration_ns=number * 7,
                     receivers=number,
@@ -53,7 +55,7 @@ async def everything(log: EventLog) -> None:
                 NewEvent("gap", 6, None, b"", meta={"reason": "x", "count": None}),
                 NewEvent("blocked", 7, "c", b"no"),
                 NewEvent("failed", 8, "c", b"no", meta={"outcome": "unknown"}),
-                NewEvent("received", 9, "c", b"r", to_id=4, derived=2),
+                NewEvent("received", 9, "c", b"r", to_id=4, flags=2),
             ],
         )
 
@@ -82,7 +84,7 @@ async def test_what_is_imported_is_what_was_recorded(log: EventLog, tmp_path: Pa
 
     async def plain(exp_id: str) -> list[tuple[Any, ...]]:
         return [
-            (e.ts, e.recorder, e.kind, e.channel, e.payload, e.from_id, e.to_id, e.derived, e.msg_id, e.meta)
+            (e.ts, e.recorder, e.kind, e.channel, e.payload, e.from_id, e.to_id, e.flags, e.msg_id, e.meta)
             async for e in log.read(exp_id)
         ]
 
@@ -246,3 +248,60 @@ async def test_an_export_that_fails_leaves_the_old_file(log: EventLog, tmp_path:
         await export_jsonl(log, "e1", path, since="whenever")
     assert path.read_text() == "old"
     assert [name for name in os.listdir(tmp_path) if "a.jsonl" in name] == ["a.jsonl"]
+
+
+async def test_imports_at_the_same_time_leave_each_other_alone(tmp_path: Path) -> None:
+    store = str(tmp_path / "log.db")
+    path = write(tmp_path / "a.jsonl", *({"ts": at, "channel": "c"} for at in range(50)))
+
+    async def one(number: int) -> None:
+        async with EventLog.open(store) as log:
+            await import_jsonl(log, path, f"e{number}")
+
+    for round_ in range(3):
+        await asyncio.gather(*(one(round_ * 8 + number) for number in range(8)))
+    async with EventLog.open(store) as log:
+        assert len(await registry.every(log.database)) == 24
+
+
+async def test_an_import_that_was_swept_away_says_so_and_a_published_one_cannot_be(log: EventLog) -> None:
+    of = await registry.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
+    assert of is not None
+    writer = await log.register(of, role="import")
+    await log.append(writer, [sent(1)])
+    await registry.publish_import(log.database, of, "e1")
+    await remove(log.database, of)  # believes that it is still importing
+    assert len([entry async for entry in log.read("e1")]) == 1
+    with pytest.raises(StoreError, match="cleared away"):
+        await registry.publish_import(log.database, of, "e2")
+
+
+async def test_a_recorder_number_out_of_all_proportion_is_refused(log: EventLog, tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="recorder is not between 1 and 1000"):
+        await import_jsonl(log, write(tmp_path / "a.jsonl", {"ts": 1, "channel": "c", "recorder": 1001}), "e1")
+
+
+@pytest.mark.parametrize(
+    "line", ['{"ts": 1, "channel": "c", "msg_id": "\\ud800"}', '{"name": "\\ud800"}', '{"tags": ["\\ud800"]}']
+)
+async def test_half_characters_where_text_is_needed_are_named(log: EventLog, tmp_path: Path, line: str) -> None:
+    with pytest.raises(BadFile, match=r"line 1: .*half a character"):
+        await import_jsonl(log, write(tmp_path / "a.jsonl", line), "e1")
+
+
+async def test_export_writes_through_links_and_into_pipes(log: EventLog, tmp_path: Path) -> None:
+    await filled(log, [sent(1)])
+    (tmp_path / "real.jsonl").write_text("old")
+    os.symlink(tmp_path / "real.jsonl", tmp_path / "link.jsonl")
+    await export_jsonl(log, "e1", tmp_path / "link.jsonl")
+    assert os.readlink(tmp_path / "link.jsonl") == str(tmp_path / "real.jsonl")
+    assert "messager/1" in (tmp_path / "real.jsonl").read_text()
+    os.mkfifo(tmp_path / "pipe")
+    reading = asyncio.create_task(asyncio.to_thread((tmp_path / "pipe").read_text))
+    await asyncio.to_thread(asyncio.run, _export_from(log.where, tmp_path / "pipe"))
+    assert await reading == (tmp_path / "real.jsonl").read_text()
+
+
+async def _export_from(where: str, path: Path) -> None:
+    async with EventLog.open(where) as log:
+        await export_jsonl(log, "e1", path)

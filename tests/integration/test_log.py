@@ -125,6 +125,9 @@ async def test_pages_neither_lose_nor_double_at_their_edges(log: EventLog, monke
         span, chosen = reading.Span(), reading.Selection()
         paged = [e async for page in reading.pages(log.database, of, chosen, span, page=size) for e in page]
         assert paged == whole
+    for ts in range(4):  # behind a time is behind everything of that nanosecond
+        assert await listed(log.read("e1", after=ts)) == [entry for entry in whole if entry.ts > ts]
+        assert await listed(log.read("e1", since=ts)) == [entry for entry in whole if entry.ts >= ts]
     for cut in (0, 1, 150, 299):
         before = await listed(log.read("e1", until=whole[cut].cursor))
         after = await listed(log.read("e1", since=whole[cut].cursor))
@@ -188,11 +191,23 @@ async def test_points_are_cursors_times_offsets_and_marks(log: EventLog) -> None
     assert (await at("90")).ts == (await at("+90s")).ts == (await at("1.5m")).ts == start + 90_000_000_000
     assert (await at("250ms")).ts == start + 250_000_000
     assert (await at("-30s")).ts == start + 60_000_000_000
+    assert (await at("2023-11-14T22:13:20.123456789Z")).ts == start + 123_456_789
+    assert (await at("2023-11-14T22:13:20,5Z")).ts == start + 500_000_000
     assert await at("mark:tick: 1") == Cursor(start + 10_000_000_000, 1, 2)
     assert (await at("2999-01-01")).ts == 2**63 - 1  # after everything
     assert (await at("9999999999d")).ts == 2**63 - 1
     assert (await at("0001-01-01")).ts == -(2**63)
-    for wrong in ("yesterday", "", "1:2", "5 parsecs", "1:2:3:4", "mark:", "99999999999999999999999:1:1"):
+    for wrong in (
+        "yesterday",
+        "",
+        "1:2",
+        "5 parsecs",
+        "1:2:3:4",
+        "mark:",
+        "99999999999999999999999:1:1",
+        "10:00:00",
+        "5:0:1",
+    ):
         with pytest.raises(BadCursor):
             await at(wrong)
     with pytest.raises(BadCursor, match="tick: 1"):
@@ -437,3 +452,52 @@ async def test_the_views_show_names_times_and_content(log: EventLog, store: str)
         ("exps:e1:agents:4:agent-chat", "sent"),
     ]
     assert messages[1]["received_at"] == events[1].ts
+
+
+async def test_the_views_work_on_every_hostile_value(log: EventLog, store: str) -> None:
+    hostile = [
+        sent(number, payload, channels.decode(HOSTILE_CHANNELS[number % len(HOSTILE_CHANNELS)]), from_id=agent)
+        for number, (payload, agent) in enumerate(
+            (payload, agent) for payload in HOSTILE_PAYLOADS for agent in [*HOSTILE_IDS, float("nan"), [1]]
+        )
+    ]
+    await filled(log, hostile)
+    with sqlite3.connect(store) as connection:
+        for view in ("event_view", "message"):
+            assert len(connection.execute(f"SELECT * FROM {view}").fetchall()) == len(hostile)
+        [(text,)] = connection.execute("SELECT DISTINCT text FROM event_view WHERE payload = x'00'").fetchall()
+        assert text == "\x00"
+        shown = {row[0] for row in connection.execute("SELECT DISTINCT channel FROM event_view")}
+    connection.close()
+    assert "hex:FFFE80" in shown and "with space" in shown
+
+
+@pytest.mark.parametrize(
+    ("payload", "no_text"),
+    [
+        (b"\xff", True),
+        (b'"\\ud800"', True),
+        (b'"\\udc00 alone"', True),
+        (b'"\\ud83d\\ude00"', False),
+        (b'"{\\"content\\": \\"\\\\ud83d\\\\ude00\\"}"', False),
+        ("\U0001f600".encode(), False),
+        (b"", False),
+    ],
+)
+def test_what_no_database_can_decode_is_known(payload: bytes, no_text: bool) -> None:
+    from messager_store.jsontext import is_no_text
+
+    assert is_no_text(payload) is no_text
+
+
+async def test_a_read_that_is_cancelled_does_no_harm(store: str) -> None:
+    for where in (":memory:", store):
+        async with EventLog.open(where) as log:
+            await filled(log, [sent(number) for number in range(3000)])
+            for turns in range(40):
+                task = asyncio.create_task(listed(log.read("e1")))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            assert len(await listed(log.read("e1"))) == 3000

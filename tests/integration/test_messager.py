@@ -119,8 +119,8 @@ async def test_hooks_are_told_of_everything_with_times_in_order(broker: Broker) 
     assert sent.duration_ns is not None and sent.duration_ns > 0
     assert mark.meta == {"name": "tick", "fields": {"number": 3}}
     assert hook.before == [1]
-    url, offset = hook.connections[0]
-    assert "://" in url and isinstance(offset, int)
+    url, clock, offset = hook.connections[0]
+    assert "://" in url and clock is messager.clock and isinstance(offset, int)
 
 
 async def test_other_payloads_have_a_view_as_a_message(broker: Broker) -> None:

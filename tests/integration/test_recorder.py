@@ -11,7 +11,14 @@ import pytest
 from messager_store import EventLog, Recorder
 from messager_store import experiments as registry
 from messager_store import recorder as room
-from messager_store.errors import ExperimentBusy, ExperimentClosed, ExperimentExists, StoreError, StoreUnavailable
+from messager_store.errors import (
+    ExperimentBusy,
+    ExperimentClosed,
+    ExperimentExists,
+    RecorderFenced,
+    StoreError,
+    StoreUnavailable,
+)
 from messager_store.queries.overview import overview
 from messager_store.tap import Tap
 from messager_store.verify import verify
@@ -242,3 +249,133 @@ async def test_a_tap_ends_after_its_time_and_tells_a_gap_it_ended_in(log: EventL
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert await kinds(log) == ["gap"]
+
+
+async def test_answering_on_the_channel_as_it_was_fetched_works(broker: Broker, log: EventLog) -> None:
+    """`fetch_messages` gives channels as bytes; a reply on one once ended the recording."""
+    async with Recorder(log, "e1") as recorder, Messager(broker, "e1") as messager:
+        messager.add_log_hook(recorder)
+        await messager.send_message(b"exps:e1:agents:4:chat", {"n": 1})  # type: ignore[arg-type]
+    [entry] = [entry async for entry in log.read("e1")]
+    assert (entry.channel, entry.to_id) == ("exps:e1:agents:4:chat", 4)
+
+
+@pytest.mark.parametrize("agent", [10**5000, {(1,): 1}], ids=["too long", "no JSON"])
+async def test_an_id_that_cannot_be_kept_costs_its_own_event_only(
+    log: EventLog, caplog: pytest.LogCaptureFixture, agent: Any
+) -> None:
+    async with Recorder(log, "e1") as recorder:
+        for number in range(3):
+            recorder.after(MessageRecord("sent", number, "c", b"x", from_id=agent if number == 1 else number))
+        await recorder.flush()
+        recorder.after(MessageRecord("sent", 9, "c", b"later"))
+    found = [entry async for entry in log.read("e1")]
+    assert [entry.ts for entry in found if entry.kind == "sent"] == [0, 2, 9]
+    assert [entry.meta["count"] for entry in found if entry.meta] == [1]
+    assert "not recorded" in caplog.text
+
+
+async def test_marks_are_kept_as_they_were_and_refused_where_json_cannot_hold_them(log: EventLog) -> None:
+    async with Recorder(log, "e1") as recorder, Messager(MemoryBroker(), "e1") as messager:
+        messager.add_log_hook(recorder)
+        inside = [1]
+        messager.mark("tick", inside=inside)
+        inside.append(2)
+        with pytest.raises(TypeError):
+            messager.mark("tick", config={("a", 1): 2})
+    [entry] = [entry async for entry in log.read("e1")]
+    assert entry.meta == {"name": "tick", "fields": {"inside": [1]}}
+
+
+async def test_the_sender_is_who_it_was_when_the_message_was_sent(log: EventLog) -> None:
+    async with Recorder(log, "e1") as recorder, Messager(MemoryBroker(), "e1") as messager:
+        messager.add_log_hook(recorder)
+        payload = {"from": 1}
+        await messager.send_message("c", payload)
+        payload["from"] = 2
+        await messager.send_message("c", payload)
+        payload["from"] = 3
+    assert [entry.from_id async for entry in log.read("e1")] == [1, 2]
+
+
+async def test_a_flush_that_is_cancelled_at_any_moment_costs_nothing(log: EventLog) -> None:
+    async with Recorder(log, "e1") as recorder:
+        for number in range(60):
+            recorder.after(MessageRecord("sent", number, "c", b"x"))
+            flush = asyncio.create_task(recorder.flush())
+            for _ in range(number):
+                await asyncio.sleep(0)
+            flush.cancel()
+            await asyncio.gather(flush, return_exceptions=True)
+        assert recorder.failure is None
+    assert len(await kinds(log)) == 60
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+
+
+async def test_what_comes_after_the_end_is_not_recorded_and_does_not_hold_it_up(log: EventLog) -> None:
+    recorder = Recorder(log, "e1")
+    await recorder.start()
+    going = True
+
+    async def send() -> None:
+        while going:
+            recorder.after(MessageRecord("sent", 1, "c", b"x"))
+            await asyncio.sleep(0)
+
+    sending = asyncio.create_task(send())
+    await until(lambda: recorder.accepted > 50)
+    await asyncio.wait_for(recorder.stop(), 5)
+    going = False
+    await sending
+    await recorder.stop()
+    found = await kinds(log)
+    assert found == ["sent"] * recorder.accepted
+    with pytest.raises(StoreError, match="starts once"):
+        await recorder.start()
+
+
+async def test_a_recorder_that_was_ended_counts_what_it_lost_and_says_so_at_its_end(log: EventLog) -> None:
+    recorder = Recorder(log, "e1")
+    await recorder.start()
+    recorder.mark("before")
+    await recorder.flush()
+    await registry.close(log.database, await log.experiment("e1"), force=True)
+    for _ in range(10):
+        recorder.mark("after")
+    with pytest.raises(RecorderFenced):
+        await recorder.stop()
+    assert recorder.dropped == 10 and recorder.failure is not None
+
+
+async def test_closing_fences_also_those_that_only_seem_dead(log: EventLog) -> None:
+    recorder = Recorder(log, "e1")
+    await recorder.start()
+    recorder.mark("before")
+    await recorder.flush()
+    async with log.database.writing() as connection:  # silent for long: a laptop that slept
+        await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0")
+    of = await log.experiment("e1")
+    await registry.close(log.database, of)
+    head = (await overview(log, of))["head"]
+    recorder.mark("after")
+    with pytest.raises(RecorderFenced):
+        await recorder.stop()
+    assert (await overview(log, of))["head"] == head
+    with pytest.raises(ExperimentClosed):
+        await log.register(of, role="tap")
+
+
+async def test_a_tap_reads_no_faster_than_the_store_takes(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "BUFFER_EVENTS", 1500)
+    monkeypatch.setattr("messager_store.tap.BUFFERED", 500)
+    broker = MemoryBroker()
+    active = asyncio.Event()
+    async with Recorder(log, "e1", role="tap") as recorder:
+        tap = Tap(broker, recorder, active=active.set)
+        task = asyncio.create_task(tap.run(max_events=20_000))
+        await active.wait()
+        for part in range(20):
+            await broker.publish([(b"c", b"%d" % number) for number in range(part * 1000, part * 1000 + 1000)])
+        await task
+    assert recorder.dropped == 0
+    assert [entry.payload async for entry in log.read("e1")] == [b"%d" % number for number in range(20_000)]

@@ -157,3 +157,47 @@ async def test_a_message_the_server_refuses_is_not_sent_and_the_others_are() -> 
         await pubsub.aclose()
         await broker.close()
         await admin.aclose()
+
+
+async def test_a_subscription_that_was_cut_before_it_was_confirmed_is_not_taken_for_one(redis: RedisServer) -> None:
+    async with Proxy(redis.port).running() as proxy:
+        pubsub = through(proxy).pubsub()
+        await pubsub.psubscribe("a*")
+        going = True
+
+        async def read() -> None:
+            while going:
+                await pubsub.get_message(timeout=0.05)
+
+        reading = asyncio.create_task(read())
+        proxy.silent = True
+        adding = asyncio.create_task(pubsub.psubscribe("b*"))
+        await until(lambda: b"b*" in pubsub._unconfirmed)
+        proxy.cut()
+        proxy.silent = False
+        with pytest.raises(BrokerUnavailable):
+            await adding
+        await until(lambda: pubsub.lost_since() is None)
+        await pubsub.psubscribe("b*")
+        outside = RedisBroker.from_url(redis.url)
+        assert await outside.publish([(b"a1", b""), (b"b1", b"")]) == [1, 1]
+        going = False
+        await reading
+        await outside.close()
+        await pubsub.aclose()
+
+
+async def test_a_large_message_on_a_slow_link_is_no_silence(redis: RedisServer) -> None:
+    async with Proxy(redis.port).running() as proxy:
+        pubsub = through(proxy).pubsub()
+        await pubsub.psubscribe("slow")
+        proxy.answer_delay = 0.02  # 64 kB every 20 ms: 2 s for what follows, ten times the patience
+        outside = RedisBroker.from_url(redis.url)
+        payload = b"x" * (6 * 1024 * 1024)
+        assert await outside.publish([(b"slow", payload)]) == [1]
+        async with asyncio.timeout(30):
+            while (message := await pubsub.get_message(timeout=0.1)) is None:
+                assert pubsub.lost_since() is None
+        assert message["data"] == payload
+        await outside.close()
+        await pubsub.aclose()

@@ -6,16 +6,21 @@ import asyncio
 import hashlib
 import math
 import random
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
-from messager_store import EventLog, NewEvent, Replay
+from messager_store import EventLog, NewEvent, Recorder, Replay
 from messager_store import experiments as registry
 from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, StoreError
+from messager_store.exchange.jsonl import export_jsonl, import_jsonl
+from messager_store.messages import message_pages
+from messager_store.reading import Selection, Span
 from messager_store.replay import ChannelMap, ReplayClock, ReplayReport, flow
 from redis.asyncio import Redis
 
-from messager import MemoryBroker, RedisBroker, channels
+from messager import MemoryBroker, MessageRecord, RedisBroker, channels
 from messager.brokers import Broker
 from messager.testing import RedisServer, free_port, redis_server
 from tests.integration.test_log import filled, sent
@@ -374,3 +379,73 @@ async def test_a_run_can_be_paused_and_sped_up(log: EventLog) -> None:
     await Replay(log, "e1", broker, speed=1.0, clock=clock, progress=progress).run()
     assert broker.payloads() == [b"0", b"1", b"2"]
     assert [at for at, _, _ in broker.published] == pytest.approx([0, 20, 20], abs=0.2)
+
+
+async def test_sessions_of_one_experiment_that_follow_each_other_are_all_replayed(
+    log: EventLog, tmp_path: Path
+) -> None:
+    for session in range(3):
+        async with Recorder(log, "e1", role="tap") as recorder:
+            for number in range(2):
+                recorder.after(MessageRecord("received", session * 10 + number, "c", b"%d-%d" % (session, number)))
+    expected = [b"%d-%d" % (session, number) for session in range(3) for number in range(2)]
+    assert (await replayed(log)).payloads() == expected
+    with sqlite3.connect(log.where) as connection:
+        assert [row[0] for row in connection.execute("SELECT payload FROM message ORDER BY ts")] == expected
+    connection.close()
+    # and so after an export and an import, when all of them were made at once
+    await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
+    await import_jsonl(log, tmp_path / "e1.jsonl", "copy")
+    assert (await replayed(log, "copy")).payloads() == expected
+
+
+async def test_the_view_message_has_the_messages_that_a_replay_publishes(log: EventLog, tmp_path: Path) -> None:
+    dice = random.Random(6)
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writers = [await log.register(of, role=role) for role in ("messager", "tap", "tap", "messager")]
+    for _ in range(6):
+        for writer in writers:
+            events = [
+                NewEvent(
+                    dice.choice(["sent", "received", "received"]), dice.randrange(99), f"c{dice.randrange(9)}", b"x"
+                )
+                for _ in range(10)
+            ]
+            if writer is not writers[0]:
+                events = [entry._replace(kind="received") for entry in events]
+            await log.append(writer, events)
+    await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
+    await import_jsonl(log, tmp_path / "e1.jsonl", "copy")
+    chosen: list[list[tuple[Any, ...]]] = []
+    for exp_id in ("e1", "copy"):
+        found = await log.experiment(exp_id)
+        pages = message_pages(log.database, found, Selection(), Span())
+        chosen.append([(e.ts, e.recorder, e.kind, e.channel) async for page in pages for e in page])
+        with sqlite3.connect(log.where) as connection:
+            rows = connection.execute(
+                "SELECT ts, recorder, kind, channel FROM message WHERE exp_id = ? ORDER BY ts, id", (exp_id,)
+            ).fetchall()
+        connection.close()
+        assert rows == chosen[-1]
+    assert chosen[0] == chosen[1] and 20 < len(chosen[0]) < 240
+
+
+async def test_a_payload_for_which_subscribers_would_be_cut_off_is_refused_unless_forced(log: EventLog) -> None:
+    class Limited(Heard):
+        largest_payload = 1000
+
+    await filled(log, [sent(1, b"small"), sent(2, b"x" * 1001, "big"), sent(3, b"y" * 1000)])
+    broker = Limited()
+    with pytest.raises(ReplayFailed, match=r"2:1:2 has 1,001 bytes.*--force"):
+        await Replay(log, "e1", broker, speed="max").run()
+    assert broker.published == []
+    assert (await Replay(log, "e1", broker, speed="max", exclude=["big"]).run()).published == 2
+    assert (await Replay(log, "e1", broker, speed="max", force=True).run()).published == 3
+    assert RedisBroker.from_url("redis://h").largest_payload == 32 * 1024 * 1024
+
+
+@pytest.mark.parametrize("kind", ["gap", "mark"])
+def test_what_was_never_on_the_wire_is_not_replayed(kind: str) -> None:
+    with pytest.raises(StoreError, match="never on the wire"):
+        Replay(None, "e1", MemoryBroker(), kinds=["sent", kind])  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ async def small_log(log: EventLog) -> Experiment:
                 writer,
                 [
                     sent(part * 10, b"payload", "c", from_id=1, to_id="b", msg_id="m", duration_ns=5, receivers=2),
-                    NewEvent("received", part * 10 + 1, "d", b"other", derived=3, cause=7),
+                    NewEvent("received", part * 10 + 1, "d", b"other", flags=3, cause=7),
                     NewEvent("mark", part * 10 + 2, None, b"", meta={"name": "tick"}),
                 ],
             )
@@ -54,7 +54,7 @@ CHANGES = {
     "channel_id": "channel_id + 1",
     "from_id": "to_id",
     "to_id": "from_id",
-    "derived": "derived + 1",
+    "flags": "flags + 1",
     "msg_id": "'other'",
     "duration_ns": "duration_ns + 1",
     "receivers": "receivers + 1",
@@ -107,7 +107,7 @@ async def test_a_value_of_the_wrong_type_is_found_too(log: EventLog, store: str,
         ("UPDATE recorder SET ended_at = NULL, pid = 4194305 WHERE id = 1", "ended uncleanly"),
         ("UPDATE name SET value = CAST('e' AS BLOB) WHERE value = CAST('d' AS BLOB)", "seq 2 was changed"),
         (
-            "INSERT INTO event SELECT (1 << 40 | 10), experiment_id, ts, kind, channel_id, from_id, to_id, derived, "
+            "INSERT INTO event SELECT (1 << 40 | 10), experiment_id, ts, kind, channel_id, from_id, to_id, flags, "
             "msg_id, duration_ns, receivers, cause, meta, payload FROM event WHERE id = (1 << 40 | 9)",
             "1 events belong to no batch, the first is seq 10",
         ),
@@ -163,3 +163,30 @@ async def test_many_problems_are_counted_and_not_all_named(log: EventLog, store:
     connection.close()
     verdict: Any = await verify(log.database, of)
     assert len(verdict.problems) == 100 and verdict.more_problems > 300
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ("UPDATE name SET what = 1 WHERE value = CAST('d' AS BLOB)", "names of another kind"),
+        ("UPDATE name SET experiment_id = 99 WHERE value = CAST('d' AS BLOB)", "names of another kind or experiment"),
+        ("UPDATE name SET hash = x'00' WHERE value = CAST('d' AS BLOB)", "name 2 ('d') was changed"),
+        ("UPDATE name SET text = 'x' WHERE value = CAST('d' AS BLOB)", "name 2 ('d') was changed"),
+        ("UPDATE event SET ts = 'abc' WHERE id = (1 << 40 | 2)", "the event of seq 2 holds a value of the wrong type"),
+        ("UPDATE batch SET count = 2000000000 WHERE recorder_id = 1 AND first_seq = 7", "are missing"),
+        ("UPDATE experiment SET closed_at = 5", "its time of closing says otherwise"),
+    ],
+)
+async def test_damaged_names_types_and_counts_are_found(log: EventLog, store: str, change: str, where: str) -> None:
+    of = await small_log(log)
+    problems = await problems_after(log, store, of, change)
+    assert any(where in problem for problem in problems), problems
+
+
+async def test_a_status_that_there_is_not_is_found(log: EventLog, store: str) -> None:
+    await small_log(log)
+    with sqlite3.connect(store) as connection:
+        connection.execute("UPDATE experiment SET status = 'bogus'")
+    connection.close()
+    verdicts = [verdict async for verdict in verify_all(log.database)]
+    assert any("'bogus'" in problem for verdict in verdicts for problem in verdict.problems)

@@ -41,3 +41,8 @@ def test_the_experiment_is_replaced_and_nothing_else() -> None:
     assert channels.with_experiment("exps:e1:agents:1:exps:e1", "e2") == "exps:e2:agents:1:exps:e1"
     assert channels.with_experiment("exps/e1/agents/1/x", "e2") == "exps/e2/agents/1/x"
     assert channels.with_experiment("irc:#rust", "e2") == "irc:#rust"
+
+
+def test_no_pattern_takes_forever() -> None:
+    assert not channels.matches("*a" * 30 + "*b", "a" * 2000)
+    assert channels.matches("*a" * 30 + "*b", "a" * 2000 + "b")

@@ -18,7 +18,10 @@ from messager_store.host import circumstances, command_line, this_process
         (["run", "--password", "hunter2", "x"], ["run", "--password", "***", "x"]),
         (["run", "--api-key=hunter2"], ["run", "--api-key=***"]),
         (["run", "OPENAI_API_KEY=hunter2"], ["run", "OPENAI_API_KEY=***"]),
-        (["run", "plain", "--seed", "7"], ["run", "plain", "--seed", "7"]),
+        (["run", "redis://user:p@ss@h/0"], ["run", "redis://***@h/0"]),
+        (["run", "redis://token@h"], ["run", "redis://***@h"]),
+        (["run", "redis://h/0?username=u&pw=hunter2"], ["run", "redis://h/0?username=***&pw=***"]),
+        (["run", "plain", "--seed", "7", "a@b?c=d"], ["run", "plain", "--seed", "7", "a@b?c=d"]),
     ],
 )
 def test_a_command_line_is_kept_without_its_secrets(given: list[str], kept: list[str]) -> None:
