@@ -6,11 +6,13 @@ python docs/generate.py
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 from messager_store.cli import SECTIONS, cli
 
 PAGE = Path(__file__).with_name("cli.md")
+SHAPE: dict[str, Any] = {"terminal_width": 100, "max_content_width": 100, "help_option_names": ["-h", "--help"]}
 INTRODUCTION = """# The command line
 
 Made by `python docs/generate.py` from the commands themselves.
@@ -20,9 +22,23 @@ Made by `python docs/generate.py` from the commands themselves.
 
 def help_of(command: click.Command, *path: str) -> str:
     """What `--help` prints, 100 columns wide."""
-    context = click.Context(cli, info_name="messager", terminal_width=100, max_content_width=100, color=False)
+    context = click.Context(
+        cli,
+        info_name="messager",
+        terminal_width=100,
+        max_content_width=100,
+        help_option_names=["-h", "--help"],
+        color=False,
+    )
     for name in path:
-        context = click.Context(command, info_name=name, parent=context, terminal_width=100, max_content_width=100)
+        context = click.Context(
+            command,
+            info_name=name,
+            parent=context,
+            terminal_width=100,
+            max_content_width=100,
+            help_option_names=["-h", "--help"],
+        )
     return click.unstyle(command.get_help(context)).rstrip()
 
 
@@ -42,10 +58,24 @@ def page() -> str:
 
 
 def _sub(group: click.Group, verb: str, name: str) -> str:
-    outer = click.Context(cli, info_name="messager", terminal_width=100, max_content_width=100)
-    middle = click.Context(group, info_name=verb, parent=outer, terminal_width=100, max_content_width=100)
+    outer = click.Context(cli, info_name="messager", **SHAPE)
+    middle = click.Context(
+        group,
+        info_name=verb,
+        parent=outer,
+        terminal_width=100,
+        max_content_width=100,
+        help_option_names=["-h", "--help"],
+    )
     command = group.commands[name]
-    inner = click.Context(command, info_name=name, parent=middle, terminal_width=100, max_content_width=100)
+    inner = click.Context(
+        command,
+        info_name=name,
+        parent=middle,
+        terminal_width=100,
+        max_content_width=100,
+        help_option_names=["-h", "--help"],
+    )
     return click.unstyle(command.get_help(inner)).rstrip()
 
 

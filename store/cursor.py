@@ -4,6 +4,8 @@ A point is a `Cursor`, an int (ns UTC), a `datetime` (naive means UTC), or text:
 
 - `1700000000000000000:1:42`, a cursor
 - `2026-03-01T10:00:00` or `2026-03-01 10:00+02:00`, a time (without a zone, UTC)
+- `10:30`, `10:30:05.25`, a time of day (UTC), the first there is in the experiment
+- `1700000000000000000`, ns UTC
 - `90`, `90s`, `1.5h`, `200ms`, an offset from the experiment's first event (units ns,
   us, ms, s, m, h, d; s where none is given); `-30s`, an offset from its last
 - `mark:NAME`, the first mark of that name
@@ -28,6 +30,8 @@ Point = Cursor | int | datetime | str | None
 
 _OFFSET = re.compile(r"([+-]?)(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)?", re.A)
 _FRACTION = re.compile(r"(.*:\d\d)[.,](\d+)(.*)", re.A)
+_CLOCK = re.compile(r"[0-2]\d:[0-5]\d(:[0-5]\d([.,]\d+)?)?", re.A)
+_BARE_NS = re.compile(r"-?\d{16,19}", re.A)
 _LAST = (1 << 40) - 1
 _UNITS = {
     "ns": 1,
@@ -93,6 +97,10 @@ async def _resolve(database: Database, of: Experiment, point: Cursor | int | dat
     text = point.strip()
     if text.startswith("mark:"):
         return await _mark(database, of, text[5:])
+    if _CLOCK.fullmatch(text):
+        return await _clock(database, of, text)
+    if _BARE_NS.fullmatch(text):
+        return Cursor(int(text), 0, 0)
     if text.count(":") == 2 and "-" not in text[1:] and "T" not in text and " " not in text:
         return Cursor.parse(text)
     found = _OFFSET.fullmatch(text)
@@ -114,6 +122,19 @@ async def span(database: Database, of: Experiment) -> tuple[int | None, int | No
     async with database.reading() as connection:
         first, last = (await connection.execute(query)).one()
     return first, last
+
+
+async def _clock(database: Database, of: Experiment, text: str) -> Cursor:
+    """A time of day, on the first day of the experiment at which it is not before everything."""
+    first, _ = await span(database, of)
+    if first is None:
+        return Cursor(0, 0, 0)
+    day = first - first % _UNITS["d"]
+    try:
+        at = day + iso_ns(f"1970-01-01T{text}")
+    except ValueError:
+        raise BadCursor(text) from None
+    return Cursor(at if at >= first - first % _UNITS["s"] else at + _UNITS["d"], 0, 0)
 
 
 async def _mark(database: Database, of: Experiment, name: str) -> Cursor:

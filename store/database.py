@@ -33,6 +33,7 @@ class Database:
         Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`.
         """
         if not create and not self.dialect.exists():
+            self.dialect.look()
             raise StoreUnavailable(
                 self.where, "there is none yet. Record or import something first, or name another with --store"
             )

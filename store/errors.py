@@ -141,7 +141,8 @@ class BadCursor(StoreError):
 
     def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(
-            f"{text!r} is no point in an experiment{': ' + reason if reason else ''}. Give an ISO time, an offset "
+            f"{text!r} is no point in an experiment{': ' + reason if reason else ''}. "
+            "Give a time such as 10:30 or 2026-03-01T10:30, an offset "
             "from the start such as 90 or 1.5h (from the end: -30s), a cursor ts:recorder:seq, or mark:NAME."
         )
         self.text = text

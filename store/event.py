@@ -122,7 +122,8 @@ def _meta_text(kind: str, meta: dict[str, Any]) -> str:
 
 
 def readable(payload: bytes) -> str:
-    """The content of a payload as text: `content` or `text` where it has one, nested JSON unpacked."""
+    """The content of a payload as text: its `content` or `text` where it has one (of a list of
+    blocks, as AgentScope has them, their texts), nested JSON unpacked."""
     text = payload.decode("utf-8", "backslashreplace")
     for _ in range(3):
         try:
@@ -132,6 +133,9 @@ def readable(payload: bytes) -> str:
         if not isinstance(data, dict):
             return text if not isinstance(data, str) else data
         inner = data.get("content", data.get("text"))
+        if isinstance(inner, list) and inner and all(isinstance(block, dict) for block in inner):
+            said = [block["text"] for block in inner if isinstance(block.get("text"), str)]
+            inner = "\n".join(said) if said else inner
         if not isinstance(inner, str):
             return json.dumps(data, ensure_ascii=False)
         text = inner

@@ -16,6 +16,7 @@ from . import chain, jsontext
 from .database import Database
 from .errors import AmbiguousExperiment, ExperimentBusy, ExperimentExists, ExperimentNotFound, StoreError
 from .host import this_process
+from .queries import deliveries
 from .schema import KINDS, SCHEMA_VERSION, VISIBLE, experiment, recorder, tag
 
 SILENT_NS = 30_000_000_000
@@ -221,6 +222,15 @@ def checked_exp_id(exp_id: str) -> str:
     return exp_id
 
 
+def checked_tags(tags: Iterable[str]) -> list[str]:
+    """Tags, each once. Raises `StoreError` for one that is empty or cannot be printed."""
+    words = sorted(set(tags))
+    for word in words:
+        if not word.strip() or not word.isprintable():
+            raise StoreError(f"{word!r} cannot be a tag: it is printable and not empty")
+    return words
+
+
 async def create(
     database: Database,
     exp_id: str,
@@ -240,7 +250,7 @@ async def create(
         "schema_version": SCHEMA_VERSION,
         "recorders": 0,
     }
-    words = sorted(set(tags))
+    words = checked_tags(tags)
     async with database.writing() as connection:
         result = await connection.execute(database.dialect.insert_or_ignore(experiment).values(row))
         if result.rowcount != 1:
@@ -272,7 +282,7 @@ async def retag(database: Database, of: Experiment, add: Iterable[str], remove: 
 
 
 async def _add_tags(database: Database, connection: AsyncConnection, experiment_id: int, words: Iterable[str]) -> None:
-    rows = [{"experiment_id": experiment_id, "tag": word} for word in sorted(set(words))]
+    rows = [{"experiment_id": experiment_id, "tag": word} for word in checked_tags(words)]
     if rows:
         await connection.execute(database.dialect.insert_or_ignore(tag), rows)
 
@@ -302,6 +312,8 @@ async def close(database: Database, of: Experiment, *, force: bool = False) -> N
             .where(experiment.c.id == of.id, experiment.c.status == "open")
             .values(status="closed", closed_at=now)
         )
+    if of.status == "open":
+        await deliveries.work_out(database, of.id)
 
 
 async def publish_import(database: Database, of: Experiment, exp_id: str) -> None:
@@ -324,6 +336,7 @@ async def publish_import(database: Database, of: Experiment, exp_id: str) -> Non
         )
         if published.rowcount != 1:
             raise StoreError(f"the import of {exp_id!r} was taken for dead and cleared away; import it again")
+    await deliveries.work_out(database, of.id)
 
 
 def head_of(recorders: Iterable[RecorderRow]) -> str:

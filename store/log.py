@@ -199,7 +199,7 @@ class EventLog:
         }
         async with self.database.writing() as connection:
             if (await connection.execute(_ADVANCE, values)).rowcount != 1:
-                raise RecorderFenced(writer.uuid, "it was ended or taken over by somebody else")
+                raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
             await self.database.dialect.insert(connection, _INSERT, rows)
             await connection.execute(_ADD_BATCH, part)
         writer.last_seq, writer.head_hash = first + len(rows) - 1, link
@@ -216,7 +216,7 @@ class EventLog:
         async with self.database.reading() as connection:
             row = (await connection.execute(query)).one_or_none()
         if row is None or row.epoch != writer.epoch or row.ended_at is not None:
-            raise RecorderFenced(writer.uuid, "it was ended, taken over or removed by somebody else")
+            raise RecorderFenced(writer.uuid, "its experiment was closed or removed, or another writer took it over")
         news: int = row.last_seq - writer.last_seq
         writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
         return news
@@ -230,7 +230,7 @@ class EventLog:
                 .values(heartbeat_at=time.time_ns(), **values)
             )
             if changed.rowcount != 1:
-                raise RecorderFenced(writer.uuid, "it was ended or taken over by somebody else")
+                raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
 
     async def read(
         self,

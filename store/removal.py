@@ -9,7 +9,7 @@ from sqlalchemy import delete, select, update
 from .database import Database
 from .experiments import SILENT_NS, Experiment, RecorderRow, recorders_of
 from .host import this_process
-from .schema import SEQ_BITS, VISIBLE, batch, event, experiment, name, recorder, redaction, tag
+from .schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, name, recorder, redaction, tag
 
 CHUNK = 50_000
 """Events deleted in one transaction, so that other writers get their turn."""
@@ -30,9 +30,8 @@ async def remove(database: Database, of: Experiment) -> None:
         base = row.id << SEQ_BITS
         for first in range(0, row.last_seq + 1, CHUNK):
             async with database.writing() as connection:
-                await connection.execute(
-                    delete(event).where(event.c.id >= base | first, event.c.id < (base | first) + CHUNK)
-                )
+                for key in (event.c.id, delivery.c.event_id):
+                    await connection.execute(delete(key.table).where(key >= base | first, key < (base | first) + CHUNK))
     async with database.writing() as connection:
         owned = select(recorder.c.id).where(recorder.c.experiment_id == of.id)
         await connection.execute(delete(batch).where(batch.c.recorder_id.in_(owned)))

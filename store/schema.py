@@ -161,6 +161,14 @@ event = Table(
     Index("ix_event_replay", "experiment_id", "ts", "id"),
 )
 
+# A side table: worked out from the events when an experiment is closed, and no part of the log.
+delivery = Table(
+    "delivery",
+    metadata,
+    Column("event_id", Id, primary_key=True, autoincrement=False, comment="a sending"),
+    Column("received_at", BigInteger, nullable=False, comment="when it was first received"),
+)
+
 redaction = Table(
     "redaction",
     metadata,

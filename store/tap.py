@@ -20,7 +20,8 @@ class Tap:
     """Feeds a recorder with what is published on channels that match `patterns`.
 
     Redis delivers a message once for each pattern that matches it; the tap keeps one.
-    `active` is called once the subscription stands, `progress` after what was received.
+    `active` is called once the subscription stands, `progress` after what was received,
+    `notice` with a line when the broker goes away or is back.
     """
 
     def __init__(
@@ -31,12 +32,15 @@ class Tap:
         *,
         active: Callable[[], None] | None = None,
         progress: Callable[[Tap], None] | None = None,
+        notice: Callable[[str], None] | None = None,
     ) -> None:
         self._broker = broker
         self._recorder = recorder
         self._patterns = list(patterns)
         self._active = active or (lambda: None)
         self._progress = progress or (lambda tap: None)
+        self._notice = notice or (lambda text: None)
+        self._lost = False
         self._pattern_of: dict[bytes, bytes] = {}
         self.messages = 0
         """How many messages were recorded."""
@@ -64,6 +68,9 @@ class Tap:
                 message = await pubsub.get_message(timeout=left)
                 if message is None:
                     self._progress(self)
+                    if not self._lost and pubsub.lost_since() is not None:
+                        self._lost = True
+                        self._notice(f"the connection to {self._broker.url} is lost; trying again")
                 elif message["type"] == "pmessage":
                     channel, pattern = message["channel"], message["pattern"]
                     # The first pattern that brings a channel is the one it is taken from.
@@ -74,6 +81,8 @@ class Tap:
                     if self.messages % 1000 == 0:
                         self._progress(self)
                 elif message["type"] == "gap":
+                    self._lost = False
+                    self._notice(f"connected to {self._broker.url} again; messages may be missing")
                     self._gap(message["reason"], clock.at(message["since"]), clock.at(message["until"]))
         finally:
             since = pubsub.lost_since()

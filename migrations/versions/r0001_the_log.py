@@ -73,8 +73,8 @@ LEFT JOIN name t ON t.id = e.to_id
 """
 
 # One row a message: its `sent` event where the channel has any; else the receptions of
-# the listeners that messages.py would choose. `received_at` is the first reception of the
-# same bytes on the same channel within a minute.
+# the listeners that messages.py would choose. `received_at` is known once the experiment
+# is closed. Every subquery runs once for a query, none for each row.
 MESSAGE_VIEW = """
 CREATE VIEW message AS
 WITH heard AS (
@@ -88,28 +88,22 @@ WITH heard AS (
     FROM event e JOIN recorder r ON r.id = e.id >> 40
     WHERE e.kind = 2
     GROUP BY e.experiment_id, e.channel_id, r.id
-), spoken AS (
-    SELECT DISTINCT experiment_id, channel_id FROM event WHERE kind = 1
+), listener AS (
+    SELECT h.experiment_id, h.channel_id, h.recorder_id FROM heard h
+    WHERE NOT EXISTS (
+        SELECT 1 FROM heard o
+        WHERE o.experiment_id = h.experiment_id AND o.channel_id = h.channel_id
+            AND o.began <= h.ended AND h.began <= o.ended
+            AND (o.tap, o.events, -o.recorder_id) > (h.tap, h.events, -h.recorder_id))
 )
-SELECT v.*,
-    CASE v.kind WHEN 'received' THEN v.ts ELSE (
-        SELECT a.ts FROM event a, event s
-        WHERE s.id = v.id AND a.experiment_id = s.experiment_id AND a.ts >= s.ts AND a.ts < s.ts + 60000000000
-            AND a.kind = 2 AND a.channel_id = s.channel_id AND a.payload = s.payload
-        ORDER BY a.ts LIMIT 1) END AS received_at
+SELECT v.*, CASE v.kind WHEN 'received' THEN v.ts ELSE d.received_at END AS received_at
 FROM event_view v
 JOIN event e ON e.id = v.id
-WHERE (e.kind = 1 AND NOT EXISTS (
-        SELECT 1 FROM event x WHERE x.experiment_id = e.experiment_id AND x.kind = 4 AND x.cause = e.id))
+LEFT JOIN delivery d ON d.event_id = e.id
+WHERE (e.kind = 1 AND e.id NOT IN (SELECT cause FROM event WHERE kind = 4 AND cause IS NOT NULL))
     OR (e.kind = 2
-        AND (e.experiment_id, e.channel_id) NOT IN (SELECT experiment_id, channel_id FROM spoken)
-        AND (e.channel_id, e.id >> 40) IN (
-            SELECT h.channel_id, h.recorder_id FROM heard h
-            WHERE h.experiment_id = e.experiment_id AND NOT EXISTS (
-                SELECT 1 FROM heard o
-                WHERE o.experiment_id = h.experiment_id AND o.channel_id = h.channel_id
-                    AND o.began <= h.ended AND h.began <= o.ended
-                    AND (o.tap, o.events, -o.recorder_id) > (h.tap, h.events, -h.recorder_id))))
+        AND (e.experiment_id, e.channel_id) NOT IN (SELECT experiment_id, channel_id FROM event WHERE kind = 1)
+        AND (e.experiment_id, e.channel_id, e.id >> 40) IN (SELECT * FROM listener))
 """
 
 
@@ -227,6 +221,12 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_event_replay"), "event", ["experiment_id", "ts", "id"])
     op.create_table(
+        "delivery",
+        sa.Column("event_id", Id, primary_key=True, autoincrement=False, comment="a sending"),
+        sa.Column("received_at", sa.BigInteger, nullable=False, comment="when it was first received"),
+        sa.PrimaryKeyConstraint("event_id", name=op.f("pk_delivery")),
+    )
+    op.create_table(
         "redaction",
         sa.Column("id", Id, primary_key=True, autoincrement=True),
         sa.Column("experiment_id", sa.BigInteger, nullable=False),
@@ -246,5 +246,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.execute("DROP VIEW message")
     op.execute("DROP VIEW event_view")
-    for table in ("redaction", "event", "batch", "name", "recorder", "tag", "experiment"):
+    for table in ("redaction", "delivery", "event", "batch", "name", "recorder", "tag", "experiment"):
         op.drop_table(table)

@@ -7,6 +7,7 @@ of reach, 130 interrupted.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -90,7 +91,8 @@ def cli(store: str | None, redis: str | None) -> None:
 
 
 def main() -> None:
-    """The entry point: run a verb, and end with its exit code."""
+    """The entry point: run a verb, and end with its exit code. A polite kill ends it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(_run())
 
 

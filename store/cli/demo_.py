@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +87,15 @@ async def _demo(url: str, port: int, store: str, ticks: int) -> None:
         f"messager replay @last{option} --dry-run",
         f"messager export @last{option} -o run.jsonl.gz",
     ):
-        click.echo(f"  {line}")
+        click.echo(f"  {_own_name()}{line.removeprefix('messager')}")
+
+
+def _own_name() -> str:
+    """How this command is called from here: by its name where it is on PATH, else by its path."""
+    called = Path(sys.argv[0])
+    if called.name != "messager" or shutil.which("messager"):
+        return "messager"
+    return _relative(str(called.absolute()))
 
 
 def _relative(where: str) -> str:

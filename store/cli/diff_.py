@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import json_option, opened, pairs, run, store_option
-from .output import print_json, safe
+from .output import plural, print_json, safe
 
 if TYPE_CHECKING:
     from ..compare import Comparison, Difference
@@ -56,6 +56,8 @@ async def _diff(
     selection = Selection(None, channels or None, exclude or None)
     async with opened(store) as log, opened(store_b or store) as log_b:
         result = await compare(log, a, b, log_b=log_b, selection=selection, mapping=renamed)
+    if (channels or exclude) and not result.channels:
+        raise click.UsageError(f"there is nothing to compare: no channel of {result.a} or {result.b} is chosen")
     if as_json:
         print_json(_as_dict(result))
     else:
@@ -91,9 +93,10 @@ def _event(entry: Event | None) -> dict[str, Any] | None:
 
 
 def _show(result: Comparison) -> None:
-    counts = f"{safe(result.a)}: {result.messages_a:,} messages, {safe(result.b)}: {result.messages_b:,} messages"
+    a, b = plural(result.messages_a, "message"), plural(result.messages_b, "message")
+    counts = f"{safe(result.a)}: {a}, {safe(result.b)}: {b}"
     if result.equal:
-        click.echo(f"{click.style('equal', fg='green')}  {counts}, on {result.channels:,} channels")
+        click.echo(f"{click.style('equal', fg='green')}  {counts}, on {plural(result.channels, 'channel')}")
         return
     click.echo(
         f"{click.style('different', fg='red')}  {counts}; {result.differing:,} of {result.channels:,} channels differ"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import chosen, filter_options, json_option, opened, run, store_option
-from .output import KIND_COLOURS, note, safe
+from .output import KIND_COLOURS, note, plural, safe
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -41,17 +41,19 @@ def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_j
 async def _events(
     exp: str, filters: dict[str, Any], messages: bool, follow: bool, full: bool, store: str, as_json: bool
 ) -> None:
-    show = _show_json if as_json else _Lines(full).show
     count = 0
     async with opened(store) as log:
+        of = await log.experiment(exp)
+        show = _show_json if as_json else _Lines(full, of.exp_id).show
         source = _followed(log, exp, filters) if follow else _read(log, exp, filters, messages)
         async for entry in source:
             show(entry)
             count += 1
             if follow:
                 sys.stdout.flush()
+        where = log.where
     if not as_json:
-        note(f"{count:,} events")
+        note(f"{plural(count, 'event')} of {of.exp_id} in {where}")
 
 
 _BOUNDS = ("since", "until", "after")
@@ -115,8 +117,9 @@ def _show_json(entry: Event) -> None:
 class _Lines:
     """Events as lines: a new day gets a heading, the rest is columns."""
 
-    def __init__(self, full: bool) -> None:
+    def __init__(self, full: bool, exp_id: str) -> None:
         self._day = ""
+        self._exp_id = exp_id
         self._width = 0 if full or not sys.stdout.isatty() else shutil.get_terminal_size().columns
         self._colour = sys.stdout.isatty()
 
@@ -128,7 +131,8 @@ class _Lines:
             self._day = day
             click.secho(day, bold=True)
         people = "" if entry.channel is None else f"{_person(entry.from_id)} > {_person(entry.to_id)}"
-        left = f"{clock[:12]}  {entry.kind:<8}  {_fitted(people, 15)}  {_fitted(_short(entry.channel), 28)}  "
+        channel = _fitted(_short(entry.channel, self._exp_id), 30)
+        left = f"{clock[:12]}  {entry.kind:<8}  {_fitted(people, 15)}  {channel}  "
         text = safe(entry.text)
         if self._width:
             room = max(self._width - cell_len(left), 10)
@@ -142,17 +146,16 @@ def _person(agent: Any) -> str:
     return "?" if agent is None else safe(str(agent))
 
 
-def _short(channel: str | None) -> str:
-    """A channel without the experiment's name in front, which is the same on every line."""
+def _short(channel: str | None, exp_id: str) -> str:
+    """A channel with `*` for the experiment's own name, which is the same on every line: still a pattern that fits."""
     from messager import channels
 
     if channel is None:
         return ""
     parsed = channels.parse(channel)
-    if parsed is None:
+    if parsed is None or parsed.exp_id != exp_id:
         return safe(channel)
-    parts = ["agents", str(parsed.agent_id)] if parsed.agent_id is not None else []
-    return safe(":".join([*parts, parsed.subtopic]))
+    return safe("*" + channel[len("exps") + len(parsed.separator) + len(exp_id) :])
 
 
 def _fitted(text: str, width: int) -> str:

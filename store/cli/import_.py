@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .export_ import counter
-from .options import opened, pairs, run, store_option
+from .options import meta_values, opened, run, store_option
 from .output import note
 
 
@@ -32,7 +32,7 @@ async def _import(
 
     async with opened(store, create=True) as log:
         of = await import_jsonl(
-            log, file, exp, name=name, tags=tags, meta=pairs(meta, "--meta"), progress=counter("imported")
+            log, file, exp, name=name, tags=tags, meta=meta_values(meta), progress=counter("imported")
         )
         from ..experiments import recorders_of
 

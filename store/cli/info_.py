@@ -41,7 +41,7 @@ def _show(data: dict[str, Any]) -> None:
         ("name", data["name"] or "-"),
         ("status", data["status"]),
         ("tags", " ".join(data["tags"]) or "-"),
-        ("begun", data["created_at"]),
+        ("created", data["created_at"]),
         ("first event", "-" if first is None else iso(first)),
         ("last event", "-" if last is None else iso(last)),
         ("length", length(data["duration_s"])),
@@ -52,7 +52,10 @@ def _show(data: dict[str, Any]) -> None:
         ("payloads", size(data["payload_bytes"])),
         ("head", data["head"]),
     ]
-    lines += [(f"meta {key}", json.dumps(value, ensure_ascii=False)) for key, value in data["meta"].items()]
+    lines += [
+        (f"meta {key}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for key, value in data["meta"].items()
+    ]
     lines.append(("store", f"{data['store']} ({size(data['store_bytes'])})"))
     facts(lines)
     if not data["recorders"]:
@@ -70,7 +73,7 @@ def _show(data: dict[str, Any]) -> None:
                 row["host"] or "-",
                 str(row["pid"] or "-"),
                 row["started_at"][:19].replace("T", " "),
-                f"{row['worst_unacknowledged_ms']:.1f} ms",
+                f"{row['worst_unacknowledged_ms']:.1f} ms" if row["worst_unacknowledged_ms"] else "-",
             )
             for row in data["recorders"]
         ],

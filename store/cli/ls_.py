@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from .options import json_option, opened, run, store_option
-from .output import length, note, print_json, table
+from .output import length, note, plural, print_json, table
 
 
 @click.command()
 @click.option("--name", metavar="TEXT", help="With this in their name or exp_id.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="With this tag (several: with all of them).")
-@click.option("--since", metavar="TIME", help="Begun since: an ISO time, or how long ago (2d, 3h).")
+@click.option("--since", metavar="TIME", help="Recorded or imported since: an ISO time, or how long ago (2d, 3h).")
 @store_option
 @json_option
 def command(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
@@ -36,6 +36,7 @@ def moment(text: str) -> int:
 
 
 async def _ls(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
+    from ..event import iso
     from ..experiments import every
     from ..queries.overview import listing
 
@@ -55,7 +56,7 @@ async def _ls(name: str | None, tags: tuple[str, ...], since: str | None, store:
                     row["exp_id"],
                     row["name"] or "-",
                     row["status"],
-                    row["created_at"][:19].replace("T", " "),
+                    (row["created_at"] if row["first_ts"] is None else iso(row["first_ts"]))[:19].replace("T", " "),
                     length(row["duration_s"]),
                     f"{row['events']:,}",
                     " ".join(row["tags"]),
@@ -63,4 +64,4 @@ async def _ls(name: str | None, tags: tuple[str, ...], since: str | None, store:
                 for row in rows
             ],
         )
-    note(f"{len(rows)} experiment{'' if len(rows) == 1 else 's'} in {where}")
+    note(f"{plural(len(rows), 'experiment')} in {where}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -103,6 +104,18 @@ def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
             raise click.UsageError(f"{option} takes KEY=VALUE, not {word!r}")
         found[key] = value
     return found
+
+
+def meta_values(words: tuple[str, ...]) -> dict[str, Any]:
+    """K=V words as meta: a value that is JSON (7, true, [1]) is that, any other is a string."""
+    return {key: _json_or_text(value) for key, value in pairs(words, "--meta").items()}
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 @asynccontextmanager

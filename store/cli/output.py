@@ -70,6 +70,11 @@ def facts(pairs: Sequence[tuple[str, str]]) -> None:
         click.echo(f"{click.style(name.ljust(width), fg='cyan')}  {safe(value)}")
 
 
+def plural(number: int, word: str) -> str:
+    """A number and its noun."""
+    return f"{number:,} {word}{'' if number == 1 else 's' if not word.endswith('ch') else 'es'}"
+
+
 def size(number: int) -> str:
     """Bytes, as people say them."""
     value = float(number)
@@ -84,6 +89,11 @@ def length(seconds: float | None) -> str:
     """A stretch of time, as people say it."""
     if seconds is None:
         return "-"
+    if seconds == 0:
+        return "0 s"
+    for unit, factor in (("ns", 1e9), ("µs", 1e6), ("ms", 1e3)):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
     if seconds < 120:
         return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import broker_at, opened, pairs, redis_option, run, store_option
-from .output import note, safe
+from .options import broker_at, meta_values, opened, redis_option, run, store_option
+from .output import note, plural, safe
 
 if TYPE_CHECKING:
     from ..tap import Tap
@@ -39,7 +39,7 @@ def command(**given: Any) -> None:
     """Record what is published on channels that match PATTERN (default: *), by listening.
 
     The system that is recorded needs no change. `recording` on standard error says that
-    the subscription is active; Ctrl-C ends the recording cleanly.
+    the subscription is active; Ctrl-C ends the recording cleanly, with exit code 0.
     """
     run(_record(**given))
 
@@ -61,7 +61,7 @@ async def _record(
     from ..tap import Tap
 
     wanted = list(patterns) or ["*"]
-    described = pairs(meta, "--meta")
+    described = meta_values(meta)
     async with broker_at(redis) as broker:
         await broker.connect()  # before an experiment is made that would stay empty
         async with opened(store, create=True) as log:
@@ -82,13 +82,15 @@ async def _record(
                     where = safe(f"{recorder.exp_id} from {broker.url} into {log.where}")
                     click.echo(f"recording {where} (Ctrl-C ends it)", err=True)
 
-                tap = Tap(broker, recorder, wanted, active=active, progress=_progress())
+                tap = Tap(broker, recorder, wanted, active=active, progress=_progress(), notice=_notice)
                 await _until_interrupted(tap.run(duration=duration, max_events=max_events))
     if sys.stderr.isatty():
         click.echo("\r\033[K", nl=False, err=True)
-    gaps = f", {tap.gaps} gaps: messages may be missing" if tap.gaps else ""
+    gaps = f", with {plural(tap.gaps, 'gap')}: messages may be missing" if tap.gaps else ""
     lost = f", {recorder.dropped} not stored" if recorder.dropped else ""
-    note(f"recorded {tap.messages:,} messages of {recorder.exp_id}{gaps}{lost}")
+    note(f"recorded {plural(tap.messages, 'message')} of {recorder.exp_id}{gaps}{lost}")
+    if recorder.dropped:
+        raise click.exceptions.Exit(1)
 
 
 async def _until_interrupted(recording: Any) -> None:
@@ -105,6 +107,11 @@ async def _until_interrupted(recording: Any) -> None:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+def _notice(text: str) -> None:
+    """A line of its own, also where a counter stands on the line."""
+    click.echo(("\r\033[K" if sys.stderr.isatty() else "") + safe(text), err=True)
 
 
 def _progress() -> Any:

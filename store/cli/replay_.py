@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import agent_ids, broker_at, json_option, opened, pairs, redis_option, run, store_option
-from .output import facts, length, note, print_json, table
+from .output import facts, length, note, plural, print_json, table
 
 if TYPE_CHECKING:
     from ..replay import ReplayReport
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 @click.option("--start", metavar="POINT", help="From here: time, offset, cursor or mark:NAME.")
 @click.option("--end", metavar="POINT", help="Up to here, excluded.")
 @click.option(
-    "--map", "mapping", multiple=True, metavar="OLD=NEW", help="Publish on NEW instead; a:*=b:* for prefixes."
+    "--map",
+    "mapping",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Publish on NEW; a:*=b:* for prefixes. Before --to-exp.",
 )
 @click.option("--to-exp", metavar="ID", help="Publish as this experiment: exps:ID:...")
 @click.option("--max-gap", metavar="S", help="Shorten silences to so many seconds.")
@@ -151,11 +155,14 @@ def _show(report: ReplayReport) -> None:
             if len(ranked) > 20:
                 note(f"and {len(ranked) - 20:,} more channels")
         return
+    if not report.planned:
+        click.echo(f"nothing to publish: all {report.skipped:,} events are left out")
+        return
     rate = report.published / report.duration_s if report.duration_s else 0.0
     requested = "max" if report.requested_speed is None else f"{report.requested_speed:g}"
     achieved = "-" if report.achieved_speed is None else f"{report.achieved_speed:,.4g}"
     lines = [
-        ("published", f"{report.published:,} messages in {length(report.duration_s)} ({rate:,.0f} a second)"),
+        ("published", f"{plural(report.published, 'message')} in {length(report.duration_s)} ({rate:,.0f} a second)"),
         ("skipped", f"{report.skipped:,} events that are no message of their own, or were filtered out"),
         ("no subscriber", f"{report.no_subscriber:,}"),
         ("held back", length(report.held_back_s) + (" for slow subscribers" if report.held_back_s else "")),
@@ -169,3 +176,5 @@ def _show(report: ReplayReport) -> None:
     if not report.flow_control:
         lines.append(("flow control", "off: the broker does not tell what waits for its subscribers"))
     facts(lines)
+    if report.published and report.no_subscriber == report.published:
+        click.secho("nobody was listening; --wait-for-subscribers 1 waits for somebody", fg="yellow", err=True)

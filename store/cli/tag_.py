@@ -15,9 +15,6 @@ from .output import safe
 @store_option
 def command(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
     """Put tags on an experiment, or take them off; prints those it has then."""
-    for word in tags:
-        if not word.strip() or not word.isprintable():
-            raise click.UsageError(f"{word!r} cannot be a tag: it is printable and not empty")
     run(_tag(exp, tags, removed, store))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from .options import json_option, opened, run, store_option
-from .output import print_json, safe
+from .output import plural, print_json, safe
 
 if TYPE_CHECKING:
     from ..verify import Verdict
@@ -35,6 +36,8 @@ def command(exp: str | None, every: bool, head: str | None, store: str, as_json:
         raise click.UsageError("name one experiment, or say --all")
     if head is not None and exp is None:
         raise click.UsageError("--head goes with one experiment")
+    if head is not None and not re.fullmatch(r"[0-9a-f]{8,64}", head):
+        raise click.UsageError(f"{head!r} is no head: 64 hexadecimal digits, or at least the first 8")
     from ..errors import DamagedStore
 
     try:
@@ -70,7 +73,8 @@ async def _verify(exp: str | None, head: str | None, store: str, quiet: bool) ->
 def show(verdict: Verdict) -> None:
     """One line for the experiment, one for each thing that is wrong or worth knowing."""
     mark = click.style("ok ", fg="green") if verdict.ok else click.style("BAD", fg="red", bold=True)
-    counts = f"{verdict.events:,} events, {verdict.batches:,} batches, {verdict.recorders} recorders"
+    nouns = ((verdict.events, "event"), (verdict.batches, "batch"), (verdict.recorders, "recorder"))
+    counts = ", ".join(plural(number, word) for number, word in nouns)
     click.echo(f"{mark}  {safe(verdict.exp_id)}  {counts}" + (f"  head {verdict.head}" if verdict.head else ""))
     for problem in verdict.problems:
         click.echo(f"     {click.style('wrong', fg='red')}  {safe(problem)}")

@@ -21,6 +21,8 @@ def for_store(store: str) -> Dialect:
     except (ArgumentError, ValueError):
         raise StoreError(f"{store.split('://')[0]}://... is not a store URL. Known: {SCHEMES}.") from None
     if url.get_backend_name() == "sqlite":
+        if url.host:
+            raise StoreError(f"sqlite://{url.host} names no file: it takes three slashes, sqlite:///{url.host}")
         return SQLite(url.database or ":memory:")
     raise StoreError(f"no store of scheme {url.drivername!r} is known. Known: {SCHEMES}.")
 

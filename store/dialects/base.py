@@ -20,6 +20,9 @@ class Dialect(Protocol):
     def exists(self) -> bool:
         """Whether there is anything to open."""
 
+    def look(self) -> None:
+        """Say what is wrong with the place, if something is. Raises `StoreUnavailable` or `NotAStore`."""
+
     def close(self) -> None:
         """Give up what is there only for as long as the store is open."""
 

@@ -48,7 +48,7 @@ class SQLite:
             self._folder.cleanup()
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
-        self._look()
+        self.look()
         writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
         reader = self._engine(READERS, "BEGIN", checkpoints=False)
         return writer, reader
@@ -112,8 +112,8 @@ class SQLite:
         event.listen(engine.sync_engine, "begin", on_begin)
         return engine
 
-    def _look(self) -> None:
-        """Say what is wrong with the path before SQLite says it in its own words."""
+    def look(self) -> None:
+        """Before SQLite says it in its own words."""
         path = Path(self.path)
         if path.is_dir():
             raise NotAStore(self.where, "it is a folder")

@@ -304,7 +304,7 @@ class _Source:
         """The header, or an empty one where the first line is an event already."""
         first = self._next()
         if first is None:
-            return {}
+            raise BadFile(self.path, None, "it is empty")
         if "ts" in first:
             self._first = first
             return {}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 from messager import channels
+
+from ..errors import StoreError
 
 
 class ChannelMap:
@@ -12,11 +15,18 @@ class ChannelMap:
 
     `mapping` holds OLD=NEW pairs, the first that fits counts: an exact name, or a prefix
     where both end with `*` (`a:*` to `b:*`). What no pair fits keeps its name, except that
-    `to_exp` replaces the experiment in `exps:{exp_id}:...`.
+    `to_exp` replaces the experiment in `exps:{exp_id}:...`. Raises `StoreError` for pairs that
+    cannot be meant.
     """
 
     def __init__(self, mapping: Mapping[str, str] | None = None, to_exp: str | None = None) -> None:
         self._pairs = list((mapping or {}).items())
+        for old, new in self._pairs:
+            if not new or (old.endswith("*") != new.endswith("*") and "*" in (old[-1:], new[-1:])):
+                raise StoreError(f"cannot map {old!r} to {new!r}: give two names, or two prefixes that both end with *")
+        if to_exp is not None and not re.fullmatch(r"[^:/*?\[\]\s]+", to_exp):
+            raise StoreError(f"{to_exp!r} cannot be the experiment in a channel: no spaces, and none of : / * ? [ ]")
+        self._fitted: set[str] = set()
         self._to_exp = to_exp
         self._known: dict[str, bytes] = {}
 
@@ -30,10 +40,18 @@ class ChannelMap:
             wire = self._known[channel] = channels.encode(self._mapped(channel))
             return wire
 
+    def unfitted(self, channels_: Iterable[str]) -> list[str]:
+        """The left sides that fit none of these channels."""
+        for channel in channels_:
+            self._mapped(channel)
+        return [old for old, _ in self._pairs if old not in self._fitted]
+
     def _mapped(self, channel: str) -> str:
         for old, new in self._pairs:
             if old == channel:
+                self._fitted.add(old)
                 return new
             if old.endswith("*") and new.endswith("*") and channel.startswith(old[:-1]):
+                self._fitted.add(old)
                 return new[:-1] + channel[len(old) - 1 :]
         return channel if self._to_exp is None else channels.with_experiment(channel, self._to_exp)

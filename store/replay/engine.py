@@ -20,7 +20,9 @@ from ..event import Event
 from ..experiments import Experiment
 from ..log import EventLog
 from ..messages import message_count, message_pages
+from ..names import all_names
 from ..reading import Selection, Span
+from ..schema import CHANNEL
 from .channelmap import ChannelMap
 from .clock import ReplayClock
 from .flow import Flow
@@ -124,9 +126,14 @@ class Replay:
         self.report.exp_id = of.exp_id
         database = self._log.database
         span = Span(await resolve(database, of, self._start), await resolve(database, of, self._end))
+        if span.start is not None and span.end is not None and span.start > span.end:
+            raise StoreError(f"the start, {span.start}, lies behind the end, {span.end}")
         total = sum(row.last_seq for row in await experiments.recorders_of(database, of.id))
         await self._plan(of, span)
         self.report.skipped = total - self.report.planned
+        unfitted = self._map.unfitted((await all_names(database, of.id, CHANNEL)).values())
+        if unfitted:
+            raise StoreError(f"no channel of {of.exp_id} fits {', '.join(map(repr, unfitted))}: nothing to map there")
         await self._refuse_oversized(of, span)
         if self._dry_run:
             return self.report

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -105,7 +106,7 @@ def test_info_has_what_is_promised(imported: Run) -> None:
     assert set(promised.split()) <= data.keys()
     assert (data["exp_id"], data["tags"], data["status"], data["events"]) == ("game-1", ["t1"], "closed", 4)
     assert (data["kinds"]["sent"], data["channels"], data["agents"], data["duration_s"]) == (3, 3, 3, 2.0)
-    assert data["meta"] == {"seed": "7"} and len(data["head"]) == 64
+    assert data["meta"] == {"seed": 7} and len(data["head"]) == 64
     text = imported("info", "@last").stdout
     assert data["head"] in text and "messager.db" in text
 
@@ -340,7 +341,7 @@ def test_bad_input_gets_one_line_with_the_remedy(imported: Run, tmp_path: Path) 
 
 def test_more_bad_input_gets_one_line_too(imported: Run, tmp_path: Path) -> None:
     one_line(imported("info", b"\xff"), 2, "not valid UTF-8")  # type: ignore[arg-type]
-    one_line(imported("import", "a.jsonl", "--exp", "x", "--tag", b"\xff"), 2, "UTF-8")  # type: ignore[arg-type]
+    one_line(imported("import", "a.jsonl", "--exp", "x", "--tag", b"\xff"), 2, "a tag")  # type: ignore[arg-type]
     assert imported("events", "game-1", "--agent=--5").returncode == 0
     one_line(imported("ls", "--store", "x://h:abc/db"), 2, "not a store URL")
     one_line(imported("record", "--exp", "x", "--redis", "redis://h/0?foo=bar"), 2, "not a Redis URL")
@@ -399,3 +400,67 @@ def test_a_reader_that_has_seen_enough_is_no_error(imported: Run, tmp_path: Path
         ["sh", "-c", f"({shell}) | head -n 1"], cwd=tmp_path, capture_output=True, text=True, timeout=30
     )
     assert done.stderr == "0\n" and len(done.stdout.splitlines()) == 1
+
+
+def test_mistakes_that_would_publish_on_the_wrong_channels_are_refused(imported: Run) -> None:
+    for mapping in ("nosuch:*=new:*", "exps:g:*=new", "exps:g:agents:2:agent-chat="):
+        one_line(imported("replay", "game-1", "--speed", "max", "--map", mapping), 2, "map")
+    for to_exp in ("", "a b", "a:b", "a*"):
+        one_line(imported("replay", "game-1", "--speed", "max", "--to-exp", to_exp), 2, "cannot be the experiment")
+    one_line(imported("replay", "game-1", "--start", "2s", "--end", "1s"), 2, "lies behind the end")
+
+
+def test_what_did_nothing_says_so(imported: Run, tmp_path: Path) -> None:
+    one_line(imported("diff", "game-1", "game-1", "--channel", "foo"), 2, "nothing to compare")
+    assert "nothing to publish" in imported("replay", "game-1", "--speed", "max", "--channel", "foo").stdout
+    done = imported("replay", "game-1", "--speed", "max", "--channel", "exps:g:agents:2:*")
+    assert done.returncode == 0 and "nobody was listening" in done.stderr
+    (tmp_path / "empty.jsonl").write_text("\n")
+    one_line(imported("import", "empty.jsonl", "--exp", "x"), 2, "it is empty")
+    one_line(imported("verify", "game-1", "--head", "abc"), 2, "no head")
+    one_line(imported("ls", "--store", "sqlite://live.db"), 2, "three slashes")
+    one_line(imported("ls", "--store", "no/such/live.db"), 3, "no folder")
+
+
+def test_channels_as_they_are_shown_are_patterns_that_fit(run: Run, tmp_path: Path) -> None:
+    line = {"ts": 1, "channel": "exps:mine:agents:7:chat", "payload": "x"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(line) + "\n" + json.dumps({**line, "channel": "exps:o:news"}) + "\n")
+    run("import", "a.jsonl", "--exp", "mine")
+    text = run("events", "mine").stdout
+    assert "*:agents:7:chat" in text and "exps:o:news" in text
+    assert "1 event " in run("events", "mine", "--channel", "*:agents:7:chat").stderr
+
+
+def test_recording_tells_when_redis_goes_and_comes_back_and_when_it_is_closed_under_it(tmp_path: Path) -> None:
+    from redis import Redis
+
+    with redis_server() as server:
+        tap = subprocess.Popen(
+            [*MESSAGER, "record", "--exp", "r", "--redis", server.url], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+        assert tap.stderr is not None
+        tap.stderr.readline()
+        server.stop(kill=True)
+        assert "is lost; trying again" in tap.stderr.readline()
+        server.start()
+        assert "again; messages may be missing" in tap.stderr.readline()
+        assert messager("close", "r", "--force", cwd=tmp_path).returncode == 0
+        with Redis(port=server.port) as client:
+            while tap.poll() is None:
+                client.publish("c", "x")
+        assert tap.returncode == 2
+        assert "experiment was closed" in tap.stderr.read()
+        tap.stderr.close()
+
+
+def test_a_polite_kill_ends_the_demo_with_its_redis(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        [*MESSAGER, "demo", "--ticks", "50"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert demo.stdout is not None
+    port = int(demo.stdout.readline().split()[-1])
+    demo.send_signal(signal.SIGTERM)
+    demo.communicate(timeout=20)
+    assert demo.returncode == 130
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port), 1)

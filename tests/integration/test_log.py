@@ -193,6 +193,9 @@ async def test_points_are_cursors_times_offsets_and_marks(log: EventLog) -> None
     assert (await at("-30s")).ts == start + 60_000_000_000
     assert (await at("2023-11-14T22:13:20.123456789Z")).ts == start + 123_456_789
     assert (await at("2023-11-14T22:13:20,5Z")).ts == start + 500_000_000
+    assert (await at("22:14:30.5")).ts == start + 70_500_000_000  # the first there is
+    assert (await at("10:30")).ts == start + 44_200_000_000_000
+    assert (await at(str(start + 5))).ts == start + 5
     assert await at("mark:tick: 1") == Cursor(start + 10_000_000_000, 1, 2)
     assert (await at("2999-01-01")).ts == 2**63 - 1  # after everything
     assert (await at("9999999999d")).ts == 2**63 - 1
@@ -205,7 +208,7 @@ async def test_points_are_cursors_times_offsets_and_marks(log: EventLog) -> None
         "1:2:3:4",
         "mark:",
         "99999999999999999999999:1:1",
-        "10:00:00",
+        "25:00:00",
         "5:0:1",
     ):
         with pytest.raises(BadCursor):
@@ -433,7 +436,7 @@ async def test_the_views_show_names_times_and_content(log: EventLog, store: str)
         NewEvent("blocked", -1, "exps:e1:agents:5:agent-chat", b'"text"'),
         NewEvent("mark", 7, None, b"", meta={"name": "tick", "fields": {}}),
     ]
-    await filled(log, events)
+    await registry.close(log.database, await filled(log, events), force=True)
     with sqlite3.connect(store) as connection:
         connection.row_factory = sqlite3.Row
         rows = connection.execute("SELECT * FROM event_view ORDER BY seq").fetchall()
@@ -501,3 +504,50 @@ async def test_a_read_that_is_cancelled_does_no_harm(store: str) -> None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             assert len(await listed(log.read("e1"))) == 3000
+
+
+async def test_when_each_sending_was_first_received_is_known_once_the_experiment_is_closed(
+    log: EventLog, store: str
+) -> None:
+    of = await experiment(log)
+    speaker, first, second = [await log.register(of, role="messager") for _ in range(3)]
+    minute = 60_000_000_000
+    await log.append(
+        speaker, [sent(ts, b"same") for ts in (10, 20, 30)] + [sent(40, b"unheard"), sent(2 * minute, b"same")]
+    )
+    heard = [NewEvent("received", ts, "c", b"same") for ts in (12, 22, 35)]
+    await log.append(first, [*heard, NewEvent("received", 2 * minute + 9, "c", b"same")])
+    await log.append(second, [NewEvent("received", ts, "c", b"same") for ts in (11, 25)])
+    await registry.close(log.database, of, force=True)
+    with sqlite3.connect(store) as connection:
+        rows = connection.execute("SELECT ts, received_at FROM message ORDER BY ts").fetchall()
+    connection.close()
+    assert rows == [(10, 11), (20, 22), (30, 35), (40, None), (2 * minute, 2 * minute + 9)]
+
+
+async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, store: str) -> None:
+    """It was quadratic once; counted in steps of SQLite's machine, not in seconds."""
+
+    def steps(exp_id: str) -> int:
+        counted = 0
+
+        def count() -> int:
+            nonlocal counted
+            counted += 1
+            return 0
+
+        connection = sqlite3.connect(store)
+        connection.set_progress_handler(count, 100)
+        query = "SELECT count(*), max(received_at) FROM message WHERE exp_id = ? AND from_id IS NOT 0"
+        connection.execute(query, (exp_id,)).fetchall()
+        connection.close()
+        return counted
+
+    found = []
+    for size in (500, 2000):
+        events = [sent(at, b"%d" % at, f"c{at % 7}", from_id=at % 5) for at in range(size)]
+        received = [entry._replace(kind="received", ts=entry.ts + 1) for entry in events]
+        of = await filled(log, events + received, f"e{size}")
+        await registry.close(log.database, of, force=True)
+        found.append(steps(f"e{size}"))
+    assert found[1] < found[0] * 8  # with 2.5 to 4 times the rows in the store; quadratic would be 16 times

@@ -1,0 +1,89 @@
+"""When each sending was first received: a side table for analysis, made when an experiment is closed."""
+
+from __future__ import annotations
+
+from collections import deque
+from hashlib import sha256
+
+from sqlalchemy import insert, select, tuple_
+
+from ..database import Database
+from ..schema import KINDS, SEQ_BITS, delivery, event, recorder
+
+_SENT, _RECEIVED = KINDS.index("sent") + 1, KINDS.index("received") + 1
+WITHIN_NS = 60_000_000_000
+"""A reception later than this after the sending is taken for that of another message."""
+PAGE = 2000
+
+_Key = tuple[int | None, bytes]
+
+
+async def work_out(database: Database, experiment_id: int) -> None:
+    """Fill the deliveries of an experiment that is closed. Does nothing where it heard or said nothing.
+
+    The same bytes may go over a channel more than once: what a listener received first is taken
+    for the first sending of them, what it received second for the second, and so on.
+    """
+    counts = select(recorder.c.sent_count, recorder.c.received_count).where(recorder.c.experiment_id == experiment_id)
+    async with database.reading() as connection:
+        kept = (await connection.execute(counts)).all()
+    if not any(row[0] for row in kept) or not any(row[1] for row in kept):
+        return
+    matching = _Matching()
+    columns = (event.c.id, event.c.ts, event.c.kind, event.c.channel_id, event.c.payload)
+    wanted = select(*columns).where(event.c.experiment_id == experiment_id, event.c.kind.in_((_SENT, _RECEIVED)))
+    place: tuple[int, int] | None = None
+    while True:
+        page = wanted if place is None else wanted.where(tuple_(event.c.ts, event.c.id) > tuple_(*place))
+        async with database.reading() as connection:
+            rows = (await connection.execute(page.order_by(event.c.ts, event.c.id).limit(PAGE))).all()
+        for number, ts, kind, channel, payload in rows:
+            matching.take(number, ts, kind, (channel, sha256(payload).digest()))
+        found, matching.found = matching.found, []
+        if found:
+            async with database.writing() as connection:
+                await connection.execute(insert(delivery), found)
+        if len(rows) < PAGE:
+            return
+        place = (rows[-1][1], rows[-1][0])
+
+
+class _Matching:
+    """Sendings of the last minute, by channel and bytes, and how many each listener has heard."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, int]] = []
+        self._sent: dict[_Key, deque[list[int]]] = {}  # [id, listeners that heard it]
+        self._heard: dict[_Key, dict[int, int]] = {}  # by listener, how many of those sendings
+        self._old: deque[tuple[int, _Key]] = deque()
+
+    def take(self, number: int, ts: int, kind: int, key: _Key) -> None:
+        """The next event in replay order."""
+        while self._old and ts - self._old[0][0] > WITHIN_NS:
+            self._forget(self._old.popleft()[1])
+        if kind == _SENT:
+            self._sent.setdefault(key, deque()).append([number, 0])
+            self._old.append((ts, key))
+            return
+        sendings = self._sent.get(key)
+        if sendings is None:
+            return
+        heard = self._heard.setdefault(key, {})
+        nth = heard.get(number >> SEQ_BITS, 0)
+        if nth < len(sendings):
+            heard[number >> SEQ_BITS] = nth + 1
+            if not sendings[nth][1]:
+                self.found.append({"event_id": sendings[nth][0], "received_at": ts})
+            sendings[nth][1] += 1
+
+    def _forget(self, key: _Key) -> None:
+        """The oldest sending of these bytes is over a minute old."""
+        sendings = self._sent[key]
+        sendings.popleft()
+        if not sendings:
+            del self._sent[key]
+            self._heard.pop(key, None)
+            return
+        heard = self._heard.get(key, {})
+        for listener in heard:
+            heard[listener] = max(heard[listener] - 1, 0)
