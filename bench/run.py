@@ -18,12 +18,12 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from messager_store import EventLog, NewEvent, Recorder, Replay
-from messager_store import experiments as registry
 from redis.asyncio import Redis
 
 from messager import Messager, RedisBroker, RedisConfig
 from messager.testing import RedisServer, redis_server
+from messager_store import EventLog, NewEvent, Recorder, Replay
+from messager_store import experiments as registry
 
 PAYLOAD = {"from": 12, "content": json.dumps({"content": "x" * 160}), "type": "social", "day": 1, "t": 3600}
 WIRE = json.dumps(PAYLOAD).encode()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from alembic import context
-from messager_store.schema import metadata
 from sqlalchemy import Connection
+
+from messager_store.schema import metadata
 
 
 def run(connection: Connection) -> None:

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from messager_store import EventLog
 
 from messager import MemoryBroker, RedisBroker
 from messager.brokers import Broker
 from messager.testing import RedisServer, redis_server
+from messager_store import EventLog
 
 
 @pytest.fixture(autouse=True)

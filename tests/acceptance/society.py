@@ -11,9 +11,8 @@ import sys
 import time
 from typing import Any, cast
 
-from messager_store import EventLog, Recorder
-
 from messager import Messager, RedisConfig
+from messager_store import EventLog, Recorder
 
 AGENTS = range(1, 7)
 ROUNDS = 3

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from messager_store.cli import HELP
 
 from messager.testing import RedisServer
+from messager_store.cli import HELP
 from tests.support import ROOT, messager
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,11 +9,10 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from uuid import uuid4
 
+from messager.testing import RedisServer
 from messager_store import EventLog
 from messager_store.experiments import recorders_of
 from messager_store.verify import verify
-
-from messager.testing import RedisServer
 from tests.acceptance.society import AGENTS, ROUNDS
 from tests.support import messager
 

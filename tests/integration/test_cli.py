@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from messager_store.cli import HELP, SECTIONS
 
 from messager.testing import RedisServer, free_port, redis_server
+from messager_store.cli import HELP, SECTIONS
 from tests.support import MESSAGER, messager
 
 Run = Callable[..., Any]

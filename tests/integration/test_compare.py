@@ -9,7 +9,6 @@ from messager_store import EventLog, NewEvent
 from messager_store.compare import Comparison, compare
 from messager_store.reading import Selection
 from messager_store.replay import ChannelMap
-
 from tests.integration.test_log import filled, sent
 
 

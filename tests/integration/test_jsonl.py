@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from messager import channels
 from messager_store import EventLog, NewEvent
 from messager_store import experiments as registry
 from messager_store.errors import BadFile, ExperimentExists, StoreError
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.removal import remove
 from messager_store.verify import verify
-
-from messager import channels
 from tests.integration.test_log import filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from messager import channels
 from messager_store import Cursor, Event, EventLog, Experiment, NewEvent
 from messager_store import experiments as registry
 from messager_store.cursor import resolve
@@ -27,8 +29,6 @@ from messager_store.errors import (
     WrongRevision,
 )
 from messager_store.verify import verify
-
-from messager import channels
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
 

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sqlalchemy import inspect
+
 from messager_store import EventLog, migrating
 from messager_store.database import Database
 from messager_store.schema import HEAD_REVISION, metadata
-from sqlalchemy import inspect
-
 from tests.support import ROOT
 
 

@@ -8,6 +8,9 @@ import sqlite3
 from typing import Any
 
 import pytest
+
+from messager import MemoryBroker, Messager, MessageRecord, Msg
+from messager.brokers import Broker
 from messager_store import EventLog, Recorder
 from messager_store import experiments as registry
 from messager_store import recorder as room
@@ -22,9 +25,6 @@ from messager_store.errors import (
 from messager_store.queries.overview import overview
 from messager_store.tap import Tap
 from messager_store.verify import verify
-
-from messager import MemoryBroker, Messager, MessageRecord, Msg
-from messager.brokers import Broker
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, until
 
 

@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
+
+from messager import MemoryBroker, MessageRecord, RedisBroker, channels
+from messager.brokers import Broker
+from messager.testing import RedisServer, free_port, redis_server
 from messager_store import EventLog, NewEvent, Recorder, Replay
 from messager_store import experiments as registry
 from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, StoreError
@@ -18,11 +23,6 @@ from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.messages import message_pages
 from messager_store.reading import Selection, Span
 from messager_store.replay import ChannelMap, ReplayClock, ReplayReport, flow
-from redis.asyncio import Redis
-
-from messager import MemoryBroker, MessageRecord, RedisBroker, channels
-from messager.brokers import Broker
-from messager.testing import RedisServer, free_port, redis_server
 from tests.integration.test_log import filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, Proxy, until
 

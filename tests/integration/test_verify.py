@@ -6,10 +6,10 @@ import sqlite3
 from typing import Any
 
 import pytest
+
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store import experiments as registry
 from messager_store.verify import verify, verify_all
-
 from tests.integration.test_log import sent
 
 

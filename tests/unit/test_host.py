@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from messager_store.host import circumstances, command_line, this_process
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from messager_store.identity import Identifier
 
 from messager import Msg
+from messager_store.identity import Identifier
 
 
 @pytest.mark.parametrize(

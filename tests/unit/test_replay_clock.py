@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from messager_store.replay import ReplayClock
 
 SECOND = 1_000_000_000

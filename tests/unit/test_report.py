@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from messager_store.replay.report import LagHistogram, ReplayReport
 
 
