@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,6 @@ def test_a_process_knows_whether_another_runs() -> None:
     here = this_process()
     assert here.pid == os.getpid()
     assert here.is_running(here.pid)
-    gone = subprocess.Popen(["true"])
+    gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert not here.is_running(gone.pid)
