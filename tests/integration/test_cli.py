@@ -258,6 +258,8 @@ def test_ctrl_c_elsewhere_is_130(imported: Run, tmp_path: Path, redis: RedisServ
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        # what a shell starts in the background ignores Ctrl-C, and so would this run's children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with pytest.raises(subprocess.TimeoutExpired):
         replay.wait(1.5)
