@@ -1,0 +1,125 @@
+"""The SQL views: names, times and content for people who ask in SQL."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from messager import channels
+from messager_store import EventLog, NewEvent
+from messager_store import experiments as registry
+from messager_store.jsontext import is_no_text
+from tests.integration.test_log import experiment, filled, sent
+from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
+
+
+async def test_the_views_show_names_times_and_content(log: EventLog, store: str) -> None:
+    nested = b'{"from": 3, "content": "{\\"content\\": \\"h\\u00e9\\"}"}'
+    events = [
+        NewEvent("sent", 1_700_000_000_000_000_001, "exps:e1:agents:4:agent-chat", nested, 3, "4"),
+        NewEvent("received", 1_700_000_000_500_000_000, "exps:e1:agents:4:agent-chat", nested),
+        NewEvent("received", 5, "listened:only", b"not json", 2**70),
+        NewEvent("blocked", -1, "exps:e1:agents:5:agent-chat", b'"text"'),
+        NewEvent("mark", 7, None, b"", meta={"name": "tick", "fields": {}}),
+    ]
+    await registry.close(log.database, await filled(log, events), force=True)
+    with sqlite3.connect(store) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = connection.execute("SELECT * FROM event_view ORDER BY seq").fetchall()
+        messages = connection.execute("SELECT * FROM message ORDER BY ts").fetchall()
+    connection.close()
+    assert rows[0]["time"] == "2023-11-14T22:13:20.000000001Z"
+    assert rows[3]["time"] == "1969-12-31T23:59:59.999999999Z"
+    assert [row["kind"] for row in rows] == [entry.kind for entry in events]
+    assert (rows[0]["from_id"], rows[0]["to_id"], rows[0]["text"]) == (3, "4", "h\u00e9")
+    assert rows[2]["from_id"] == str(2**70)
+    assert (rows[2]["text"], rows[3]["text"]) == ("not json", "text")
+    assert rows[0]["cursor"] == "1700000000000000001:1:1"
+    # one row a message: a sending where there is one, else one reception
+    assert [(row["channel"], row["kind"]) for row in messages] == [
+        ("listened:only", "received"),
+        ("exps:e1:agents:4:agent-chat", "sent"),
+    ]
+    assert messages[1]["received_at"] == events[1].ts
+
+
+async def test_the_views_work_on_every_hostile_value(log: EventLog, store: str) -> None:
+    hostile = [
+        sent(number, payload, channels.decode(HOSTILE_CHANNELS[number % len(HOSTILE_CHANNELS)]), from_id=agent)
+        for number, (payload, agent) in enumerate(
+            (payload, agent) for payload in HOSTILE_PAYLOADS for agent in [*HOSTILE_IDS, float("nan"), [1]]
+        )
+    ]
+    await filled(log, hostile)
+    with sqlite3.connect(store) as connection:
+        for view in ("event_view", "message"):
+            assert len(connection.execute(f"SELECT * FROM {view}").fetchall()) == len(hostile)
+        [(text,)] = connection.execute("SELECT DISTINCT text FROM event_view WHERE payload = x'00'").fetchall()
+        assert text == "\x00"
+        shown = {row[0] for row in connection.execute("SELECT DISTINCT channel FROM event_view")}
+    connection.close()
+    assert "hex:FFFE80" in shown and "with space" in shown
+
+
+@pytest.mark.parametrize(
+    ("payload", "no_text"),
+    [
+        (b"\xff", True),
+        (b'"\\ud800"', True),
+        (b'"\\udc00 alone"', True),
+        (b'"\\ud83d\\ude00"', False),
+        (b'"{\\"content\\": \\"\\\\ud83d\\\\ude00\\"}"', False),
+        ("\U0001f600".encode(), False),
+        (b"", False),
+    ],
+)
+def test_what_no_database_can_decode_is_known(payload: bytes, no_text: bool) -> None:
+    assert is_no_text(payload) is no_text
+
+
+async def test_when_each_sending_was_first_received_is_known_once_the_experiment_is_closed(
+    log: EventLog, store: str
+) -> None:
+    of = await experiment(log)
+    speaker, first, second = [await log.register(of, role="messager") for _ in range(3)]
+    minute = 60_000_000_000
+    await log.append(
+        speaker, [sent(ts, b"same") for ts in (10, 20, 30)] + [sent(40, b"unheard"), sent(2 * minute, b"same")]
+    )
+    heard = [NewEvent("received", ts, "c", b"same") for ts in (12, 22, 35)]
+    await log.append(first, [*heard, NewEvent("received", 2 * minute + 9, "c", b"same")])
+    await log.append(second, [NewEvent("received", ts, "c", b"same") for ts in (11, 25)])
+    await registry.close(log.database, of, force=True)
+    with sqlite3.connect(store) as connection:
+        rows = connection.execute("SELECT ts, received_at FROM message ORDER BY ts").fetchall()
+    connection.close()
+    assert rows == [(10, 11), (20, 22), (30, 35), (40, None), (2 * minute, 2 * minute + 9)]
+
+
+async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, store: str) -> None:
+    """It was quadratic once; counted in steps of SQLite's machine, not in seconds."""
+
+    def steps(exp_id: str) -> int:
+        counted = 0
+
+        def count() -> int:
+            nonlocal counted
+            counted += 1
+            return 0
+
+        connection = sqlite3.connect(store)
+        connection.set_progress_handler(count, 100)
+        query = "SELECT count(*), max(received_at) FROM message WHERE exp_id = ? AND from_id IS NOT 0"
+        connection.execute(query, (exp_id,)).fetchall()
+        connection.close()
+        return counted
+
+    found = []
+    for size in (500, 2000):
+        events = [sent(at, b"%d" % at, f"c{at % 7}", from_id=at % 5) for at in range(size)]
+        received = [entry._replace(kind="received", ts=entry.ts + 1) for entry in events]
+        of = await filled(log, events + received, f"e{size}")
+        await registry.close(log.database, of, force=True)
+        found.append(steps(f"e{size}"))
+    assert found[1] < found[0] * 8  # with 2.5 to 4 times the rows in the store; quadratic would be 16 times
