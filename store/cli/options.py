@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -143,5 +144,15 @@ async def broker_at(url: str) -> AsyncIterator[RedisBroker]:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a verb's coroutine."""
-    return asyncio.run(main)
+    """Run a verb's coroutine. A polite kill cancels it, as Ctrl-C does, so that it can clean up."""
+
+    async def cancellable() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await main
+
+    try:
+        return asyncio.run(cancellable())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
