@@ -67,26 +67,31 @@ async def sources(database: Database, of: Experiment, kinds: set[str] | None = N
 
 
 async def message_pages(
-    database: Database, of: Experiment, chosen: Selection, span: Span, *, above: int | None = None
+    database: Database,
+    of: Experiment,
+    chosen: Selection,
+    span: Span,
+    *,
+    rule: Sources | None = None,
+    above: int | None = None,
 ) -> AsyncIterator[list[Event]]:
     """The messages of an experiment, in replay order; with `above`, those with more payload bytes.
 
-    `chosen.kinds` as in `sources`.
+    `rule` is what `sources` gave for `chosen.kinds`; without it, it is worked out now.
     """
-    rule = await sources(database, of, chosen.kinds)
+    rule = rule or await sources(database, of, chosen.kinds)
     async for page in pages(database, of, chosen.of_kinds(rule.kinds), span, above=above):
         messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
         if messages:
             yield messages
 
 
-async def message_count(database: Database, of: Experiment, chosen: Selection, span: Span) -> int:
+async def message_count(database: Database, of: Experiment, chosen: Selection, span: Span, rule: Sources) -> int:
     """How many messages `message_pages` gives."""
-    rule = await sources(database, of, chosen.kinds)
     if rule.sent is None and not rule.retracted:
         return await count(database, of, chosen.of_kinds(rule.kinds), span)
     total = 0
-    async for page in message_pages(database, of, chosen, span):
+    async for page in message_pages(database, of, chosen, span, rule=rule):
         total += len(page)
     return total
 

@@ -267,6 +267,7 @@ class RedisPubSub:
         self._connection: AbstractConnection | None = None
         self._patterns: dict[bytes, None] = {}
         self._unconfirmed: set[bytes] = set()
+        self._stirred = asyncio.Event()  # a pattern was confirmed, or a reader has left
         self._early: deque[dict[str, Any]] = deque()  # came while psubscribe was reading
         self._reading = asyncio.Lock()
         self._alive = 0
@@ -298,12 +299,15 @@ class RedisPubSub:
             await self._connection.send_command("PUNSUBSCRIBE", *gone, check_health=False)
 
     async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
-        async with self._reading:
-            if self._early:
-                return self._early.popleft()
-            if self._connection is None:
-                return await self._make_again(timeout)
-            return await self._read(self._connection, timeout)
+        try:
+            async with self._reading:
+                if self._early:
+                    return self._early.popleft()
+                if self._connection is None:
+                    return await self._make_again(timeout)
+                return await self._read(self._connection, timeout)
+        finally:
+            self._stirred.set()
 
     def lost_since(self) -> int | None:
         return None if self._lost is None else self._lost[1]
@@ -325,7 +329,8 @@ class RedisPubSub:
                 await connection.send_command("PSUBSCRIBE", *patterns, check_health=False)
                 while not self._unconfirmed.isdisjoint(patterns):
                     if self._reading.locked():
-                        await asyncio.sleep(0.005)
+                        self._stirred.clear()
+                        await self._stirred.wait()
                         continue
                     async with self._reading:
                         await self._read_early(connection)
@@ -379,6 +384,7 @@ class RedisPubSub:
             return {"type": "pmessage", "pattern": response[1], "channel": response[2], "data": response[3]}
         if response[0] == b"psubscribe":
             self._unconfirmed.discard(response[1])
+            self._stirred.set()
         return None
 
     async def _lose(self, reason: str) -> None:

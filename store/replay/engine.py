@@ -19,7 +19,7 @@ from ..errors import ReplayFailed, StoreError
 from ..event import Event
 from ..experiments import Experiment
 from ..log import EventLog
-from ..messages import message_count, message_pages
+from ..messages import Sources, message_count, message_pages, sources
 from ..names import all_names
 from ..reading import Selection, Span
 from ..schema import CHANNEL
@@ -129,19 +129,21 @@ class Replay:
         if span.start is not None and span.end is not None and span.start > span.end:
             raise StoreError(f"the start, {span.start}, lies behind the end, {span.end}")
         total = sum(row.last_seq for row in await experiments.recorders_of(database, of.id))
-        await self._plan(of, span)
+        # once for all passes: what a recorder adds meanwhile must not change which events are messages
+        rule = await sources(database, of, self._selection.kinds)
+        await self._plan(of, span, rule)
         self.report.skipped = total - self.report.planned
         unfitted = self._map.unfitted((await all_names(database, of.id, CHANNEL)).values())
         if unfitted:
             raise StoreError(f"no channel of {of.exp_id} fits {', '.join(map(repr, unfitted))}: nothing to map there")
-        await self._refuse_oversized(of, span)
+        await self._refuse_oversized(of, span, rule)
         if self._dry_run:
             return self.report
         try:
             await self._broker.connect()
             await self._wait_for_subscribers()
             while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
-                await self._pass(of, span)
+                await self._pass(of, span, rule)
                 self.report.loops += 1
         except MessagerError as error:
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from error
@@ -150,18 +152,18 @@ class Replay:
             self._progress(self.report)
         return self.report
 
-    async def _plan(self, of: Experiment, span: Span) -> None:
+    async def _plan(self, of: Experiment, span: Span, rule: Sources) -> None:
         """Count what one pass will publish."""
         if not self._dry_run:
-            self.report.planned = await message_count(self._log.database, of, self._selection, span)
+            self.report.planned = await message_count(self._log.database, of, self._selection, span, rule)
             return
-        async for page in message_pages(self._log.database, of, self._selection, span):
+        async for page in message_pages(self._log.database, of, self._selection, span, rule=rule):
             self.report.planned += len(page)
             for entry in page:
                 channel = grammar.decode(self._map(entry.channel or ""))
                 self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
 
-    async def _refuse_oversized(self, of: Experiment, span: Span) -> None:
+    async def _refuse_oversized(self, of: Experiment, span: Span, rule: Sources) -> None:
         """Raise `ReplayFailed` for a payload above what a subscriber may have waiting."""
         most = self._broker.largest_payload
         if most is None or self._force:
@@ -169,20 +171,20 @@ class Replay:
         rows = await experiments.recorders_of(self._log.database, of.id)
         if sum(row.payload_bytes for row in rows) <= most:
             return
-        async for page in message_pages(self._log.database, of, self._selection, span, above=most):
+        async for page in message_pages(self._log.database, of, self._selection, span, rule=rule, above=most):
             raise ReplayFailed(
                 f"the payload of {page[0].cursor} has {len(page[0].payload):,} bytes: above {most:,} the broker "
                 "cuts its subscribers off. Leave it out with --exclude, --start and --end, or publish it with --force."
             )
 
-    async def _pass(self, of: Experiment, span: Span) -> None:
+    async def _pass(self, of: Experiment, span: Span, rule: Sources) -> None:
         """Publish everything once."""
         paced = self._speed is not None
         first = previous = None
         cut = 0  # ns of silence taken out so far
         batch: list[tuple[Event, int]] = []
         size = 0
-        messages = message_pages(self._log.database, of, self._selection, span)
+        messages = message_pages(self._log.database, of, self._selection, span, rule=rule)
         async with aclosing(_ahead(messages)) as pages:
             async for page in pages:
                 for entry in page:
