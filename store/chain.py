@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from zlib import crc32
 
 _HEAD = struct.Struct("<qqBBqqqiiiiiq")
-_BATCH = struct.Struct("<qqqq")
+_BATCH_1 = struct.Struct("<qqqq")
+_BATCH_2 = struct.Struct("<qqqqqq")
 _ABSENT = -(2**63)
 
 
@@ -45,7 +46,10 @@ class BatchDigest:
         meta: str | None,
         payload: bytes,
     ) -> None:
-        """One event. Lengths stand in front, so that no two events share an encoding."""
+        """One event; `cause` is its recorder's ordinal << SEQ_BITS | seq, the same in every store.
+
+        Lengths stand in front, so that no two events share an encoding.
+        """
         message = None if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
         details = None if meta is None else meta.encode("utf-8", "surrogatepass")
         head = _HEAD.pack(
@@ -88,9 +92,23 @@ def first_link(recorder_uuid: str) -> bytes:
     return hashlib.sha256(b"messager recorder " + recorder_uuid.encode()).digest()
 
 
-def next_link(previous: bytes, digest: bytes, first_seq: int, count: int, min_ts: int, max_ts: int) -> bytes:
-    """The chain hash of a batch."""
-    return hashlib.sha256(previous + digest + _BATCH.pack(first_seq, count, min_ts, max_ts)).digest()
+def next_link(
+    version: int,
+    previous: bytes,
+    digest: bytes,
+    first_seq: int,
+    count: int,
+    min_ts: int,
+    max_ts: int,
+    committed_at: int,
+    unacknowledged: int,
+) -> bytes:
+    """The chain hash of a batch of an experiment of this schema version. Raises `struct.error` for what is no int64."""
+    if version == 1:
+        facts = _BATCH_1.pack(first_seq, count, min_ts, max_ts)
+    else:
+        facts = _BATCH_2.pack(first_seq, count, min_ts, max_ts, committed_at, unacknowledged)
+    return hashlib.sha256(previous + digest + facts).digest()
 
 
 def head(recorders: Iterable[tuple[str, bytes]]) -> str:

@@ -52,7 +52,8 @@ class NewEvent(NamedTuple):
     msg_id: str | None = None
     duration_ns: int | None = None
     receivers: int | None = None
-    cause: int | None = None
+    cause: tuple[int, int] | None = None
+    """(recorder, seq) of the event, in the same experiment, that this one answers or retracts."""
     meta: dict[str, Any] | None = None
 
 
@@ -75,11 +76,12 @@ class Event:
     from_id: Any = None
     to_id: Any = None
     flags: int = 0
-    """Bits: 1 from_id and 2 to_id were worked out instead of given; 4 the payload is no text."""
+    """Bits: 1 from_id and 2 to_id were worked out instead of given; 4 the payload is no text; 8 it was taken out."""
     msg_id: str | None = None
     duration_ns: int | None = None
     receivers: int | None = None
-    cause: int | None = None
+    cause: tuple[int, int] | None = None
+    """(recorder, seq) of the event that this one answers or retracts."""
     meta: dict[str, Any] | None = None
 
     @property

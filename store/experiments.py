@@ -69,6 +69,10 @@ class RecorderRow:
     first_ts: int | None
     last_ts: int | None
     worst_unacknowledged: int
+    durability: str
+    """buffered or strict"""
+    spool: str | None
+    """The file it writes to while the store is away, on its host."""
 
     @property
     def original_role(self) -> str:
@@ -138,6 +142,8 @@ def _recorder(row: Row[Any]) -> RecorderRow:
         row.first_ts,
         row.last_ts,
         row.worst_unacknowledged,
+        row.durability,
+        row.spool,
     )
 
 

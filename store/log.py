@@ -63,18 +63,35 @@ _ADD_BATCH = insert(batch)
 class Writer:
     """One recorder's place in the log: what it appends next, and to which chain.
 
-    Made by `EventLog.register`. One writer is used by one task at a time.
+    Made by `EventLog.register` and `EventLog.take_over`. One writer is used by one task at a time.
     """
 
-    def __init__(self, database: Database, of: Experiment, number: int, ordinal: int, uuid_: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        of: Experiment,
+        number: int,
+        ordinal: int,
+        uuid_: str,
+        epoch: int = 1,
+        last_seq: int = 0,
+        head_hash: bytes | None = None,
+    ) -> None:
         self.experiment = of
         self.id = number
         self.ordinal = ordinal
         self.uuid = uuid_
-        self.epoch = 1
-        self.last_seq = 0
-        self.head_hash = chain.first_link(uuid_)
+        self.epoch = epoch
+        self.last_seq = last_seq
+        self.head_hash = chain.first_link(uuid_) if head_hash is None else head_hash
         self.names = NameWriter(database, of.id)
+        self.ids = {ordinal: number}
+        """Ids of the experiment's recorders by ordinal, as far as causes have named them."""
+
+
+def new_uuid() -> str:
+    """A recorder's name."""
+    return uuid.uuid4().hex
 
 
 class EventLog:
@@ -112,11 +129,17 @@ class EventLog:
         patterns: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
+        name: str | None = None,
+        durability: str = "buffered",
+        spool: str | None = None,
     ) -> Writer:
-        """A new recorder of an experiment, with the next ordinal. Raises `ExperimentClosed`."""
+        """A new recorder of an experiment, with the next ordinal; `name` is its uuid where it has one already.
+
+        Raises `ExperimentClosed`.
+        """
         here = this_process()
         now = time.time_ns()
-        name = uuid.uuid4().hex
+        name = name or new_uuid()
         row: dict[str, Any] = dict.fromkeys((f"{kind}_count" for kind in KINDS), 0)
         row |= {
             "uuid": name,
@@ -136,6 +159,8 @@ class EventLog:
             "head_hash": chain.first_link(name),
             "payload_bytes": 0,
             "worst_unacknowledged": 0,
+            "durability": durability,
+            "spool": spool,
         }
         async with self.database.writing() as connection:
             joined = await connection.execute(
@@ -152,6 +177,28 @@ class EventLog:
             number = made.inserted_primary_key[0]  # type: ignore[index]
         return Writer(self.database, of, number, ordinal, name)
 
+    async def take_over(self, name: str) -> Writer:
+        """Go on where the recorder of this uuid stopped, and fence whoever may still think it is that recorder.
+
+        Raises `RecorderFenced` where there is no such recorder, and `ExperimentClosed`.
+        """
+        query = select(recorder, experiment.c.exp_id, experiment.c.status).join(experiment)
+        async with self.database.writing() as connection:
+            row = (await connection.execute(query.where(recorder.c.uuid == name))).one_or_none()
+            if row is None:
+                raise RecorderFenced(name, f"there is none in {self.where}: its experiment was removed")
+            if row.status != "open":
+                raise ExperimentClosed(row.exp_id)
+            await connection.execute(
+                update(recorder)
+                .where(recorder.c.id == row.id)
+                .values(epoch=row.epoch + 1, ended_at=None, heartbeat_at=time.time_ns())
+            )
+        of = await experiments.by_exp_id(self.database, row.exp_id)
+        if of is None:
+            raise RecorderFenced(name, f"its experiment was removed from {self.where}")
+        return Writer(self.database, of, row.id, row.ordinal, name, row.epoch + 1, row.last_seq, row.head_hash)
+
     async def append(self, writer: Writer, events: Sequence[NewEvent], *, unacknowledged_ns: int = 0) -> None:
         """Commit a batch: all of it or nothing, next in the recorder's chain.
 
@@ -163,12 +210,23 @@ class EventLog:
         if not events:
             return
         await _intern(writer.names, events)
+        await self._find_causes(writer, events)
         first = writer.last_seq + 1
         rows, digest = _rows(writer, first, events)
         times = [entry.ts for entry in events]
         low, high = min(times), max(times)
-        link = chain.next_link(writer.head_hash, digest.digest(), first, len(rows), low, high)
         now = time.time_ns()
+        link = chain.next_link(
+            writer.experiment.schema_version,
+            writer.head_hash,
+            digest.digest(),
+            first,
+            len(rows),
+            low,
+            high,
+            now,
+            unacknowledged_ns,
+        )
         counts: dict[str, int] = {}
         for entry in events:
             counts[entry.kind] = counts.get(entry.kind, 0) + 1
@@ -196,6 +254,7 @@ class EventLog:
             "checks": digest.packed_checks(),
             "chain_hash": link,
             "committed_at": now,
+            "unacknowledged": unacknowledged_ns,
         }
         async with self.database.writing() as connection:
             if (await connection.execute(_ADVANCE, values)).rowcount != 1:
@@ -203,6 +262,19 @@ class EventLog:
             await self.database.dialect.insert(connection, _INSERT, rows)
             await connection.execute(_ADD_BATCH, part)
         writer.last_seq, writer.head_hash = first + len(rows) - 1, link
+
+    async def _find_causes(self, writer: Writer, events: Sequence[NewEvent]) -> None:
+        """Learn the ids of the recorders that causes name by their ordinals."""
+        for index, entry in enumerate(events):
+            if entry.cause is None or entry.cause[0] in writer.ids:
+                continue
+            async with self.database.reading() as connection:
+                query = select(recorder.c.ordinal, recorder.c.id).where(
+                    recorder.c.experiment_id == writer.experiment.id
+                )
+                writer.ids.update((ordinal, number) for ordinal, number in await connection.execute(query))
+            if entry.cause[0] not in writer.ids:
+                raise BadEvent(index, f"a {entry.kind} event has a cause of recorder {entry.cause[0]}: there is none")
 
     async def recover(self, writer: Writer) -> int:
         """After an append whose outcome is unknown: throw the connection away, see what was committed.
@@ -355,6 +427,10 @@ def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[
             channel_id, channel_value = nobody if channel is None else known_channels[channel]
             sender, sender_value = nobody if from_id is None else known_agents[agent_key(from_id)]
             recipient, recipient_value = nobody if to_id is None else known_agents[agent_key(to_id)]
+            origin = caused_by = None
+            if cause is not None:
+                origin = cause[0] << SEQ_BITS | cause[1]
+                caused_by = writer.ids[cause[0]] << SEQ_BITS | cause[1]
             details = None if meta is None else jsontext.dump(meta)
             flags = given | NO_TEXT if is_no_text(payload) else given
             add(
@@ -368,7 +444,7 @@ def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[
                 msg_id,
                 duration,
                 receivers,
-                cause,
+                origin,
                 details,
                 payload,
             )
@@ -388,7 +464,7 @@ def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[
                 msg_id,
                 duration,
                 receivers,
-                cause,
+                caused_by,
                 details,
                 payload,
             )

@@ -134,10 +134,18 @@ def _overlap(a: RecorderRow, b: RecorderRow) -> bool:
 
 
 async def _retracted(database: Database, of: Experiment, recorders: list[RecorderRow]) -> set[tuple[int, int]]:
-    query = select(event.c.cause).where(
-        event.c.experiment_id == of.id, event.c.kind == _FAILED, event.c.cause.is_not(None)
-    )
-    ordinals = {row.id: row.ordinal for row in recorders}
+    return await causes(database, of, {row.id: row.ordinal for row in recorders}, failed_only=True)
+
+
+async def causes(
+    database: Database, of: Experiment, ordinals: dict[int, int] | None = None, *, failed_only: bool = False
+) -> set[tuple[int, int]]:
+    """(recorder, seq) of the events that others, or `failed` ones only, name as their cause."""
+    if ordinals is None:
+        ordinals = {row.id: row.ordinal for row in await recorders_of(database, of.id)}
+    query = select(event.c.cause).where(event.c.experiment_id == of.id, event.c.cause.is_not(None))
+    if failed_only:
+        query = query.where(event.c.kind == _FAILED)
     async with database.reading() as connection:
-        causes = (await connection.execute(query)).scalars().all()
-    return {(ordinals.get(cause >> SEQ_BITS, 0), cause & ((1 << SEQ_BITS) - 1)) for cause in causes}
+        found = (await connection.execute(query)).scalars().all()
+    return {(ordinals.get(cause >> SEQ_BITS, 0), cause & ((1 << SEQ_BITS) - 1)) for cause in found}

@@ -291,7 +291,7 @@ async def _events(
                     msg_id,
                     duration,
                     receivers,
-                    cause,
+                    None if cause is None else (ordinals.get(cause >> SEQ_BITS, 0), cause & _SEQ_MASK),
                     None if meta is None else json.loads(meta),
                 )
                 for (

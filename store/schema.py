@@ -22,11 +22,12 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD_REVISION = "0001"
+HEAD_REVISION = "0002"
 """The revision this code expects; tested against the newest one in `migrations/`."""
 
-SCHEMA_VERSION = 1
-"""The version of what the rows mean, written into every experiment."""
+SCHEMA_VERSION = 2
+"""The version of what the rows mean, written into every experiment. Since 2, a batch's chain
+hash also covers `committed_at` and `unacknowledged`."""
 
 SEQ_BITS = 40
 """event.id = recorder.id << SEQ_BITS | seq"""
@@ -40,8 +41,9 @@ KINDS = ("sent", "received", "blocked", "failed", "gap", "mark")
 CHANNEL, AGENT = 0, 1
 """name.what"""
 
-FROM_DERIVED, TO_DERIVED, NO_TEXT = 1, 2, 4
-"""Bits of event.flags: an id was not given by the sender but worked out; the payload is no text."""
+FROM_DERIVED, TO_DERIVED, NO_TEXT, REDACTED = 1, 2, 4, 8
+"""Bits of event.flags: an id was not given by the sender but worked out; the payload is no text;
+the payload was taken out."""
 
 metadata = MetaData(
     naming_convention={
@@ -88,7 +90,7 @@ recorder = Table(
     Column("experiment_id", BigInteger, ForeignKey("experiment.id"), nullable=False),
     Column("ordinal", Integer, nullable=False, comment="1, 2, 3 ... within the experiment; cursors name it"),
     Column("epoch", Integer, nullable=False, comment="raised to fence a writer that was taken for dead"),
-    Column("role", String, nullable=False, comment="messager, tap or import"),
+    Column("role", String, nullable=False, comment="messager, tap, import or repair"),
     Column("patterns", Text, nullable=False, comment="JSON list: what it was subscribed to"),
     Column("meta", Text, nullable=False, comment="JSON object: git commit, versions, command line"),
     Column("host", String),
@@ -108,6 +110,8 @@ recorder = Table(
     Column("first_ts", BigInteger),
     Column("last_ts", BigInteger),
     Column("worst_unacknowledged", BigInteger, nullable=False, comment="longest wait for a commit, ns"),
+    Column("durability", String, nullable=False, server_default="buffered", comment="buffered or strict"),
+    Column("spool", String, comment="the file it writes to while the store is away"),
     UniqueConstraint("experiment_id", "ordinal"),
     sqlite_autoincrement=True,  # ids are never used again, so no late writer can hit another's events
 )
@@ -136,6 +140,7 @@ batch = Table(
     Column("checks", LargeBinary, nullable=False, comment="CRC-32 of each event, to locate a changed one"),
     Column("chain_hash", LargeBinary, nullable=False),
     Column("committed_at", BigInteger, nullable=False),
+    Column("unacknowledged", BigInteger, nullable=False, server_default="0", comment="wait of its oldest event, ns"),
     PrimaryKeyConstraint("recorder_id", "first_seq"),
 )
 
@@ -151,7 +156,12 @@ event = Table(
     Column("channel_id", BigInteger),
     Column("from_id", BigInteger, comment="name.id"),
     Column("to_id", BigInteger, comment="name.id"),
-    Column("flags", SmallInteger, nullable=False, comment="1 from_id derived, 2 to_id derived, 4 payload is no text"),
+    Column(
+        "flags",
+        SmallInteger,
+        nullable=False,
+        comment="bits, see FROM_DERIVED",
+    ),
     Column("msg_id", String),
     Column("duration_ns", BigInteger),
     Column("receivers", Integer),

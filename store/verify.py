@@ -98,8 +98,9 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
     if (of.status == "closed") != (of.closed_at is not None):
         verdict.wrong(f"the experiment is {of.status}, but its time of closing says otherwise")
     await _verify_names(database, of, verdict)
+    ordinal_of = {row.id: row.ordinal for row in recorders}
     for row in recorders:
-        await _verify_recorder(database, of, row, verdict)
+        await _verify_recorder(database, of, row, ordinal_of, verdict)
     return verdict
 
 
@@ -131,7 +132,9 @@ async def _verify_names(database: Database, of: Experiment, verdict: Verdict) ->
         at = rows[-1].id
 
 
-async def _verify_recorder(database: Database, of: Experiment, row: RecorderRow, verdict: Verdict) -> None:
+async def _verify_recorder(
+    database: Database, of: Experiment, row: RecorderRow, ordinal_of: dict[int, int], verdict: Verdict
+) -> None:
     who = f"recorder {row.ordinal}"
     link = chain.first_link(row.uuid)
     counted = _Counters()
@@ -142,8 +145,22 @@ async def _verify_recorder(database: Database, of: Experiment, row: RecorderRow,
         if part.first_seq != expected:
             verdict.wrong(f"{who}: the batch after seq {expected - 1} starts at {part.first_seq}")
         expected = part.first_seq + part.count
-        await _verify_batch(database, of, row, part, counted, place, verdict)
-        link = chain.next_link(link, part.digest, part.first_seq, part.count, part.min_ts, part.max_ts)
+        await _verify_batch(database, of, row, part, counted, ordinal_of, place, verdict)
+        try:
+            link = chain.next_link(
+                of.schema_version,
+                link,
+                part.digest,
+                part.first_seq,
+                part.count,
+                part.min_ts,
+                part.max_ts,
+                part.committed_at,
+                part.unacknowledged,
+            )
+            counted.worst_unacknowledged = max(counted.worst_unacknowledged, part.unacknowledged)
+        except (struct.error, TypeError):
+            verdict.wrong(f"{place}: its row holds a value of the wrong type")
         if link != part.chain_hash:
             verdict.wrong(f"{place}: the chain does not go on from the batch before it")
             link = part.chain_hash
@@ -152,6 +169,8 @@ async def _verify_recorder(database: Database, of: Experiment, row: RecorderRow,
     if link != row.head_hash:
         verdict.wrong(f"{who}: its head is not the hash of its last batch")
     await _stray_events(database, row, expected, who, verdict)
+    if of.schema_version == 1:
+        counted.worst_unacknowledged = row.worst_unacknowledged  # what it is the worst of was not kept
     counted.hold_against(row, who, verdict)
     verdict.events += counted.events
     if row.state == "unclean":
@@ -171,6 +190,7 @@ class _Counters:
         self.payload_bytes = 0
         self.first_ts: int | None = None
         self.last_ts: int | None = None
+        self.worst_unacknowledged = 0
 
     def add(self, kind: int, ts: int, size: int) -> None:
         self.events += 1
@@ -181,14 +201,21 @@ class _Counters:
         self.last_ts = ts if self.last_ts is None else max(self.last_ts, ts)
 
     def hold_against(self, row: RecorderRow, who: str, verdict: Verdict) -> None:
-        for what in ("kinds", "payload_bytes", "first_ts", "last_ts"):
+        for what in ("kinds", "payload_bytes", "first_ts", "last_ts", "worst_unacknowledged"):
             said, counted = getattr(row, what), getattr(self, what)
             if said != counted:
                 verdict.wrong(f"{who}: its row says {what} {said}, its events say {counted}")
 
 
 async def _verify_batch(
-    database: Database, of: Experiment, row: RecorderRow, part: Any, counted: _Counters, place: str, verdict: Verdict
+    database: Database,
+    of: Experiment,
+    row: RecorderRow,
+    part: Any,
+    counted: _Counters,
+    ordinal_of: dict[int, int],
+    place: str,
+    verdict: Verdict,
 ) -> None:
     """Encode the batch's events again and hold them against digest, checks and times."""
     digest = chain.BatchDigest()
@@ -214,7 +241,7 @@ async def _verify_batch(
                 entry.msg_id,
                 entry.duration_ns,
                 entry.receivers,
-                entry.cause,
+                None if entry.cause is None else _origin(entry.cause, ordinal_of),
                 entry.meta,
                 entry.payload,
             )
@@ -236,6 +263,11 @@ async def _verify_batch(
         verdict.wrong(f"{place}: its events do not have the digest it says")
     if times and (min(times), max(times)) != (part.min_ts, part.max_ts):
         verdict.wrong(f"{place}: its events' times are not the ones it says")
+
+
+def _origin(cause: int, ordinal_of: dict[int, int]) -> int:
+    """A cause as the chain has it: by its recorder's ordinal."""
+    return ordinal_of.get(cause >> SEQ_BITS, 0) << SEQ_BITS | cause & _SEQ_MASK
 
 
 def _end(row: RecorderRow) -> int:

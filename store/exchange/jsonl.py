@@ -35,6 +35,7 @@ from ..errors import BadFile, ExperimentExists, StoreError
 from ..event import Event, NewEvent
 from ..experiments import Experiment, RecorderRow
 from ..log import EventLog, Writer
+from ..messages import causes
 from ..removal import remove, sweep_imports
 from ..schema import FROM_DERIVED, KINDS, TO_DERIVED
 
@@ -60,6 +61,8 @@ _EVENT_FIELDS = {
     "duration_ns",
     "receivers",
     "meta",
+    "label",
+    "cause",
 }
 
 
@@ -81,11 +84,13 @@ def _as_text(field: str, value: bytes | None) -> dict[str, Any]:
         return {f"{field}_base64": base64.b64encode(value).decode()}
 
 
-def _line(entry: Event, *, several: bool) -> bytes:
+def _line(entry: Event, labels: _Labels, *, several: bool) -> bytes:
     data = event_to_dict(entry)
     if several:
         data["recorder"] = entry.recorder
     optional = {
+        "label": labels.given_to(entry),
+        "cause": labels.of_cause(entry),
         "derived": entry.derived_ids or None,
         "msg_id": entry.msg_id,
         "duration_ns": entry.duration_ns,
@@ -94,6 +99,25 @@ def _line(entry: Event, *, several: bool) -> bytes:
     }
     data |= {key: value for key, value in optional.items() if value is not None}
     return _dumped(data)
+
+
+class _Labels:
+    """Numbers for those events that later ones name as their cause: seqs are given anew by an import."""
+
+    def __init__(self, causes: set[tuple[int, int]]) -> None:
+        self._causes = causes
+        self._labels: dict[tuple[int, int], int] = {}
+
+    def given_to(self, entry: Event) -> int | None:
+        """The label of an event that is somebody's cause."""
+        place = (entry.recorder, entry.seq)
+        if place not in self._causes:
+            return None
+        return self._labels.setdefault(place, len(self._labels) + 1)
+
+    def of_cause(self, entry: Event) -> int | None:
+        """The label of an event's cause; None where that was not written before it."""
+        return None if entry.cause is None else self._labels.get(entry.cause)
 
 
 def _dumped(data: dict[str, Any]) -> bytes:
@@ -147,10 +171,11 @@ async def export_jsonl(
     of = await log.experiment(exp_id)
     recorders = await experiments.recorders_of(log.database, of.id)
     count = 0
+    labels = _Labels(await causes(log.database, of))
     with _written(path) as file:
         file.write(_header(of, recorders))
         async for entry in log.read(of, **filters):
-            file.write(_line(entry, several=len(recorders) > 1))
+            file.write(_line(entry, labels, several=len(recorders) > 1))
             count += 1
             if progress and count % 1000 == 0:
                 progress(count)
@@ -253,7 +278,16 @@ async def _import_events(
     await writer(max(1, len(told)))  # also says that this import is alive
     waiting: dict[int, list[NewEvent]] = {}
     held = 0
-    for count, (ordinal, entry) in enumerate(source.events(), 1):
+    labelled: dict[int, tuple[int, int]] = {}
+    seqs: dict[int, int] = {}
+    for count, (ordinal, entry, label, cause) in enumerate(source.events(), 1):
+        seqs[ordinal] = seqs.get(ordinal, 0) + 1
+        if label is not None:
+            labelled[label] = (ordinal, seqs[ordinal])
+        if cause is not None:
+            if cause not in labelled:
+                raise source.bad(f"its cause, {cause}, is the label of no line before it")
+            entry = entry._replace(cause=labelled[cause])
         waiting.setdefault(ordinal, []).append(entry)
         held += len(entry.payload)
         if count % BATCH_EVENTS == 0 or held >= BATCH_BYTES:
@@ -295,10 +329,10 @@ class _Source:
                 yield
         except OSError as error:
             if isinstance(error, gzip.BadGzipFile):
-                raise self._bad(f"the gzip data is damaged ({error})") from None
+                raise self.bad(f"the gzip data is damaged ({error})") from None
             raise BadFile(self.path, None, error.strerror or str(error)) from None
         except (EOFError, zlib.error) as error:
-            raise self._bad(f"the gzip data is damaged ({error})") from None
+            raise self.bad(f"the gzip data is damaged ({error})") from None
 
     def header(self) -> dict[str, Any]:
         """The header, or an empty one where the first line is an event already."""
@@ -310,24 +344,24 @@ class _Source:
             return {}
         unknown = first.keys() - _HEADER_FIELDS
         if unknown:
-            raise self._bad(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
+            raise self.bad(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
         if first.get("format", FORMAT) != FORMAT:
-            raise self._bad(f"format {first['format']!r} is not known, only {FORMAT!r}")
+            raise self.bad(f"format {first['format']!r} is not known, only {FORMAT!r}")
         if not isinstance(first.get("name"), str | None):
-            raise self._bad("the name is not a string")
+            raise self.bad("the name is not a string")
         for field, kind in (("tags", str), ("recorders", dict)):
             items = first.get(field, [])
             if not isinstance(items, list) or not all(isinstance(item, kind) for item in items):
-                raise self._bad(f"{field} is not a list of {'strings' if kind is str else 'objects'}")
+                raise self.bad(f"{field} is not a list of {'strings' if kind is str else 'objects'}")
         if not isinstance(first.get("meta", {}), dict):
-            raise self._bad("meta is not an object")
+            raise self.bad("meta is not an object")
         for text in (first.get("name") or "", *first.get("tags", [])):
             self._plain(text, "name or tag")
         self._most_recorders = max(_MOST_RECORDERS, len(first.get("recorders", [])))
         return first
 
-    def events(self) -> Iterator[tuple[int, NewEvent]]:
-        """(recorder's ordinal, event) of every line."""
+    def events(self) -> Iterator[tuple[int, NewEvent, int | None, int | None]]:
+        """(recorder's ordinal, event, its label, the label of its cause) of every line."""
         data, self._first = self._first or self._next(), None
         while data is not None:
             yield self._event(data)
@@ -342,41 +376,41 @@ class _Source:
             try:
                 data = json.loads(line)
             except UnicodeDecodeError:
-                raise self._bad("not UTF-8") from None
+                raise self.bad("not UTF-8") from None
             except (ValueError, RecursionError) as error:
-                raise self._bad(f"not JSON ({error})") from None
+                raise self.bad(f"not JSON ({error})") from None
             if not isinstance(data, dict):
-                raise self._bad("not a JSON object")
+                raise self.bad("not a JSON object")
             return data
         return None
 
-    def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent]:
+    def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent, int | None, int | None]:
         unknown = data.keys() - _EVENT_FIELDS
         if unknown:
-            raise self._bad(f"unknown field {sorted(unknown)[0]!r}")
+            raise self.bad(f"unknown field {sorted(unknown)[0]!r}")
         ts = self._integer(data, "ts", -_INT64, _INT64 - 1)
         if ts is None:
-            raise self._bad("no ts (an integer, ns UTC)")
+            raise self.bad("no ts (an integer, ns UTC)")
         kind = data.get("kind", "sent")
         if kind not in KINDS:
-            raise self._bad(f"kind {kind!r} is none of {', '.join(KINDS)}")
+            raise self.bad(f"kind {kind!r} is none of {', '.join(KINDS)}")
         channel = self._bytes(data, "channel")
         if channel is None and kind not in ("gap", "mark"):
-            raise self._bad("no channel")
+            raise self.bad("no channel")
         meta = data.get("meta")
         if meta is not None and not isinstance(meta, dict):
-            raise self._bad("meta is not an object")
+            raise self.bad("meta is not an object")
         msg_id = data.get("msg_id")
         if msg_id is not None and not isinstance(msg_id, str):
-            raise self._bad("msg_id is not a string")
+            raise self.bad("msg_id is not a string")
         if msg_id is not None:
             self._plain(msg_id, "msg_id")
         derived = data.get("derived") or []
         if not isinstance(derived, list) or not all(item in ("from_id", "to_id") for item in derived):
-            raise self._bad("derived is not a list of from_id and to_id")
+            raise self.bad("derived is not a list of from_id and to_id")
         bits = (FROM_DERIVED if "from_id" in derived else 0) | (TO_DERIVED if "to_id" in derived else 0)
         ordinal = self._integer(data, "recorder", 1, self._most_recorders)
-        return ordinal or 1, NewEvent(
+        entry = NewEvent(
             kind,
             ts,
             None if channel is None else channels.decode(channel),
@@ -390,11 +424,13 @@ class _Source:
             None,
             meta,
         )
+        label, cause = (self._integer(data, field, 1, _INT64 - 1) for field in ("label", "cause"))
+        return ordinal or 1, entry, label, cause
 
     def _payload(self, data: dict[str, Any]) -> bytes:
         if "payload" in data and not isinstance(data["payload"], str):
             if "payload_base64" in data:
-                raise self._bad("both payload and payload_base64")
+                raise self.bad("both payload and payload_base64")
             return json.dumps(data["payload"]).encode()  # as a Messager would have sent it
         return self._bytes(data, "payload") or b""
 
@@ -402,16 +438,16 @@ class _Source:
         """A field's exact bytes: of its text, or of its base64."""
         text, packed = data.get(field), data.get(f"{field}_base64")
         if text is not None and packed is not None:
-            raise self._bad(f"both {field} and {field}_base64")
+            raise self.bad(f"both {field} and {field}_base64")
         if packed is not None:
             try:
                 return base64.b64decode(packed, validate=True)
             except (ValueError, TypeError, binascii.Error):
-                raise self._bad(f"{field}_base64 is not base64") from None
+                raise self.bad(f"{field}_base64 is not base64") from None
         if text is None:
             return None
         if not isinstance(text, str):
-            raise self._bad(f"{field} is not a string")
+            raise self.bad(f"{field} is not a string")
         return self._plain(text, field)
 
     def _plain(self, text: str, field: str) -> bytes:
@@ -419,17 +455,18 @@ class _Source:
         try:
             return text.encode()
         except UnicodeEncodeError:
-            raise self._bad(f"{field} holds half a character (a lone surrogate)") from None
+            raise self.bad(f"{field} holds half a character (a lone surrogate)") from None
 
     def _integer(self, data: dict[str, Any], field: str, low: int, high: int) -> int | None:
         value = data.get(field)
         if value is None:
             return None
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self._bad(f"{field} is not an integer")
+            raise self.bad(f"{field} is not an integer")
         if not low <= value <= high:
-            raise self._bad(f"{field} is not between {low} and {high}")
+            raise self.bad(f"{field} is not between {low} and {high}")
         return value
 
-    def _bad(self, reason: str) -> BadFile:
+    def bad(self, reason: str) -> BadFile:
+        """What is wrong with the line that was read last."""
         return BadFile(self.path, self._number or None, reason)

@@ -17,6 +17,7 @@ import pytest
 
 from messager.testing import RedisServer, free_port, redis_server
 from messager_store.cli import HELP, SECTIONS
+from messager_store.schema import HEAD_REVISION
 from tests.support import MESSAGER, messager
 
 Run = Callable[..., Any]
@@ -299,21 +300,21 @@ def test_follow_prints_what_is_recorded_until_the_experiment_closes(
 def test_db_verbs(run: Run, tmp_path: Path) -> None:
     one_line(run("db", "current"), 3, "there is none")
     assert run("db", "upgrade").returncode == 0
-    assert run("db", "current").stdout == "0001\n"
+    assert run("db", "current").stdout == f"{HEAD_REVISION}\n"
     assert "0001" in run("db", "history").stdout
     assert run("db", "check").returncode == 0
     assert run("db", "downgrade", "base", input="n\n").returncode == 130
     assert run("db", "downgrade", "base", "--yes").returncode == 0
     assert run("db", "current").stdout == "none\n"
     assert run("db", "check").returncode == 1
-    one_line(run("ls"), 2, "at revision none", "needs 0001", "db upgrade")
+    one_line(run("ls"), 2, "at revision none", f"needs {HEAD_REVISION}", "db upgrade")
     one_line(run("db", "upgrade", "nonsense"), 2, "nonsense")
     assert run("db", "upgrade").returncode == 0
     assert run("ls").returncode == 0
     with sqlite3.connect(tmp_path / "messager.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
-    one_line(run("ls"), 2, "9999", "0001", "pip install -U messager")
+    one_line(run("ls"), 2, "9999", HEAD_REVISION, "pip install -U messager")
 
 
 def test_bad_input_gets_one_line_with_the_remedy(imported: Run, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ async def everything(log: EventLog) -> None:
                 NewEvent("gap", 6, None, b"", meta={"reason": "x", "count": None}),
                 NewEvent("blocked", 7, "c", b"no"),
                 NewEvent("failed", 8, "c", b"no", meta={"outcome": "unknown"}),
+                NewEvent("failed", 8, "c", b"no", meta={"outcome": "not_sent"}, cause=(1, 2)),
                 NewEvent("received", 9, "c", b"r", to_id=4, flags=2),
             ],
         )
@@ -64,9 +65,9 @@ async def everything(log: EventLog) -> None:
 async def test_export_import_export_gives_the_same_file(log: EventLog, tmp_path: Path, ending: str) -> None:
     await everything(log)
     first, second = tmp_path / f"first.{ending}", tmp_path / f"second.{ending}"
-    assert await export_jsonl(log, "e1", first) == 130
+    assert await export_jsonl(log, "e1", first) == 132
     of = await import_jsonl(log, first, "copy")
-    assert await export_jsonl(log, "copy", second) == 130
+    assert await export_jsonl(log, "copy", second) == 132
     assert first.read_bytes() == second.read_bytes()
     assert (of.name, of.tags, of.meta["seed"], of.status) == ("n\u00e4me", ["a", "b"], 7, "closed")
     assert (await verify(log.database, of)).problems == []

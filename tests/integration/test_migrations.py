@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from sqlalchemy import inspect
 
 from messager_store import EventLog, migrating
+from messager_store import experiments as registry
 from messager_store.database import Database
+from messager_store.errors import WrongRevision
 from messager_store.schema import HEAD_REVISION, metadata
+from messager_store.verify import verify
+from tests.integration.test_log import sent
 from tests.support import ROOT
 
 
@@ -62,6 +68,37 @@ async def test_a_migration_that_fails_leaves_nothing_half_done(store: str) -> No
     async with database.reading() as connection:
         assert await connection.run_sync(lambda sync: inspect(sync).get_table_names()) == []
     await database.close()
+
+
+async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verified(store: str) -> None:
+    async with EventLog.open(store) as log:
+        of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+        assert of is not None
+        writer = await log.register(of, role="tap")
+        await log.append(writer, [sent(1), sent(2)], unacknowledged_ns=7)
+        await log.append(writer, [sent(3)])
+        async with log.database.writing() as connection:
+            await connection.run_sync(migrating.downgrade, "0001")
+    with sqlite3.connect(store) as raw:
+        columns = {row[1] for row in raw.execute("PRAGMA table_info(batch)")}
+        assert "unacknowledged" not in columns
+    raw.close()
+    with pytest.raises(WrongRevision, match="db upgrade"):
+        await EventLog.open(store)
+    database = Database(store)
+    await database.open_engines()
+    async with database.writing() as connection:
+        await connection.run_sync(migrating.upgrade)
+    await database.close()
+    async with EventLog.open(store) as log:
+        assert (await log.experiment("e1")).schema_version == 1
+        before = await verify(log.database, await log.experiment("e1"))
+        writer = await log.take_over(writer.uuid)
+        await log.append(writer, [sent(4)])
+        await log.touch(writer, ended_at=5)
+        after = await verify(log.database, await log.experiment("e1"))
+    assert (before.problems, after.problems, after.events) == ([], [], 4)
+    assert before.head != after.head
 
 
 def test_alembic_itself_works_in_a_checkout(tmp_path: Path) -> None:
