@@ -78,6 +78,11 @@ class Database:
         if self._writer is None:
             raise StoreUnavailable(self.where, "it has been closed")
         try:
+            self.dialect.check_place()
+        except StoreUnavailable:
+            await self.discard_connections()
+            raise
+        try:
             async with self._writer.begin() as connection:
                 yield connection
         except DRIVER_ERRORS as error:
@@ -95,9 +100,10 @@ class Database:
             raise self.dialect.translate(error) from error
 
     async def discard_connections(self) -> None:
-        """Throw the writing connection away, after an error that leaves its state unknown."""
-        if self._writer is not None:
-            await self._writer.dispose()
+        """Throw the connections away, after an error that leaves their state, or what they lead to, unknown."""
+        for engine in (self._writer, self._reader):
+            if engine is not None:
+                await engine.dispose()
 
 
 class _Foreign(Exception):

@@ -14,6 +14,9 @@ StoreError                    exit code 2 on the command line
 ├── BadEvent                      an event that the log cannot hold
 ├── BadCursor                     a point in time that nobody can read
 ├── BadFile                       an import file, with the line that is wrong
+├── SpoolHeld                     a live recorder holds its spool
+├── SpoolDamaged                  a spool that cannot be read
+├── SpoolFull                     the spool cannot take more
 └── ReplayFailed              3   the broker went away while replaying
 """
 
@@ -154,6 +157,32 @@ class BadFile(StoreError):
     def __init__(self, path: str, line: int | None, reason: str) -> None:
         super().__init__(f"{path}{f', line {line}' if line else ''}: {reason}. Nothing was imported.")
         self.path, self.line, self.reason = path, line, reason
+
+
+class SpoolHeld(StoreError):
+    """A live recorder holds its spool, and drains it itself."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"the spool {path} is held by a recorder that still runs; it drains it itself")
+        self.path = path
+
+
+class SpoolDamaged(StoreError):
+    """A spool that cannot be read."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the spool {path} cannot be read: {reason}")
+        self.path, self.reason = path, reason
+
+
+class SpoolFull(StoreError):
+    """The spool takes no more: it is as large as it may be, or the disk is full."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"the spool {path} takes no more events: {reason}. Make room, or name another folder with MESSAGER_SPOOL"
+        )
+        self.path, self.reason = path, reason
 
 
 class ReplayFailed(StoreError):

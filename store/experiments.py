@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
@@ -14,7 +15,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from . import chain, jsontext
 from .database import Database
-from .errors import AmbiguousExperiment, ExperimentBusy, ExperimentExists, ExperimentNotFound, StoreError
+from .errors import (
+    AmbiguousExperiment,
+    ExperimentBusy,
+    ExperimentClosed,
+    ExperimentExists,
+    ExperimentNotFound,
+    StoreError,
+)
 from .host import this_process
 from .queries import deliveries
 from .schema import KINDS, SCHEMA_VERSION, VISIBLE, experiment, recorder, tag
@@ -69,6 +77,10 @@ class RecorderRow:
     first_ts: int | None
     last_ts: int | None
     worst_unacknowledged: int
+    complete_until: int
+    """What it accepted before this moment is in the log, as far as is known."""
+    unclean: bool
+    """Whether it ended without saying so, and was repaired."""
     durability: str
     """buffered or strict"""
     spool: str | None
@@ -89,9 +101,9 @@ class RecorderRow:
 
     @property
     def state(self) -> str:
-        """ended, alive, or unclean: it ended without saying so."""
+        """ended, alive, unclean (it ended without saying so), or repaired, which is what it is after that."""
         if self.ended_at is not None:
-            return "ended"
+            return "repaired" if self.unclean else "ended"
         if time.time_ns() - self.heartbeat_at > SILENT_NS:
             return "unclean"
         here = this_process()
@@ -142,6 +154,8 @@ def _recorder(row: Row[Any]) -> RecorderRow:
         row.first_ts,
         row.last_ts,
         row.worst_unacknowledged,
+        row.started_at if row.complete_until is None else row.complete_until,
+        bool(row.unclean),
         row.durability,
         row.spool,
     )
@@ -277,6 +291,39 @@ async def describe(
         values = {"name": row.name or name, "meta": jsontext.dump(merged)}
         await connection.execute(update(experiment).where(experiment.c.id == of.id).values(values))
         await _add_tags(database, connection, of.id, tags)
+
+
+async def join(
+    database: Database,
+    exp_id: str,
+    if_exists: str | None,
+    *,
+    name: str | None,
+    tags: Iterable[str],
+    meta: dict[str, Any],
+    noted: dict[str, Any],
+) -> Experiment:
+    """The experiment to record into, made where it is not there; `if_exists` as `Recorder` has it.
+
+    `noted` is meta of a new one only. Raises `ExperimentClosed` and `ExperimentExists`.
+    """
+    wanted, numbers = exp_id, count(2)
+    while True:
+        there = await by_exp_id(database, wanted)
+        if there is None:
+            made = await create(database, wanted, name=name, tags=tags, meta={**noted, **meta})
+            if made is not None:
+                return made
+            continue  # somebody else was faster
+        if if_exists == "new":
+            wanted = f"{exp_id}-{next(numbers)}"
+            continue
+        if there.status != "open":
+            raise ExperimentClosed(wanted)
+        if if_exists == "fail":
+            raise ExperimentExists(wanted, "Choose another exp_id, or append to it with --if-exists append.")
+        await describe(database, there, name=name, tags=tags, meta=meta)
+        return there
 
 
 async def retag(database: Database, of: Experiment, add: Iterable[str], remove: Iterable[str]) -> list[str]:

@@ -33,6 +33,7 @@ def _advance() -> Update:
     """The compare-and-set on a recorder's own row. Made once: building it costs more than running it."""
     row = recorder.c
     low, high, waited = (bindparam(name, type_=BigInteger) for name in ("low", "high", "unacknowledged"))
+    complete = bindparam("complete", type_=BigInteger)
     values: dict[str, Any] = {f"{kind}_count": row[f"{kind}_count"] + bindparam(f"new_{kind}_count") for kind in KINDS}
     return (
         update(recorder)
@@ -51,6 +52,9 @@ def _advance() -> Update:
             payload_bytes=row.payload_bytes + bindparam("new_payload_bytes"),
             first_ts=case((row.first_ts.is_(None) | (row.first_ts > low), low), else_=row.first_ts),
             last_ts=case((row.last_ts.is_(None) | (row.last_ts < high), high), else_=row.last_ts),
+            complete_until=case(
+                (row.complete_until.is_(None) | (row.complete_until < complete), complete), else_=row.complete_until
+            ),
             worst_unacknowledged=case((row.worst_unacknowledged < waited, waited), else_=row.worst_unacknowledged),
         )
     )
@@ -199,13 +203,21 @@ class EventLog:
             raise RecorderFenced(name, f"its experiment was removed from {self.where}")
         return Writer(self.database, of, row.id, row.ordinal, name, row.epoch + 1, row.last_seq, row.head_hash)
 
-    async def append(self, writer: Writer, events: Sequence[NewEvent], *, unacknowledged_ns: int = 0) -> None:
+    async def append(
+        self,
+        writer: Writer,
+        events: Sequence[NewEvent],
+        *,
+        unacknowledged_ns: int = 0,
+        complete_until: int | None = None,
+    ) -> None:
         """Commit a batch: all of it or nothing, next in the recorder's chain.
 
-        `unacknowledged_ns` is how long its oldest event has waited. Raises `RecorderFenced`
-        where the recorder was ended or taken over, `BadEvent` for an event that the log cannot hold
-        (then nothing is written), and `StoreUnavailable` where the commit
-        may or may not have happened: then `recover` tells.
+        `unacknowledged_ns` is how long its oldest event has waited; `complete_until` (ns UTC) is a
+        moment before which the recorder accepted nothing that is not in the log then. Raises
+        `RecorderFenced` where the recorder was ended or taken over, `BadEvent` for an event that the
+        log cannot hold (then nothing is written), and `StoreUnavailable` where the commit may or may
+        not have happened: then `recover` tells.
         """
         if not events:
             return
@@ -243,6 +255,7 @@ class EventLog:
             "low": low,
             "high": high,
             "unacknowledged": unacknowledged_ns,
+            "complete": high if complete_until is None else complete_until,
         }
         part = {
             "recorder_id": writer.id,
@@ -290,6 +303,10 @@ class EventLog:
         if row is None or row.epoch != writer.epoch or row.ended_at is not None:
             raise RecorderFenced(writer.uuid, "its experiment was closed or removed, or another writer took it over")
         news: int = row.last_seq - writer.last_seq
+        if news < 0:
+            raise RecorderFenced(
+                writer.uuid, f"{self.where} is not the store it was: events that were committed are gone"
+            )
         writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
         return news
 

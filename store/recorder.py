@@ -1,8 +1,9 @@
-"""Recorder: a log hook that buffers, batches and survives a store that is slow to answer.
+"""Recorder: a log hook that buffers, batches and survives a store that is away.
 
-Sends never wait for the store. Events are committed every `FLUSH_SECONDS`, or sooner
-when many wait. While the store does not answer, they stay in memory, up to a limit;
-beyond it they are dropped and counted in a `gap`.
+In the mode `buffered`, sends never wait for the store: events are committed every
+`FLUSH_SECONDS`, or sooner when many wait. In `strict`, a sending is committed, or on disk
+in the spool, before it is published. In both, what the store has not acknowledged after
+`SPOOL_SECONDS` goes to the spool, and from there into the store when it is back.
 """
 
 from __future__ import annotations
@@ -10,21 +11,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from messager.clock import Clock
 from messager.record import MessageRecord, mark_record
 
 from . import experiments
+from .backlog import BATCH_EVENTS, Backlog, unfit
+from .draining import drain_left
 from .errors import (
     BadEvent,
     ExperimentBusy,
-    ExperimentClosed,
-    ExperimentExists,
     RecorderFenced,
+    SpoolFull,
     StoreError,
     StoreUnavailable,
 )
@@ -32,18 +35,21 @@ from .event import NewEvent
 from .experiments import Experiment
 from .host import circumstances
 from .identity import DEFAULT_SENDER, Identifier
-from .log import EventLog, Writer
+from .log import EventLog, Writer, new_uuid
 from .schema import FROM_DERIVED, TO_DERIVED
+from .spool import ENDING, SPOOL_BYTES, Spool
 
 IfExists = Literal["append", "fail", "new"]
+Durability = Literal["buffered", "strict"]
+Redact = Callable[[NewEvent], NewEvent | None]
 
 FLUSH_SECONDS = 0.02
-BATCH_EVENTS = 5000
-BATCH_BYTES = 8 * 1024 * 1024
+SPOOL_SECONDS = 1.0
+"""After so long without an acknowledgement, events go to the spool."""
+HOLD_SECONDS = 5.0
+"""How long, in one outage, senders are held back when neither store nor spool takes more."""
 HEARTBEAT_SECONDS = 5.0
 STOP_SECONDS = 10.0
-BUFFER_EVENTS = 200_000
-BUFFER_BYTES = 256 * 1024 * 1024
 
 log = logging.getLogger("messager_store")
 
@@ -54,11 +60,14 @@ class Recorder:
         async with EventLog.open("runs.db") as log, Recorder(log, exp_id) as recorder:
             messager.add_log_hook(recorder)
 
-    `if_exists` says what to do about an exp_id that is there: "append" (the default while
-    it is open), "fail" (the default when it is closed), or "new": a fresh experiment with
-    a number behind its exp_id. `sender` are the rules for finding a sender that nobody
-    named (see `messager_store.identity`). With `close_experiment`, the experiment is closed
-    when the recorder ends.
+    `durability` is "buffered" or "strict" (see above). `if_exists` says what to do about an exp_id
+    that is there: "append" (the default while it is open), "fail" (the default when it is closed), or
+    "new": a fresh experiment with a number behind its exp_id. `sender` are the rules for finding a
+    sender that nobody named (see `messager_store.identity`). `redact` is given every event before it
+    is kept anywhere, and returns it as it may be kept, or None for not at all. `spool` is the folder
+    for events that wait for the store (default: `MESSAGER_SPOOL`, else one beside the store), and
+    `spool_bytes` how much this recorder may put there. With `close_experiment`, the experiment is
+    closed when the recorder ends.
     """
 
     def __init__(
@@ -66,6 +75,7 @@ class Recorder:
         log: EventLog,
         exp_id: str,
         *,
+        durability: Durability = "buffered",
         name: str | None = None,
         tags: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
@@ -73,39 +83,53 @@ class Recorder:
         role: str = "messager",
         patterns: Iterable[str] = (),
         sender: Sequence[str] = DEFAULT_SENDER,
+        redact: Redact | None = None,
+        spool: str | os.PathLike[str] | None = None,
+        spool_bytes: int = SPOOL_BYTES,
         close_experiment: bool = False,
         clock: Clock | None = None,
     ) -> None:
+        if durability not in ("buffered", "strict"):
+            raise StoreError(f"there is no durability {durability!r}: choose buffered or strict")
         self.log = log
         self.exp_id = experiments.checked_exp_id(exp_id)
         self.clock = clock or Clock()
         self.accepted = 0
         """How many events this recorder was handed and has kept."""
         self.dropped = 0
-        """How many it had to drop because the store did not take them."""
+        """How many it had to drop because neither the store nor the spool took them."""
+        self.failure: StoreError | None = None
+        """Why this recorder records nothing more, if so."""
+        self.durability: Durability = durability
+        self.uuid = new_uuid()
+        """Its name, which its row and its spool bear."""
         self._name, self._tags, self._meta = name, list(tags), dict(meta or {})
         self._if_exists = if_exists
         self._role, self._patterns = role, list(patterns)
         self._identifier = Identifier(sender)
+        self._redact = redact
         self._close_experiment = close_experiment
         self._writer: Writer | None = None
-        self.failure: StoreError | None = None
-        """Why this recorder records nothing more, if so."""
-        self._buffer: list[tuple[NewEvent, int]] = []
-        self._buffered_bytes = 0
-        self._batch: list[NewEvent] = []
-        self._drop_since: int | None = None
-        self._drop_count = 0
+        folder = Path(spool or os.environ.get("MESSAGER_SPOOL") or log.database.dialect.spool_folder).absolute()
+        facts = {"recorder": self.uuid, "exp_id": self.exp_id, "store": log.where}
+        self._backlog = Backlog(Spool(folder / f"{self.uuid}{ENDING}", facts, spool_bytes), self.clock)
+        self._intents: dict[int, tuple[MessageRecord, int]] = {}  # sendings under way, with the seqs of their intents
+        self._stamps = self.clock
+        self._facts: dict[str, Any] = {}
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._flush_now = False
-        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[int, bool, asyncio.Future[None]]] = []  # seq, whether the store must have it
+        self._moved = asyncio.Event()  # something left the memory
+        self._alarm: asyncio.TimerHandle | None = None
+        self._spooling: asyncio.Task[None] | None = None
+        self._away = False  # the store did not take the last batch
+        self._spool_error: SpoolFull | None = None
+        self._hold_until: float | None = None
         self._ending = False
         self._give_up = 0.0
         self._uncertain = False  # whether the batch may have been committed without our knowing
         self._last_commit = 0.0
-        self._facts: dict[str, Any] = {}
-        self._oldest = 0  # when the oldest event of the batch was accepted, monotonic ns
 
     @property
     def experiment(self) -> Experiment:
@@ -117,9 +141,24 @@ class Recorder:
         """This recorder's number within the experiment."""
         return self._started().ordinal
 
+    @property
+    def acknowledged(self) -> int:
+        """The seq of this recorder's last event that the store has."""
+        return self._backlog.acknowledged
+
+    @property
+    def spooled(self) -> int:
+        """How many events are in the spool and not in the store."""
+        return max(0, self._backlog.spool.last_seq - self._backlog.acknowledged)
+
+    @property
+    def spool_path(self) -> Path:
+        """The file that it spools to; there only while something is in it."""
+        return self._backlog.spool.path
+
     def __len__(self) -> int:
         """How many events wait for the store."""
-        return len(self._buffer) + len(self._batch)
+        return self._backlog.waiting
 
     def __bool__(self) -> bool:
         return True
@@ -127,15 +166,33 @@ class Recorder:
     async def start(self) -> None:
         """Find or make the experiment and take a place in it. Once for each recorder.
 
+        What an earlier recorder of the experiment left in the spool is put into the store first.
         Raises `ExperimentClosed`, `ExperimentExists`, or what opening the store raises.
         """
         if self._writer is not None:
             raise StoreError("a recorder starts once; make another one to go on")
         facts = await asyncio.to_thread(circumstances)
-        of = await self._experiment(facts)
-        self.exp_id = of.exp_id
+        noted = {key: value for key, value in facts.items() if key in ("git", "command", "host")}
+        of = await experiments.join(
+            self.log.database,
+            self.exp_id,
+            self._if_exists,
+            name=self._name,
+            tags=self._tags,
+            meta=self._meta,
+            noted=noted,
+        )
+        self.exp_id = self._backlog.spool.facts["exp_id"] = of.exp_id
+        await drain_left(self.log, self.spool_path.parent, of.exp_id)
         self._writer = await self.log.register(
-            of, role=self._role, patterns=self._patterns, meta=facts, clock=self.clock
+            of,
+            role=self._role,
+            patterns=self._patterns,
+            meta=facts,
+            clock=self.clock,
+            name=self.uuid,
+            durability=self.durability,
+            spool=str(self.spool_path),
         )
         self._last_commit = time.monotonic()
         self._task = asyncio.create_task(self._run())
@@ -143,9 +200,10 @@ class Recorder:
     async def stop(self) -> None:
         """Commit what waits and say that this recorder has ended. May be called twice.
 
-        What it is handed afterwards is not recorded. Raises `RecorderFenced` where it was ended
-        by somebody else, and `StoreUnavailable` where the store did not take the rest within
-        `STOP_SECONDS`; the log then shows a recorder that ended uncleanly.
+        Where the store does not take the rest within `STOP_SECONDS`, it stays in the spool for
+        `messager drain`, and a warning says so. What is handed over afterwards is not recorded.
+        Raises `RecorderFenced` where it was ended by somebody else, and `StoreUnavailable` where the
+        spool does not take the rest either; the log then shows a recorder that ended uncleanly.
         """
         if self._writer is None or self._task is None:
             return
@@ -156,7 +214,7 @@ class Recorder:
         await asyncio.wait([self._task])
         if self.failure is not None:
             raise self.failure
-        if self._close_experiment:
+        if self._close_experiment and not self.spooled:
             with contextlib.suppress(ExperimentBusy):
                 await experiments.close(self.log.database, self._writer.experiment)
 
@@ -168,30 +226,53 @@ class Recorder:
         await self.stop()
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
-        """Nothing: in this mode a send never waits for the store."""
+        """Return once these messages may be published.
+
+        Buffered: at once, unless there is no room for them; then after `HOLD_SECONDS` at most.
+        Strict: once each is in the log as an intent, committed or in the spool. Raises `StoreError`
+        where that cannot be; they must not be published then.
+        """
+        if self.durability == "buffered":
+            if self._backlog.full:
+                await self._hold()
+            return
+        self._started()
+        if self.failure is not None:
+            raise self.failure
+        if self._ending:
+            raise StoreError(f"not sent: recorder {self.ordinal} of {self.exp_id} has ended, and it is strict")
+        if self._backlog.full:
+            await self._hold()
+        last = 0
+        for record in records:
+            entry = self._entry(record)
+            if entry is None:
+                continue  # `redact` leaves it out
+            seq = self._accept(entry)
+            if seq is None:
+                raise StoreUnavailable(self.log.where, "not sent: neither the store nor the spool takes more events")
+            self._intents[id(record)] = (record, last := seq)
+        await self._secured(last)
 
     def after(self, record: MessageRecord) -> None:
         """Take one event. Never blocks and never raises; what does not fit is dropped and counted."""
+        cause = None
+        if self._intents and (intent := self._intents.pop(id(record), None)) is not None:
+            if record.kind == "sent":
+                return  # it is in the log already
+            cause = (self.ordinal, intent[1])
         if self._ending:
             self.dropped += 1
             return
-        size = len(record.payload)
-        if len(self._buffer) >= BUFFER_EVENTS or self._buffered_bytes + size > BUFFER_BYTES:
-            if not self._drop_count:
-                log.error("the store %s does not take events: they are being dropped", self.log.where)
-            self._lost(1)
-            return
         try:
-            entry = self._new_event(record)  # now, as the object that was sent may change afterwards
+            entry = self._entry(record, cause)  # now, as the object that was sent may change afterwards
         except Exception:
             log.exception("a %s event cannot be read; it is not recorded", record.kind)
-            self._lost(1)
+            self._backlog.drop(1)
+            self.dropped += 1
             return
-        self._buffer.append((entry, time.monotonic_ns()))
-        self._buffered_bytes += size
-        self.accepted += 1
-        if len(self._buffer) == 1 or len(self._buffer) >= BATCH_EVENTS:
-            self._wake.set()
+        if entry is not None:
+            self._accept(entry)
 
     def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
         """Note where the broker is, the anchor of the clock that stamps, and how far the broker's is ahead."""
@@ -201,6 +282,7 @@ class Recorder:
             "anchor_wall": clock.wall_ns,
             "anchor_monotonic": clock.monotonic_ns,
         }
+        self._stamps = clock
         self._wake.set()
 
     def mark(self, name: str, /, **fields: Any) -> None:
@@ -208,103 +290,164 @@ class Recorder:
         self.after(mark_record(self.clock.now(), name, fields))
 
     async def flush(self) -> None:
-        """Return once everything accepted so far is committed.
+        """Return once everything accepted so far is in the store.
 
         Raises `StoreError` where a commit failed meanwhile; what waits is kept and tried again.
         """
         self._started()
         if self.failure is not None:
             raise self.failure
-        if not self._waits():
-            return
+        if self._backlog.waiting:
+            self._backlog.tell_drops()
+            await self._wait_for(self._backlog.last, store=True)
+
+    async def room(self, most: int) -> None:
+        """Return once at most so many events wait in memory; in one outage after `HOLD_SECONDS` in all."""
+        if len(self._backlog) > most:
+            await self._hold(most)
+
+    def _accept(self, entry: NewEvent) -> int | None:
+        """Put an event into the backlog; its seq, or None where there was no room."""
+        seq = self._backlog.add(entry)
+        if seq is None:
+            if not self.dropped:
+                log.error("neither the store %s nor the spool takes events: they are being dropped", self.log.where)
+            self.dropped += 1
+            return None
+        self.accepted += 1
+        waiting = len(self._backlog)
+        if waiting == 1 or waiting >= BATCH_EVENTS:
+            self._wake.set()
+        return seq
+
+    async def _hold(self, most: int | None = None) -> None:
+        """Hold a sender back until something has left the memory, but not for ever."""
+        if self._hold_until is None:
+            self._hold_until = time.monotonic() + HOLD_SECONDS
+        while self._backlog.full if most is None else len(self._backlog) > most:
+            left = self._hold_until - time.monotonic()
+            if left <= 0 or self.failure is not None:
+                return
+            if self._away:
+                self._start_spooling()
+            self._moved.clear()
+            self._flush_now = True
+            self._wake.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._moved.wait()
+
+    async def _secured(self, seq: int) -> None:
+        """Return once everything up to `seq` is in the store or on disk. Raises where neither takes it."""
+        while self._backlog.secured < seq:
+            if self._away:
+                self._start_spooling()
+            try:
+                async with asyncio.timeout(HOLD_SECONDS):
+                    await self._wait_for(seq, store=False)
+            except TimeoutError:
+                if self._spool_error is not None:
+                    raise StoreUnavailable(self.log.where, f"not sent, and {self._spool_error}") from None
+
+    async def _wait_for(self, seq: int, *, store: bool) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._flushes.append((self.accepted, done))
+        self._waiters.append((seq, store, done))
         self._flush_now = True
         self._wake.set()
         await done
 
-    def _waits(self) -> bool:
-        return bool(self._batch or self._buffer or self._drop_count)
+    def _answer(self) -> None:
+        """Tell those who wait for something to be safe that it is, and senders that there is room."""
+        acknowledged, secured = self._backlog.acknowledged, self._backlog.secured
+        for seq, store, done in self._waiters:
+            if seq <= (acknowledged if store else secured) and not done.done():
+                done.set_result(None)
+        self._waiters = [waiter for waiter in self._waiters if not waiter[2].done()]
+        self._moved.set()
+        if not self._backlog.full:
+            self._hold_until = None
 
-    async def _experiment(self, facts: dict[str, Any]) -> Experiment:
-        database = self.log.database
-        wanted, numbers = self.exp_id, count(2)
-        noted: dict[str, Any] = {key: value for key, value in facts.items() if key in ("git", "command", "host")}
-        meta = {**noted, **self._meta}
-        while True:
-            there = await experiments.by_exp_id(database, wanted)
-            if there is None:
-                made = await experiments.create(database, wanted, name=self._name, tags=self._tags, meta=meta)
-                if made is not None:
-                    return made
-                continue  # somebody else was faster
-            if self._if_exists == "new":
-                wanted = f"{self.exp_id}-{next(numbers)}"
-                continue
-            if there.status != "open":
-                raise ExperimentClosed(wanted)
-            if self._if_exists == "fail":
-                raise ExperimentExists(wanted, "Choose another exp_id, or append to it with --if-exists append.")
-            await experiments.describe(database, there, name=self._name, tags=self._tags, meta=self._meta)
-            return there
-
-    def _started(self) -> Writer:
-        if self._writer is None:
-            raise StoreError("the recorder has not been started: use `async with Recorder(...)`, or await start()")
-        return self._writer
+    def _refuse(self, error: Exception, *, everybody: bool) -> None:
+        """Tell those who wait for the store that it did not take a batch; or that nothing more is recorded."""
+        for _, store, done in self._waiters:
+            if (store or everybody) and not done.done():
+                done.set_exception(error)
+        self._moved.set()
 
     async def _run(self) -> None:
         """Commit what waits, again and again; say that we are alive in between. Nobody else commits."""
         pause = FLUSH_SECONDS
         while True:
             if not self._ending:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(HEARTBEAT_SECONDS):
-                        await self._wake.wait()
-                self._wake.clear()
-                if not self._ending and not self._flush_now and len(self._buffer) < BATCH_EVENTS:
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(FLUSH_SECONDS):
-                            await self._wake.wait()
+                await self._something_to_do()
             self._flush_now = False
-            asked = [done for _, done in self._flushes]
             try:
-                while self._waits():
+                while self._backlog.waiting:
+                    self._set_alarm()
                     await self._commit()
                     self._answer()
                 await self._touch()
-                self._answer()
                 pause = FLUSH_SECONDS
                 if self._ending:
-                    return
+                    return await self._end()
             except RecorderFenced as error:
-                waiting = len(self)
-                log.error("%s; %d events are lost, and nothing more is recorded", error, waiting)
-                self.failure, self._ending = error, True
-                self.dropped += waiting
-                self._batch, self._buffer, self._drop_count = [], [], 0
-                _refuse((done for _, done in self._flushes), error)
-                return
+                return await self._end(error)
             except Exception as error:
-                _refuse(asked, error)
+                self._refuse(error, everybody=False)
                 if self._ending and time.monotonic() > self._give_up:
-                    self.failure = error if isinstance(error, StoreError) else StoreError(str(error))
-                    return
-                if isinstance(error, StoreError):
-                    log.warning("%s; trying again", error)
-                else:
-                    log.exception("recorder %d cannot commit; trying again", self.ordinal)
+                    return await self._end(error)
+                self._miss_store(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
                 self._wake.set()
 
-    def _answer(self) -> None:
-        """Tell those who wait for a flush that what they wait for is committed."""
-        settled = self.accepted - len(self)
-        for wanted, done in self._flushes:
-            if wanted <= settled and not done.done():
-                done.set_result(None)
-        self._flushes = [(wanted, done) for wanted, done in self._flushes if not done.done()]
+    async def _something_to_do(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEARTBEAT_SECONDS):
+                await self._wake.wait()
+        self._wake.clear()
+        if not self._ending and not self._flush_now and len(self._backlog) < BATCH_EVENTS:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._wake.wait()
+
+    async def _commit(self) -> None:
+        """Append the next batch. One whose fate is unknown is looked for before it is sent again."""
+        writer = self._started()
+        if self._uncertain:
+            await self._recover(writer)
+        batch = await self._backlog.next_batch()
+        if batch is None:
+            return
+        events = batch.events
+        self._uncertain = True
+        while True:
+            try:
+                await self.log.append(
+                    writer, events, unacknowledged_ns=batch.unacknowledged_ns, complete_until=batch.complete_until
+                )
+                break
+            except BadEvent as error:  # must not stop those behind it
+                log.error("%s; it is not recorded", error)
+                events[error.index] = unfit(events[error.index], error)
+                self.dropped += 1
+            except StoreUnavailable:
+                if not await self._recover(writer):
+                    raise
+                break
+        self._uncertain = False
+        self._backlog.acknowledge(writer.last_seq)
+        self._last_commit = time.monotonic()
+        if self._away:
+            self._away = False
+            log.warning("the store %s takes events again", self.log.where)
+
+    async def _recover(self, writer: Writer) -> int:
+        """See what the store has; how many events more than we knew of."""
+        found = await self.log.recover(writer)
+        self._uncertain = False
+        self._backlog.acknowledge(writer.last_seq)
+        return found
 
     async def _touch(self) -> None:
         """Say that we are alive, or that we end, with whatever else is new."""
@@ -312,73 +455,83 @@ class Recorder:
         if self._ending:
             facts["ended_at"] = time.time_ns()
         if facts or time.monotonic() - self._last_commit >= HEARTBEAT_SECONDS:
+            complete = {} if self._backlog.waiting else {"complete_until": self.clock.now()}
             try:
-                await self.log.touch(self._started(), **facts)
+                await self.log.touch(self._started(), **complete, **facts)
             except BaseException:
                 self._facts = {**facts, **self._facts}
                 raise
             self._last_commit = time.monotonic()
 
-    async def _commit(self) -> None:
-        """Append the next batch. One whose fate is unknown is looked for before it is sent again."""
-        writer = self._started()
-        if self._uncertain:
-            if await self.log.recover(writer):
-                self._batch = []
-            self._uncertain = False
-        if not self._batch:
-            self._take()
-        if not self._batch:
+    def _miss_store(self, error: Exception) -> None:
+        if not isinstance(error, StoreError):
+            log.exception("recorder %d cannot commit; trying again", self.ordinal)
+        elif not self._away:
+            log.warning("%s; trying again, and keeping events in %s meanwhile", error, self.spool_path)
+        self._away = True
+
+    def _set_alarm(self) -> None:
+        """See to it that what the store does not acknowledge in time goes to the spool."""
+        if self._alarm is None and (self._spooling is None or self._spooling.done()):
+            wait = max(0.0, SPOOL_SECONDS - self._backlog.oldest_age)
+            self._alarm = asyncio.get_running_loop().call_later(wait, self._overdue)
+
+    def _overdue(self) -> None:
+        self._alarm = None
+        if self._task is None or self._task.done() or not len(self._backlog):
             return
-        self._uncertain = True
-        try:
-            await self.log.append(writer, self._batch, unacknowledged_ns=time.monotonic_ns() - self._oldest)
-        except BadEvent as error:  # must not stop those behind it
-            log.error("%s; it is not recorded", error)
-            del self._batch[error.index]
-            self._lost(1)
-        except StoreUnavailable:
-            if not await self.log.recover(writer):
-                self._uncertain = False
-                raise
-            self._batch = []
+        if self._backlog.oldest_age >= SPOOL_SECONDS:
+            self._start_spooling()
         else:
-            self._batch = []
-        self._uncertain = False
-        self._last_commit = time.monotonic()
+            self._set_alarm()
 
-    def _lost(self, number: int) -> None:
-        """Count events that are not recorded; the next batch tells of them as a gap."""
-        if self._drop_since is None:
-            self._drop_since = self.clock.now()
-        self._drop_count += number
-        self.dropped += number
+    def _start_spooling(self) -> None:
+        if self._spooling is None or self._spooling.done():
+            self._spooling = asyncio.create_task(self._spool())
 
-    def _take(self) -> None:
-        """Make the oldest buffered events the next batch, with a gap for those that were dropped."""
-        size = taken = 0
-        for entry, _ in self._buffer[:BATCH_EVENTS]:
-            if taken and size + len(entry.payload) > BATCH_BYTES:
-                break
-            size += len(entry.payload)
-            taken += 1
-        self._oldest = self._buffer[0][1] if self._buffer else time.monotonic_ns()
-        self._batch = [entry for entry, _ in self._buffer[:taken]]
-        del self._buffer[:taken]
-        self._buffered_bytes -= size
-        if self._drop_count:
-            now = self.clock.now()
-            meta = {
-                "reason": "events could not be written to the store",
-                "since": self._drop_since,
-                "until": now,
-                "count": self._drop_count,
-            }
-            self._batch.append(NewEvent("gap", now, None, b"", meta=meta))
-            self._drop_since, self._drop_count = None, 0
+    async def _spool(self) -> None:
+        try:
+            await self._backlog.to_disk()
+            self._spool_error = None
+        except SpoolFull as error:
+            if self._spool_error is None:
+                log.error("%s", error)
+            self._spool_error = error
+        self._answer()
+        if len(self._backlog):
+            self._alarm = asyncio.get_running_loop().call_later(SPOOL_SECONDS, self._overdue)
 
-    def _new_event(self, record: MessageRecord) -> NewEvent:
-        """The record with the ids that nobody named worked out."""
+    async def _end(self, error: Exception | None = None) -> None:
+        """The last act: what the store has not got stays in the spool."""
+        self._ending = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._spooling is not None:
+            await asyncio.wait([self._spooling])
+        fenced = isinstance(error, RecorderFenced)
+        if error is not None:
+            try:
+                if fenced:
+                    self.failure = error if isinstance(error, StoreError) else None
+                    await self._backlog.to_disk()
+                else:
+                    await self._backlog.end(time.time_ns())
+            except SpoolFull as full:
+                lost = len(self._backlog)
+                self.dropped += lost
+                self.failure = StoreUnavailable(self.log.where, f"{lost} events are lost: {error}; and {full}")
+            left = f"{self.spooled} events wait in {self.spool_path}: put them into the store with `messager drain`"
+            log.error("%s; nothing more is recorded; %s", error, left if self.spooled else "nothing is left over")
+        self._refuse(error or StoreError("the recorder has ended"), everybody=True)
+        self._backlog.spool.close()
+
+    def _started(self) -> Writer:
+        if self._writer is None:
+            raise StoreError("the recorder has not been started: use `async with Recorder(...)`, or await start()")
+        return self._writer
+
+    def _entry(self, record: MessageRecord, cause: tuple[int, int] | None = None) -> NewEvent | None:
+        """The record as it may be kept, with the ids that nobody named worked out."""
         from_id, to_id, flags = record.from_id, record.to_id, 0
         msg_id = None
         if record.channel is not None:
@@ -389,7 +542,7 @@ class Recorder:
                 from_id = self._identifier.sender(record.payload, record.message)
                 flags |= FROM_DERIVED if from_id is not None else 0
             msg_id = self._identifier.msg_id(record.payload, record.message)
-        return NewEvent(
+        entry = NewEvent(
             record.kind,
             record.ts,
             record.channel,
@@ -400,13 +553,7 @@ class Recorder:
             msg_id,
             record.duration_ns,
             record.receivers,
-            None,
+            cause,
             record.meta,
         )
-
-
-def _refuse(flushes: Iterable[asyncio.Future[None]], error: Exception) -> None:
-    """Tell those who wait for a flush that it failed."""
-    for done in flushes:
-        if not done.done():
-            done.set_exception(error)
+        return entry if self._redact is None else self._redact(entry)

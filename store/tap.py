@@ -13,7 +13,7 @@ from .recorder import Recorder
 
 POLL_SECONDS = 0.1
 BUFFERED = 10_000
-"""Events that may wait for the store before the tap reads on."""
+"""Events that may wait in memory before the tap reads on."""
 
 
 class Tap:
@@ -58,8 +58,7 @@ class Tap:
             self._active()
             deadline = None if duration is None else time.monotonic() + duration
             while max_events is None or self.messages < max_events:
-                if len(self._recorder) > BUFFERED:
-                    await self._recorder.flush()  # meanwhile messages wait in Redis, which has room for them
+                await self._recorder.room(BUFFERED)  # meanwhile messages wait in Redis, which has room for them
                 if self._recorder.failure is not None:
                     raise self._recorder.failure
                 left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())

@@ -26,6 +26,16 @@ def upgrade() -> None:
     )
     op.add_column(
         "recorder",
+        sa.Column("complete_until", sa.BigInteger, comment="what it accepted before this moment is in the log"),
+    )
+    op.add_column(
+        "recorder",
+        sa.Column(
+            "unclean", sa.SmallInteger, nullable=False, server_default="0", comment="1: it ended without saying so"
+        ),
+    )
+    op.add_column(
+        "recorder",
         sa.Column("durability", sa.String, nullable=False, server_default="buffered", comment="buffered or strict"),
     )
     op.add_column("recorder", sa.Column("spool", sa.String, comment="the file it writes to while the store is away"))
@@ -35,6 +45,8 @@ def downgrade() -> None:
     _seal_as_before()
     op.drop_column("recorder", "spool")
     op.drop_column("recorder", "durability")
+    op.drop_column("recorder", "unclean")
+    op.drop_column("recorder", "complete_until")
     op.drop_column("batch", "unacknowledged")
 
 

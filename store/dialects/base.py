@@ -17,6 +17,9 @@ class Dialect(Protocol):
     where: str
     """The store as people should see it: an absolute path, or a URL without credentials."""
 
+    spool_folder: str
+    """Where recorders keep their events while the store is away, unless told otherwise."""
+
     def exists(self) -> bool:
         """Whether there is anything to open."""
 
@@ -27,7 +30,10 @@ class Dialect(Protocol):
         """Give up what is there only for as long as the store is open."""
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
-        """One engine for writing, with a single connection, and one for reading."""
+        """One engine for writing, with a single connection, and one for reading. Makes what is not there."""
+
+    def check_place(self) -> None:
+        """Notice a store that is no longer what its connections are connected to. Raises `StoreUnavailable`."""
 
     def insert_or_ignore(self, table: Table) -> Insert:
         """An INSERT that passes over rows whose unique key is there already."""

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Insert, Table, event, text
 from sqlalchemy.dialects.sqlite import insert
@@ -39,6 +40,8 @@ class SQLite:
         self._folder = tempfile.TemporaryDirectory(prefix="messager-") if path == ":memory:" else None
         self.path = os.path.abspath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
         self.where = self.path if self._folder is None else path
+        self.spool_folder = f"{self.path}-spool"
+        self._file: tuple[int, int] | None = None  # the device and the inode that are connected to
 
     def exists(self) -> bool:
         return os.path.exists(self.path)
@@ -49,9 +52,23 @@ class SQLite:
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
         self.look()
+        try:
+            Path(self.path).touch()
+        except OSError as error:
+            raise StoreUnavailable(self.where, error.strerror or str(error)) from None
         writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
         reader = self._engine(READERS, "BEGIN", checkpoints=False)
         return writer, reader
+
+    def check_place(self) -> None:
+        """SQLite would go on writing to a file that was moved away, and lose it with its WAL."""
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            raise StoreUnavailable(self.where, "the file is gone; was it moved?") from None
+        if self._file is not None and self._file != (there.st_dev, there.st_ino):
+            self._file = None
+            raise StoreUnavailable(self.where, "another file is in its place now")
 
     def insert_or_ignore(self, table: Table) -> Insert:
         return insert(table).on_conflict_do_nothing()
@@ -78,6 +95,8 @@ class SQLite:
             reason = "another program keeps it locked"
         elif "unable to open" in reason or "readonly" in reason:
             reason = "no such folder, or no right to write there"
+        elif "is full" in reason:
+            reason = "the disk is full"
         return StoreUnavailable(self.where, reason)
 
     async def size(self, connection: AsyncConnection) -> int:
@@ -87,13 +106,16 @@ class SQLite:
 
     def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
         engine = create_async_engine(
-            URL.create("sqlite+aiosqlite", database=self.path),
+            # mode=rw: a file that went away is missed, not made anew
+            URL.create("sqlite+aiosqlite", database=f"file:{quote(self.path)}", query={"mode": "rw", "uri": "true"}),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=connections,
             max_overflow=0,
         )
 
         def on_connect(connection: Any, record: Any) -> None:
+            there = os.stat(self.path)
+            self._file = (there.st_dev, there.st_ino)
             connection.isolation_level = None  # the driver must not begin transactions of its own
             cursor = connection.cursor()
             cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")

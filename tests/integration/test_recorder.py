@@ -11,9 +11,8 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord, Msg
 from messager.brokers import Broker
-from messager_store import EventLog, Recorder
+from messager_store import EventLog, Recorder, backlog
 from messager_store import experiments as registry
-from messager_store import recorder as room
 from messager_store.errors import (
     ExperimentBusy,
     ExperimentClosed,
@@ -23,6 +22,7 @@ from messager_store.errors import (
     StoreUnavailable,
 )
 from messager_store.queries.overview import overview
+from messager_store.spool import spools
 from messager_store.tap import Tap
 from messager_store.verify import verify
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, until
@@ -174,7 +174,7 @@ async def test_an_answer_that_is_lost_after_the_commit_doubles_nothing(
 async def test_what_does_not_fit_is_dropped_counted_and_told_as_a_gap(
     log: EventLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(room, "BUFFER_EVENTS", 50)
+    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 50)
     async with Recorder(log, "e1") as recorder:
         for number in range(80):  # without a turn for the store
             recorder.after(MessageRecord("sent", number, "c", b"x"))
@@ -334,7 +334,7 @@ async def test_what_comes_after_the_end_is_not_recorded_and_does_not_hold_it_up(
         await recorder.start()
 
 
-async def test_a_recorder_that_was_ended_counts_what_it_lost_and_says_so_at_its_end(log: EventLog) -> None:
+async def test_what_a_recorder_still_had_when_it_was_ended_stays_in_its_spool(log: EventLog) -> None:
     recorder = Recorder(log, "e1")
     await recorder.start()
     recorder.mark("before")
@@ -344,7 +344,9 @@ async def test_a_recorder_that_was_ended_counts_what_it_lost_and_says_so_at_its_
         recorder.mark("after")
     with pytest.raises(RecorderFenced):
         await recorder.stop()
-    assert recorder.dropped == 10 and recorder.failure is not None
+    assert (recorder.dropped, recorder.spooled) == (0, 10) and recorder.failure is not None
+    [left] = spools(recorder.spool_path.parent)
+    assert (left.events, left.exp_id, left.held) == (10, "e1", False)
 
 
 async def test_closing_fences_also_those_that_only_seem_dead(log: EventLog) -> None:
@@ -366,7 +368,7 @@ async def test_closing_fences_also_those_that_only_seem_dead(log: EventLog) -> N
 
 
 async def test_a_tap_reads_no_faster_than_the_store_takes(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "BUFFER_EVENTS", 1500)
+    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 1500)
     monkeypatch.setattr("messager_store.tap.BUFFERED", 500)
     broker = MemoryBroker()
     active = asyncio.Event()

@@ -1,0 +1,198 @@
+"""The backlog: what a recorder accepted and the store has not acknowledged, in order.
+
+New events wait in memory. Those that wait too long are moved to the spool, on disk. Each
+has its seq from the moment it is accepted, so that wherever it is, what the store has is
+told by one number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import NamedTuple
+
+from messager.clock import Clock
+
+from .errors import BadEvent
+from .event import NewEvent
+from .spool import Spool
+
+BATCH_EVENTS = 5000
+BATCH_BYTES = 8 * 1024 * 1024
+MEMORY_EVENTS = 200_000
+MEMORY_BYTES = 256 * 1024 * 1024
+
+log = logging.getLogger("messager_store")
+
+
+class Batch(NamedTuple):
+    """Events to commit together."""
+
+    events: list[NewEvent]
+    unacknowledged_ns: int
+    """How long the oldest of them has waited."""
+    complete_until: int
+    """A moment (ns UTC) before which nothing was accepted that is not in it, or before it."""
+
+
+class Backlog:
+    """Events by seq: the oldest on disk, the newest in memory."""
+
+    def __init__(self, spool: Spool, clock: Clock) -> None:
+        self.spool = spool
+        self._clock = clock
+        self._memory: list[tuple[NewEvent, int]] = []  # with the monotonic time (ns) of accepting it
+        self._bytes = 0
+        self._first = 1  # seq of the first in memory
+        self._done = 0  # the last seq that the store has acknowledged
+        self._lock = asyncio.Lock()
+        self._drop_since: int | None = None
+        self._dropped = 0
+
+    def __len__(self) -> int:
+        """How many events are in memory only."""
+        return len(self._memory)
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def last(self) -> int:
+        """The seq of the newest event."""
+        return self._first + len(self._memory) - 1
+
+    @property
+    def acknowledged(self) -> int:
+        """The seq of the last event that is in the store."""
+        return self._done
+
+    @property
+    def secured(self) -> int:
+        """The seq of the last event that is in the store or on disk: no crash takes it away."""
+        return max(self._done, self.spool.last_seq)
+
+    @property
+    def waiting(self) -> int:
+        """How many events the store has not acknowledged, wherever they are."""
+        return self.last - self._done + (1 if self._dropped else 0)
+
+    @property
+    def oldest_age(self) -> float:
+        """How long (s) the oldest event in memory has been there."""
+        return (time.monotonic_ns() - self._memory[0][1]) / 1e9 if self._memory else 0.0
+
+    @property
+    def full(self) -> bool:
+        """Whether the next event would be dropped."""
+        return len(self._memory) >= MEMORY_EVENTS or self._bytes >= MEMORY_BYTES
+
+    def add(self, entry: NewEvent) -> int | None:
+        """Accept an event; its seq, or None where there is no room and it was dropped."""
+        if self.full:
+            self.drop(1)
+            return None
+        if self._dropped:
+            self.tell_drops()
+        self._memory.append((entry, time.monotonic_ns()))
+        self._bytes += len(entry.payload)
+        return self.last
+
+    def drop(self, number: int) -> None:
+        """Count events that are not recorded; a gap tells of them as soon as there is room."""
+        if self._drop_since is None:
+            self._drop_since = self._clock.now()
+        self._dropped += number
+
+    def tell_drops(self) -> None:
+        """Put the gap for what was dropped behind the events that came before."""
+        if self._dropped and not self.full:
+            gap = _gap("events could not be written to the store", self._drop_since, self._clock.now(), self._dropped)
+            self._drop_since, self._dropped = None, 0
+            self._memory.append((gap, time.monotonic_ns()))
+
+    def acknowledge(self, seq: int) -> None:
+        """Forget the events up to `seq`: the store has them."""
+        self._done = seq
+        self._forget(seq)
+        if not self._lock.locked():
+            self._empty_spool()
+
+    async def next_batch(self) -> Batch | None:
+        """The oldest events that the store has not acknowledged; None for none."""
+        self.tell_drops()
+        seq = self._done + 1
+        if seq <= self.spool.last_seq:
+            entries = await asyncio.to_thread(self.spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
+            return Batch(entries, max(0, self._clock.now() - entries[0].ts), entries[0].ts)
+        if not self._memory:
+            return None
+        size = count = 0
+        for entry, _ in self._memory[:BATCH_EVENTS]:
+            if count and size + len(entry.payload) > BATCH_BYTES:
+                break
+            size += len(entry.payload)
+            count += 1
+        complete = self._clock.now() if count == len(self._memory) else self._clock.at(self._memory[count][1])
+        oldest = time.monotonic_ns() - self._memory[0][1]
+        return Batch([entry for entry, _ in self._memory[:count]], oldest, complete)
+
+    async def to_disk(self) -> None:
+        """Move what is in memory now to the spool. Raises `SpoolFull`; what did not fit stays in memory."""
+        async with self._lock:
+            self.tell_drops()
+            last = self.last
+            try:
+                while self._first <= last:
+                    self._empty_spool()  # where the store was faster, what follows is not next to what is there
+                    await self._move_some(last)
+            finally:
+                self._empty_spool()
+
+    async def end(self, ended_at: int) -> None:
+        """Move everything to the spool, and note there that its recorder has ended. Raises `SpoolFull`."""
+        await self.to_disk()
+        await asyncio.to_thread(self.spool.end, ended_at, self._done + 1)
+
+    async def _move_some(self, last: int) -> None:
+        first = self._first
+        some = self._memory[: min(BATCH_EVENTS, last - first + 1)]
+        count = size = 0
+        for entry, _ in some:
+            if count and size + len(entry.payload) > BATCH_BYTES:
+                break
+            size += len(entry.payload)
+            count += 1
+        entries = [entry for entry, _ in some[:count]]
+        complete = self._clock.now() if count == len(self._memory) else self._clock.at(self._memory[count][1])
+        while True:
+            try:
+                await asyncio.to_thread(self.spool.write, first, entries, complete)
+                break
+            except BadEvent as error:
+                log.error("%s; it is not recorded", error)
+                entries[error.index] = unfit(entries[error.index], error)
+        self._forget(first + count - 1)
+
+    def _forget(self, seq: int) -> None:
+        """Let go of what is in memory up to `seq`."""
+        count = seq - self._first + 1
+        if count > 0:
+            self._bytes -= sum(len(entry.payload) for entry, _ in self._memory[:count])
+            del self._memory[:count]
+            self._first += count
+
+    def _empty_spool(self) -> None:
+        if self.spool.first_seq and self._done >= self.spool.last_seq:
+            self.spool.remove()
+
+
+def unfit(entry: NewEvent, error: BadEvent) -> NewEvent:
+    """What stands in the log for an event that it cannot hold."""
+    at = entry.ts if isinstance(entry.ts, int) and abs(entry.ts) < 1 << 63 else time.time_ns()
+    return _gap(f"an event that the log cannot hold: {error}"[:1000], at, at, 1)
+
+
+def _gap(reason: str, since: int | None, until: int, count: int | None) -> NewEvent:
+    meta = {"reason": reason, "since": since, "until": until, "count": count}
+    return NewEvent("gap", until, None, b"", meta=meta)

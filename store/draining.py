@@ -1,0 +1,123 @@
+"""Draining: what recorders left in their spools, put into the store, in order and once.
+
+A recorder drains its own spool while it lives. One that was killed leaves its spool
+behind; whoever drains it takes its place in the log, with a higher epoch. What was
+committed before is told by the log's `last_seq`, so an interrupted drain goes on where
+it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .backlog import BATCH_BYTES, BATCH_EVENTS, unfit
+from .errors import BadEvent, ExperimentClosed, RecorderFenced, SpoolDamaged, SpoolHeld, StoreError, StoreUnavailable
+from .event import NewEvent
+from .log import EventLog, Writer
+from .spool import Spool, left_in
+
+log = logging.getLogger("messager_store")
+
+
+@dataclass(slots=True)
+class Drained:
+    """What became of one spool."""
+
+    path: str
+    exp_id: str
+    recorder: str
+    """The recorder's uuid."""
+    events: int = 0
+    """How many were put into the store now."""
+    ended: bool = False
+    """Whether its recorder had ended cleanly; else `messager repair` says what may be missing."""
+    left: int = 0
+    """How many could not be put into the store; the file stays."""
+    reason: str | None = None
+    """Why the file stays, if it does."""
+
+
+async def drain(
+    log_: EventLog, folder: Path, *, exp_id: str | None = None, progress: Callable[[int], None] | None = None
+) -> AsyncIterator[Drained]:
+    """Put the spools of a folder, or those of one experiment, into the store, and remove their files.
+
+    Spools that a live recorder holds, that belong to another store, or whose experiment takes no more
+    events stay as they are; `reason` says why. Raises `StoreUnavailable`; running it again goes on.
+    """
+    for path in await asyncio.to_thread(left_in, folder):
+        try:
+            spool = await asyncio.to_thread(Spool.open, path)
+        except FileNotFoundError:
+            continue
+        except (SpoolHeld, SpoolDamaged) as error:
+            if exp_id is None:
+                yield Drained(str(path), "", path.stem, reason=str(error))
+            continue
+        try:
+            if exp_id in (None, spool.facts.get("exp_id")):
+                yield await _drain_one(log_, spool, progress)
+        finally:
+            spool.close()
+
+
+async def drain_left(log_: EventLog, folder: Path, exp_id: str) -> None:
+    """Drain what earlier recorders of an experiment left. What cannot be drained is logged, and stays."""
+    try:
+        async for done in drain(log_, folder, exp_id=exp_id):
+            if done.reason is None:
+                log.warning("%d events were drained from the spool %s", done.events, done.path)
+            else:
+                log.warning("the spool %s stays: %s", done.path, done.reason)
+    except StoreError as error:
+        log.warning("a spool of %s could not be drained: %s", exp_id, error)
+
+
+async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], None] | None) -> Drained:
+    done = Drained(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
+    try:
+        writer = await log_.take_over(done.recorder)
+    except (RecorderFenced, ExperimentClosed) as error:
+        done.left, done.reason = len(spool), str(error)
+        return done
+    first = spool.facts["first_seq"]
+    if writer.last_seq < first - 1:
+        done.left = len(spool)
+        done.reason = f"it begins at seq {first}, and the store ends at {writer.last_seq}: events between are gone"
+        return done
+    while writer.last_seq < spool.last_seq:
+        seq = writer.last_seq + 1
+        entries = await asyncio.to_thread(spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
+        await _append(log_, writer, entries)
+        done.events += writer.last_seq - seq + 1
+        if progress:
+            progress(done.events)
+    told: dict[str, int] = {}
+    if spool.complete_until is not None:
+        told["complete_until"] = spool.complete_until
+    if spool.ended_at is not None and spool.damaged_at is None:
+        told["ended_at"] = spool.ended_at
+        done.ended = True
+    await log_.touch(writer, **told)
+    if spool.damaged_at is not None:
+        done.reason = f"it is damaged from byte {spool.damaged_at:,} on; what stood before is in the store"
+        return done
+    await asyncio.to_thread(spool.remove)
+    return done
+
+
+async def _append(log_: EventLog, writer: Writer, entries: list[NewEvent]) -> None:
+    while True:
+        try:
+            await log_.append(writer, entries, complete_until=entries[0].ts)
+            return
+        except BadEvent as error:
+            entries[error.index] = unfit(entries[error.index], error)
+        except StoreUnavailable:
+            if not await log_.recover(writer):
+                raise
+            return

@@ -1,0 +1,351 @@
+"""The spool: where a recorder's events wait on disk while the store is away.
+
+One file a recorder, `<uuid>.spool`, held by a lock for as long as its process lives, so
+that nobody else drains it. It begins with a line of JSON (which recorder of which store,
+and the seq of its first event); then frames follow, each with a CRC-32. What `write` has
+returned from is on the disk. A frame that a crash cut short was never promised; it is
+left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+from zlib import crc32
+
+from .errors import BadEvent, SpoolDamaged, SpoolFull, SpoolHeld
+from .event import NewEvent
+
+try:
+    import fcntl
+except ImportError:  # Windows: there, nothing tells a live spool from one that was left
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = "messager-spool/1"
+SPOOL_BYTES = 1 << 30
+"""How large one recorder's spool may become."""
+ENDING = ".spool"
+
+_FRAME = struct.Struct("<III")
+_MOST_BYTES = 1 << 31
+_HEADER_BYTES = 1 << 16
+
+
+class Spool:
+    """One recorder's spool. Its file is made by the first `write` and gone after `remove`.
+
+    The methods block; they are called in a thread, one at a time, except that `read` may run
+    beside `write`.
+    """
+
+    def __init__(self, path: Path, facts: dict[str, Any], limit: int = SPOOL_BYTES) -> None:
+        """`facts` go into the header: recorder (its uuid), exp_id, store."""
+        self.path = path
+        self.facts = facts
+        self.first_seq = self.last_seq = 0
+        """Which events it holds; 0 for none."""
+        self.complete_until: int | None = None
+        """Everything its recorder had accepted by then (ns UTC) is here or in the store."""
+        self.ended_at: int | None = None
+        """When its recorder ended, if it said so."""
+        self.damaged_at: int | None = None
+        """The byte from which on it cannot be read, where more follows than a frame cut short."""
+        self._limit = limit
+        self._file: BinaryIO | None = None
+        self._size = 0
+        self._next = (0, 0)  # the seq to be read next, and where it begins
+
+    @classmethod
+    def open(cls, path: Path) -> Spool:
+        """A spool that was left behind, held from now on.
+
+        Raises `SpoolHeld` while its recorder lives, and `SpoolDamaged` where it is no spool.
+        """
+        try:
+            file = open(path, "r+b")  # noqa: SIM115
+        except OSError as error:
+            raise SpoolDamaged(str(path), error.strerror or str(error)) from None
+        try:
+            _hold(file, path)
+            spool = cls(path, _header(file, path))
+            spool._look_through(file)
+        except BaseException:
+            file.close()
+            raise
+        spool._file = file
+        return spool
+
+    def __len__(self) -> int:
+        """How many events it holds."""
+        return self.last_seq - self.first_seq + 1 if self.first_seq else 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return self._size
+
+    def write(self, first_seq: int, entries: Sequence[NewEvent], complete_until: int) -> None:
+        """Put events behind those that are there, the first of them of seq `first_seq`, and sync.
+
+        Raises `SpoolFull`, or `BadEvent` for one that cannot be written; nothing of them is kept then.
+        """
+        frames = []
+        for index, entry in enumerate(entries):
+            try:
+                frames.append(_frame(_event_line(entry), entry.payload))
+            except (TypeError, ValueError, RecursionError, struct.error) as error:
+                raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be kept: {error}") from None
+        frames.append(_frame(json.dumps({"complete_until": complete_until}).encode()))
+        self._append(b"".join(frames), first_seq)
+        self.first_seq = self.first_seq or first_seq
+        self.last_seq = first_seq + len(entries) - 1
+        self.complete_until = complete_until
+
+    def end(self, ended_at: int, next_seq: int) -> None:
+        """Note that its recorder has ended (ns UTC), with everything in the store or here.
+
+        `next_seq` is what the store lacks where nothing is here. Raises `SpoolFull`.
+        """
+        self._append(_frame(json.dumps({"ended_at": ended_at}).encode()), next_seq)
+        self.ended_at = ended_at
+
+    def read(self, seq: int, most: int, most_bytes: int) -> list[NewEvent]:
+        """The events from `seq` on: at most so many, and so many payload bytes (but one at least)."""
+        last = self.last_seq
+        at, offset = self._next if self._next[0] and self._next[0] <= seq else (self.first_seq, 0)
+        entries: list[NewEvent] = []
+        size = 0
+        with open(self.path, "rb") as file:
+            if offset:
+                file.seek(offset)
+            else:
+                _header(file, self.path)
+            while at <= last and len(entries) < most and size < most_bytes:
+                line, payload = _read_frame(file, self.path)
+                if line[:1] == b"[":
+                    if at >= seq:
+                        entries.append(_event(line, payload))
+                        size += len(payload)
+                    at += 1
+            self._next = (at, file.tell())
+        return entries
+
+    def remove(self, *, scrub: bool = False) -> None:
+        """Remove the file; with `scrub`, its content is overwritten before."""
+        if scrub and self._file is not None:
+            self._file.seek(0)
+            for _ in range(0, self._size, 1 << 20):
+                self._file.write(bytes(1 << 20))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self.path.unlink(missing_ok=True)
+        self.close()
+        self.first_seq = self.last_seq = self._size = 0
+        self._next = (0, 0)
+        try:
+            self.path.parent.rmdir()  # unless others are there
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Let go of the file, which stays."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _append(self, data: bytes, first_seq: int) -> None:
+        try:
+            if self._file is None:
+                self._make(first_seq)
+            assert self._file is not None
+            if self._size + len(data) > self._limit:
+                raise SpoolFull(str(self.path), f"it may hold {self._limit:,} bytes")
+            self._file.seek(self._size)
+            self._file.write(data)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._undo()
+            raise SpoolFull(str(self.path), error.strerror or str(error)) from None
+        self._size += len(data)
+
+    def _make(self, first_seq: int) -> None:
+        """The file with its header, held, and its name safe on the disk."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        file: BinaryIO = os.fdopen(handle, "r+b", buffering=0)
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # somebody who looks at it holds it for a moment
+        self._file = file
+        header = json.dumps({"format": FORMAT, **self.facts, "first_seq": first_seq}).encode() + b"\n"
+        file.write(header)
+        self._size = len(header)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _undo(self) -> None:
+        """Take back what a failed write left; a file without events goes."""
+        if self._file is None:
+            return
+        try:
+            if self.first_seq:
+                self._file.truncate(self._size)
+            else:
+                self.remove()
+        except OSError:
+            pass
+
+    def _look_through(self, file: BinaryIO) -> None:
+        """Find out what is in the file, up to the first frame that is not whole."""
+        self._size = file.tell()
+        end = os.fstat(file.fileno()).st_size
+        first = self.facts["first_seq"]
+        count = 0
+        while self._size < end:
+            try:
+                line, _ = _read_frame(file, self.path)
+                told = None if line[:1] == b"[" else json.loads(line)
+            except SpoolDamaged:
+                if not _cut_short(file, self._size, end):
+                    self.damaged_at = self._size
+                break
+            if told is None:
+                count += 1
+            else:
+                self.complete_until = told.get("complete_until", self.complete_until)
+                self.ended_at = told.get("ended_at", self.ended_at)
+            self._size = file.tell()
+        if count:
+            self.first_seq, self.last_seq = first, first + count - 1
+
+
+@dataclass(slots=True)
+class SpoolInfo:
+    """A spool as it lies there. Times are ns UTC."""
+
+    path: str
+    recorder: str
+    """The recorder's uuid."""
+    exp_id: str
+    store: str
+    events: int
+    bytes: int
+    oldest_at: int | None
+    """The ts of its first event."""
+    held: bool
+    """Whether its recorder lives, and drains it itself."""
+    damage: str | None
+    """What is wrong with it, if something is."""
+
+
+def left_in(folder: Path) -> list[Path]:
+    """The spool files of a folder, in order of their names."""
+    return sorted(folder.glob(f"*{ENDING}"))
+
+
+def spools(folder: Path) -> Iterator[SpoolInfo]:
+    """The spools of a folder, in order of their names. Reads each of them whole, but changes nothing."""
+    for path in left_in(folder):
+        try:
+            with open(path, "rb") as file:
+                if not os.fstat(file.fileno()).st_size:  # being made
+                    continue
+                held = _is_held(file)
+                facts = _header(file, path)
+                spool = Spool(path, facts)
+                spool._look_through(file)
+        except FileNotFoundError:  # drained meanwhile
+            continue
+        except (OSError, SpoolDamaged) as error:
+            yield SpoolInfo(str(path), path.stem, "", "", 0, 0, None, False, str(error))
+            continue
+        oldest = None
+        if spool.first_seq:
+            try:
+                oldest = spool.read(spool.first_seq, 1, 1)[0].ts
+            except (OSError, SpoolDamaged):
+                continue
+        damage = None if spool.damaged_at is None else f"it is damaged from byte {spool.damaged_at:,} on"
+        exp_id, store = (str(facts.get(key, "")) for key in ("exp_id", "store"))
+        yield SpoolInfo(str(path), facts["recorder"], exp_id, store, len(spool), spool.size, oldest, held, damage)
+
+
+def _event_line(entry: NewEvent) -> bytes:
+    kind, ts, channel, _, *others = entry
+    return json.dumps([kind, ts, channel, *others], default=str).encode()
+
+
+def _event(line: bytes, payload: bytes) -> NewEvent:
+    kind, ts, channel, from_id, to_id, flags, msg_id, duration, receivers, cause, meta = json.loads(line)
+    origin = None if cause is None else (cause[0], cause[1])
+    return NewEvent(kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, origin, meta)
+
+
+def _frame(line: bytes, payload: bytes = b"") -> bytes:
+    return b"".join((_FRAME.pack(len(line), len(payload), crc32(payload, crc32(line))), line, payload))
+
+
+def _read_frame(file: BinaryIO, path: Path) -> tuple[bytes, bytes]:
+    head = file.read(_FRAME.size)
+    if len(head) == _FRAME.size:
+        line_length, payload_length, check = _FRAME.unpack(head)
+        if line_length + payload_length < _MOST_BYTES:
+            line, payload = file.read(line_length), file.read(payload_length)
+            whole = len(line) == line_length and len(payload) == payload_length
+            if whole and crc32(payload, crc32(line)) == check and line[:1] in (b"[", b"{"):
+                return line, payload
+    raise SpoolDamaged(str(path), "a frame of it is not whole")
+
+
+def _cut_short(file: BinaryIO, at: int, end: int) -> bool:
+    """Whether the frame at `at` only lacks its end, or never got more than zeros."""
+    file.seek(at)
+    head = file.read(_FRAME.size)
+    if len(head) < _FRAME.size:
+        return True
+    line_length, payload_length, _ = _FRAME.unpack(head)
+    if at + _FRAME.size + line_length + payload_length > end:
+        return True
+    file.seek(at)
+    return not any(file.read(min(end - at, 1 << 20)))
+
+
+def _header(file: BinaryIO, path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(file.readline(_HEADER_BYTES))
+        fits = facts["format"] == FORMAT and isinstance(facts["first_seq"], int) and isinstance(facts["recorder"], str)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        fits, facts = False, {}
+    if not fits:
+        raise SpoolDamaged(str(path), "it does not begin as a spool does")
+    return dict(facts)
+
+
+def _hold(file: BinaryIO, path: Path) -> None:
+    if fcntl is not None:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SpoolHeld(str(path)) from None
+
+
+def _is_held(file: BinaryIO) -> bool:
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(file.fileno(), fcntl.LOCK_UN)
+    return False
