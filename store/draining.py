@@ -17,6 +17,7 @@ from pathlib import Path
 from .backlog import BATCH_BYTES, BATCH_EVENTS, unfit
 from .errors import BadEvent, ExperimentClosed, RecorderFenced, SpoolDamaged, SpoolHeld, StoreError, StoreUnavailable
 from .event import NewEvent
+from .experiments import recorder_by_uuid
 from .log import EventLog, Writer
 from .spool import Spool, left_in
 
@@ -39,6 +40,8 @@ class Drained:
     """How many could not be put into the store; the file stays."""
     reason: str | None = None
     """Why the file stays, if it does."""
+    held: bool = False
+    """Whether it stays because its recorder lives, and drains it itself."""
 
 
 async def drain(
@@ -56,7 +59,7 @@ async def drain(
             continue
         except (SpoolHeld, SpoolDamaged) as error:
             if exp_id is None:
-                yield Drained(str(path), "", path.stem, reason=str(error))
+                yield Drained(str(path), "", path.stem, reason=str(error), held=isinstance(error, SpoolHeld))
             continue
         try:
             if exp_id in (None, spool.facts.get("exp_id")):
@@ -79,6 +82,11 @@ async def drain_left(log_: EventLog, folder: Path, exp_id: str) -> None:
 
 async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], None] | None) -> Drained:
     done = Drained(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
+    row = await recorder_by_uuid(log_.database, done.recorder)
+    if row is not None and row.ended_at is not None and row.last_seq >= spool.last_seq and spool.damaged_at is None:
+        done.ended = not row.unclean  # an earlier drain came as far as that
+        await asyncio.to_thread(spool.remove)
+        return done
     try:
         writer = await log_.take_over(done.recorder)
     except (RecorderFenced, ExperimentClosed) as error:

@@ -232,6 +232,13 @@ async def recorders_of(database: Database, experiment_id: int | None = None) -> 
         return [_recorder(row) for row in await connection.execute(query)]
 
 
+async def recorder_by_uuid(database: Database, name: str) -> RecorderRow | None:
+    """The recorder of this uuid, in whichever experiment."""
+    async with database.reading() as connection:
+        row = (await connection.execute(select(recorder).where(recorder.c.uuid == name))).one_or_none()
+    return None if row is None else _recorder(row)
+
+
 def checked_exp_id(exp_id: str) -> str:
     """An exp_id that a person can type again. Raises `StoreError` for any other."""
     if not exp_id or exp_id != exp_id.strip() or not exp_id.isprintable() or len(exp_id) > 200 or exp_id[0] == "@":

@@ -36,6 +36,7 @@ from .experiments import Experiment
 from .host import circumstances
 from .identity import DEFAULT_SENDER, Identifier
 from .log import EventLog, Writer, new_uuid
+from .repair import close
 from .schema import FROM_DERIVED, TO_DERIVED
 from .spool import ENDING, SPOOL_BYTES, Spool
 
@@ -216,7 +217,7 @@ class Recorder:
             raise self.failure
         if self._close_experiment and not self.spooled:
             with contextlib.suppress(ExperimentBusy):
-                await experiments.close(self.log.database, self._writer.experiment)
+                await close(self.log, self._writer.experiment)
 
     async def __aenter__(self) -> Recorder:
         await self.start()
@@ -245,7 +246,10 @@ class Recorder:
             await self._hold()
         last = 0
         for record in records:
-            entry = self._entry(record)
+            try:
+                entry = self._entry(record)
+            except Exception as error:
+                raise StoreError(f"not sent: `redact` raised {error!r}, and the recorder is strict") from error
             if entry is None:
                 continue  # `redact` leaves it out
             seq = self._accept(entry)
@@ -381,14 +385,15 @@ class Recorder:
             if not self._ending:
                 await self._something_to_do()
             self._flush_now = False
+            ending = self._ending  # once this is set, nothing new comes
             try:
                 while self._backlog.waiting:
                     self._set_alarm()
                     await self._commit()
                     self._answer()
-                await self._touch()
+                await self._touch(ending=ending)
                 pause = FLUSH_SECONDS
-                if self._ending:
+                if ending:
                     return await self._end()
             except RecorderFenced as error:
                 return await self._end(error)
@@ -449,10 +454,10 @@ class Recorder:
         self._backlog.acknowledge(writer.last_seq)
         return found
 
-    async def _touch(self) -> None:
+    async def _touch(self, *, ending: bool) -> None:
         """Say that we are alive, or that we end, with whatever else is new."""
         facts, self._facts = self._facts, {}
-        if self._ending:
+        if ending:
             facts["ended_at"] = time.time_ns()
         if facts or time.monotonic() - self._last_commit >= HEARTBEAT_SECONDS:
             complete = {} if self._backlog.waiting else {"complete_until": self.clock.now()}

@@ -169,8 +169,7 @@ class Spool:
             if self._size + len(data) > self._limit:
                 raise SpoolFull(str(self.path), f"it may hold {self._limit:,} bytes")
             self._file.seek(self._size)
-            self._file.write(data)
-            self._file.flush()
+            _write_all(self._file, data)
             os.fsync(self._file.fileno())
         except OSError as error:
             self._undo()
@@ -186,7 +185,7 @@ class Spool:
             fcntl.flock(handle, fcntl.LOCK_EX)  # somebody who looks at it holds it for a moment
         self._file = file
         header = json.dumps({"format": FORMAT, **self.facts, "first_seq": first_seq}).encode() + b"\n"
-        file.write(header)
+        _write_all(file, header)
         self._size = len(header)
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
@@ -279,6 +278,13 @@ def spools(folder: Path) -> Iterator[SpoolInfo]:
         damage = None if spool.damaged_at is None else f"it is damaged from byte {spool.damaged_at:,} on"
         exp_id, store = (str(facts.get(key, "")) for key in ("exp_id", "store"))
         yield SpoolInfo(str(path), facts["recorder"], exp_id, store, len(spool), spool.size, oldest, held, damage)
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    """Unbuffered, so that nothing of a write that failed is written later."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _event_line(entry: NewEvent) -> bytes:

@@ -9,6 +9,7 @@ from messager import channels
 from messager.brokers import Broker
 from messager.record import MessageRecord
 
+from .experiments import recorders_of
 from .recorder import Recorder
 
 POLL_SECONDS = 0.1
@@ -55,6 +56,7 @@ class Tap:
         pubsub = self._broker.pubsub()
         try:
             await pubsub.psubscribe(*self._patterns)
+            await self._tell_missed()
             self._active()
             deadline = None if duration is None else time.monotonic() + duration
             while max_events is None or self.messages < max_events:
@@ -89,6 +91,16 @@ class Tap:
                 self._gap("the tap ended while disconnected", clock.at(since), clock.now())
             await pubsub.aclose()
             self._progress(self)
+
+    async def _tell_missed(self) -> None:
+        """Log what was missed since the tap before this one ended uncleanly, if it did."""
+        recorder = self._recorder
+        rows = await recorders_of(recorder.log.database, recorder.experiment.id)
+        taps = [row for row in rows if row.role == "tap" and row.ordinal != recorder.ordinal]
+        before = [row for row in taps if set(row.patterns) & set(self._patterns)]
+        if before and before[-1].state in ("unclean", "repaired"):
+            reason = f"tap {before[-1].ordinal} ended uncleanly, and nobody listened until this one did"
+            self._gap(reason, before[-1].complete_until, recorder.clock.now())
 
     def _gap(self, reason: str, since: int, until: int) -> None:
         meta = {"reason": reason, "since": since, "until": until, "count": None}

@@ -19,6 +19,7 @@ SECTIONS = {
     "Find and read": ("ls", "info", "events"),
     "Put back and compare": ("replay", "diff", "export"),
     "Keep": ("tag", "close", "verify", "db"),
+    "After a crash": ("drain", "repair"),
 }
 
 HELP = {
@@ -34,6 +35,8 @@ HELP = {
     "tag": "Put tags on an experiment, or take them off.",
     "close": "Close an experiment: it takes no more events.",
     "verify": "Check every promise of the log again.",
+    "drain": "Put what recorders left in their spools into the store.",
+    "repair": "Close what a crash left open, and say what may be missing.",
     "db": "Migrate a store: upgrade, downgrade, current, history, check.",
 }
 

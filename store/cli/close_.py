@@ -13,18 +13,24 @@ from .output import safe
 @click.option("--force", is_flag=True, help="Also while a recorder runs: what it records afterwards is refused.")
 @store_option
 def command(exp: str, force: bool, store: str) -> None:
-    """Close an experiment: it takes no more events, and its head stays what it is."""
+    """Close an experiment: it takes no more events, and its head stays what it is.
+
+    Recorders that ended uncleanly are repaired first, as `messager repair` does it.
+    """
     run(_close(exp, force, store))
 
 
 async def _close(exp: str, force: bool, store: str) -> None:
     from .. import experiments
+    from ..repair import close
+    from .repair_ import show
 
     async with opened(store) as log:
         of = await log.experiment(exp)
         if of.status == "closed":
             click.echo(safe(f"{of.exp_id} was closed already"))
             return
-        await experiments.close(log.database, of, force=force)
+        for known in await close(log, of, force=force):
+            show(known)
         head = experiments.head_of(await experiments.recorders_of(log.database, of.id))
     click.echo(safe(f"{of.exp_id} is closed; its head is {head}"))

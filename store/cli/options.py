@@ -50,6 +50,18 @@ def redis_option(function: F) -> F:
     )(function)
 
 
+def durability_option(function: F) -> F:
+    """--durability, for a verb that records."""
+    return click.option(
+        "--durability",
+        type=click.Choice(["buffered", "strict"]),
+        default="buffered",
+        show_default=True,
+        help="strict: a sending is committed, or on disk, before it is published. What is received is buffered "
+        "in both: a kill loses at most what came after the last commit.",
+    )(function)
+
+
 def json_option(function: F) -> F:
     """--json, wherever something is read."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)

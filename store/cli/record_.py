@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import broker_at, meta_values, opened, redis_option, run, store_option
+from .options import broker_at, durability_option, meta_values, opened, redis_option, run, store_option
 from .output import note, plural, safe
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     help="What to do where the exp_id is taken: append to it (the default while it is open), fail (the "
     "default when it is closed), or make a new one with a number behind its exp_id.",
 )
+@durability_option
 @click.option(
     "--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after so many seconds."
 )
@@ -51,6 +52,7 @@ async def _record(
     tags: tuple[str, ...],
     meta: tuple[str, ...],
     if_exists: Any,
+    durability: Any,
     duration: float | None,
     max_events: int | None,
     close_it: bool,
@@ -72,6 +74,7 @@ async def _record(
                 tags=tags,
                 meta=described,
                 if_exists=if_exists,
+                durability=durability,
                 role="tap",
                 patterns=wanted,
                 close_experiment=close_it,
@@ -89,6 +92,10 @@ async def _record(
     gaps = f", with {plural(tap.gaps, 'gap')}: messages may be missing" if tap.gaps else ""
     lost = f", {recorder.dropped} not stored" if recorder.dropped else ""
     note(f"recorded {plural(tap.messages, 'message')} of {recorder.exp_id}{gaps}{lost}")
+    if recorder.spooled:
+        where = safe(str(recorder.spool_path))
+        note(f"{plural(recorder.spooled, 'event')} wait in {where}: `messager drain` puts them into the store")
+        raise click.exceptions.Exit(3)
     if recorder.dropped:
         raise click.exceptions.Exit(1)
 

@@ -75,6 +75,26 @@ async def test_counters_agree_with_what_was_recorded(log: EventLog) -> None:
     assert data["first_ts"] == 94
 
 
+async def test_what_is_accepted_while_a_commit_ends_is_recorded_although_the_recorder_stops(log: EventLog) -> None:
+    class Stops(EventLog):
+        async def touch(self, writer: Any, **values: Any) -> None:
+            await super().touch(writer, **values)
+            if "broker" in values:
+                recorder.mark("late")
+                stopping.append(asyncio.create_task(recorder.stop()))
+                await asyncio.sleep(0)
+
+    stopping: list[asyncio.Task[None]] = []
+    recorder = Recorder(Stops(log.database), "e1")
+    await recorder.start()
+    recorder.connected("redis://x", recorder.clock, None)
+    await until(lambda: bool(stopping))
+    await stopping[0]
+    assert await kinds(log) == ["mark"]
+    [row] = await registry.recorders_of(log.database)
+    assert row.state == "ended"
+
+
 async def test_what_to_do_where_the_exp_id_is_taken(log: EventLog) -> None:
     async with Recorder(log, "e1", tags=["one"], meta={"a": 1}):
         pass

@@ -1,0 +1,59 @@
+"""messager drain"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .export_ import counter
+from .options import json_option, opened, run, store_option
+from .output import note, plural, print_json, safe
+
+if TYPE_CHECKING:
+    from ..draining import Drained
+
+
+@click.command()
+@click.option("--spool", metavar="DIR", help="Where the spools are. [env MESSAGER_SPOOL; default: beside the store]")
+@store_option
+@json_option
+def command(spool: str | None, store: str, as_json: bool) -> None:
+    """Put what recorders left in their spools into the store.
+
+    A recorder spools while the store is away, and drains its spool when it is back. One that was killed, or
+    ended before that, leaves it behind. May be interrupted and run again: nothing is lost and
+    nothing doubled. Exit code 1 where a spool could not be drained; its file stays.
+    """
+    found = run(_drain(spool, store, as_json))
+    if as_json:
+        print_json([asdict(done) for done in found])
+    if any(done.reason and not done.held for done in found):
+        raise click.exceptions.Exit(1)
+
+
+async def _drain(spool: str | None, store: str, quiet: bool) -> list[Drained]:
+    from ..draining import drain
+
+    found = []
+    async with opened(store) as log:
+        folder = Path(spool or os.environ.get("MESSAGER_SPOOL") or log.database.dialect.spool_folder)
+        async for done in drain(log, folder, progress=None if quiet else counter("drained")):
+            found.append(done)
+            if not quiet:
+                _show(done)
+    if not found and not quiet:
+        note(f"no spools in {folder}")
+    return found
+
+
+def _show(done: Drained) -> None:
+    if done.reason is not None:
+        click.echo(f"{click.style('stays', fg='red')}    {safe(done.path)}: {safe(done.reason)}")
+        return
+    ended = "" if done.ended else "; its recorder did not end cleanly, `messager repair` says what may be missing"
+    words = f"{plural(done.events, 'event')} of {done.exp_id} into the store{ended}"
+    click.echo(f"{click.style('drained', fg='green')}  {safe(words)}")

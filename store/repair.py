@@ -1,0 +1,127 @@
+"""Repair: recorders that ended without saying so are closed, and what may be missing is written down.
+
+What is said about them is appended by a recorder of its own, of role "repair": a repaired
+recorder's own chain stays as its process left it, so that a spool that turns up later still fits.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import update
+
+from . import experiments
+from .errors import StoreError
+from .event import NewEvent, iso
+from .experiments import SILENT_NS, Experiment, RecorderRow
+from .host import this_process
+from .log import EventLog
+from .schema import recorder
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What is known of one recorder that ended uncleanly. Times are ns UTC."""
+
+    exp_id: str
+    recorder: int
+    """Its ordinal."""
+    events: int
+    """How many of its events are in the log; all of them are whole."""
+    since: int
+    """What it accepted before this moment is in the log."""
+    until: int
+    """When it was gone for certain, or silent for too long."""
+    missing: str
+    """What may be missing, in words."""
+    spool: str | None = None
+    """A spool that it left here, which is drained first; where there is one, nothing was repaired."""
+
+
+async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
+    """Close every recorder of an experiment that ended uncleanly; what is known of each.
+
+    A `gap` event for each says from when to when events may be missing. A recorder that left a
+    spool here is passed over, unless forced: draining tells what it had. In a closed experiment no
+    event is added, because its head must stay what it is. Raises `StoreUnavailable`.
+    """
+    found: list[Repaired] = []
+    gaps: list[NewEvent] = []
+    dead = [row for row in await experiments.recorders_of(log.database, of.id) if row.state == "unclean"]
+    for row in dead:
+        known = _known(of, row)
+        found.append(known)
+        if known.spool is not None and not force:
+            continue
+        known.spool = None
+        gaps.append(
+            NewEvent(
+                "gap",
+                time.time_ns(),
+                None,
+                b"",
+                meta={
+                    "reason": f"recorder {row.ordinal} ended uncleanly: {known.missing}",
+                    "since": known.since,
+                    "until": known.until,
+                    "count": None,
+                    "recorder": row.ordinal,
+                },
+            )
+        )
+    if gaps and of.status == "open":
+        writer = await log.register(of, role="repair")
+        await log.append(writer, gaps)
+        await log.touch(writer, ended_at=time.time_ns())
+    repaired = {known.recorder for known in found if known.spool is None}
+    for row in dead:
+        if row.ordinal in repaired:
+            async with log.database.writing() as connection:
+                await connection.execute(
+                    update(recorder)
+                    .where(recorder.c.id == row.id, recorder.c.epoch == row.epoch, recorder.c.ended_at.is_(None))
+                    .values(epoch=row.epoch + 1, ended_at=time.time_ns(), unclean=1)
+                )
+    return found
+
+
+async def unclean(log: EventLog) -> list[Experiment]:
+    """The experiments with recorders that ended uncleanly."""
+    rows = await experiments.recorders_of(log.database)
+    wanted = {row.experiment_id for row in rows if row.state == "unclean"}
+    return [of for of in await experiments.every(log.database) if of.id in wanted]
+
+
+async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
+    """Repair what ended uncleanly, and close the experiment; what was repaired.
+
+    Raises `ExperimentBusy` while a recorder is alive, and `StoreError` where one left a spool that is
+    not drained; neither, if forced: what they still have is refused then.
+    """
+    found = await repair(log, of, force=force)
+    for known in found:
+        if known.spool is not None:
+            raise StoreError(
+                f"recorder {known.recorder} of {of.exp_id} left events in {known.spool}. Put them into the store "
+                "with `messager drain`, or close without them with --force."
+            )
+    await experiments.close(log.database, of, force=force)
+    return found
+
+
+def _known(of: Experiment, row: RecorderRow) -> Repaired:
+    until = max(row.complete_until, min(time.time_ns(), row.complete_until + SILENT_NS))
+    after = iso(row.complete_until)
+    missing = f"what it accepted after {after}"
+    if row.durability == "strict":
+        missing = f"what it received after {after} (its sendings are all there; the last ones may not have left)"
+    return Repaired(of.exp_id, row.ordinal, row.last_seq, row.complete_until, until, missing, left_spool(row))
+
+
+def left_spool(row: RecorderRow) -> str | None:
+    """The spool that a recorder left on this host."""
+    if row.spool is None or row.host != this_process().host or not Path(row.spool).exists():
+        return None
+    return row.spool

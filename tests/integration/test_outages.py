@@ -1,0 +1,500 @@
+"""While the store is away: nothing is lost, nothing is doubled, nothing goes unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from messager import MemoryBroker, Messager, MessageRecord, PublishError
+from messager_store import EventLog, NewEvent, Recorder, backlog, recorder
+from messager_store import experiments as registry
+from messager_store.draining import Drained, drain
+from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError, StoreUnavailable
+from messager_store.messages import message_pages
+from messager_store.reading import Selection, Span
+from messager_store.repair import close, repair
+from messager_store.spool import spools
+from messager_store.tap import Tap
+from messager_store.verify import verify
+from tests.support import ROOT, until
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short times, so that an outage need not be long."""
+    monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(recorder, "SPOOL_SECONDS", 0.05)
+    monkeypatch.setattr(recorder, "HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(recorder, "STOP_SECONDS", 0.3)
+
+
+@contextlib.contextmanager
+def locked(store: str) -> Iterator[None]:
+    """Somebody else keeps the store locked."""
+    other = sqlite3.connect(store, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def take(taker: Recorder, first: int, number: int) -> None:
+    for at in range(first, first + number):
+        taker.after(MessageRecord("sent", at, f"c{at % 3}", b"%d" % at, from_id=at % 5))
+
+
+async def payloads(log: EventLog, exp_id: str = "e1") -> list[bytes]:
+    return [entry.payload async for entry in log.read(exp_id, kinds=["sent"])]
+
+
+def numbers(first: int, number: int) -> list[bytes]:
+    return [b"%d" % at for at in range(first, first + number)]
+
+
+async def everything_drained(log: EventLog, folder: Path) -> list[Drained]:
+    return [done async for done in drain(log, folder)]
+
+
+async def test_a_locked_store_is_waited_for_on_disk_and_drained_in_order(
+    log: EventLog, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Recorder(log, "e1") as taker:
+        take(taker, 0, 100)
+        await taker.flush()
+        with locked(store):
+            take(taker, 100, 100)
+            await until(lambda: taker.spooled == 100)
+            take(taker, 200, 100)
+            await until(lambda: taker.spooled == 200)
+            [info] = spools(Path(f"{store}-spool"))
+            assert (info.events, info.held, info.exp_id) == (200, True, "e1")
+            with pytest.raises(StoreUnavailable):
+                await taker.flush()
+        take(taker, 300, 100)
+        await until(lambda: not len(taker))
+        assert await payloads(log) == numbers(0, 400)
+        assert not Path(f"{store}-spool").exists()
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert taker.dropped == 0 and "takes events again" in caplog.text
+    assert caplog.text.count("keeping events in") == 1  # not once for each try
+
+
+async def test_what_is_left_at_the_end_of_an_outage_is_drained_later_and_only_once(log: EventLog, store: str) -> None:
+    taker = Recorder(log, "e1")
+    await taker.start()
+    take(taker, 0, 10)
+    await taker.flush()
+    with locked(store):
+        take(taker, 10, 20)
+        await taker.stop()  # does not raise: nothing is lost
+        assert taker.spooled == 20 and taker.failure is None
+    of = await log.experiment("e1")
+    folder = taker.spool_path.parent
+    copy = taker.spool_path.read_bytes()
+    [done] = await everything_drained(log, folder)
+    assert (done.events, done.ended, done.reason) == (20, True, None)
+    assert await payloads(log) == numbers(0, 30)
+    assert (await verify(log.database, of)).problems == []
+    assert await everything_drained(log, folder) == []
+    folder.mkdir()
+    (folder / taker.spool_path.name).write_bytes(copy)  # as if the drain had been killed before it removed the file
+    [again] = await everything_drained(log, folder)
+    assert (again.events, again.ended, again.reason) == (0, True, None)
+    assert await payloads(log) == numbers(0, 30)
+
+
+async def test_an_interrupted_drain_goes_on_where_it_stopped(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager_store.draining.BATCH_EVENTS", 7)
+    taker = Recorder(log, "e1")
+    await taker.start()
+    with locked(store):
+        take(taker, 0, 50)
+        await taker.stop()
+    appended = 0
+    append = log.append
+
+    async def dies(*given: object, **named: object) -> None:
+        nonlocal appended
+        appended += 1
+        if appended == 4:
+            raise StoreError("killed")
+        await append(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(log, "append", dies)
+    with pytest.raises(StoreError, match="killed"):
+        await everything_drained(log, taker.spool_path.parent)
+    monkeypatch.setattr(log, "append", append)
+    assert await payloads(log) == numbers(0, 21)
+    [done] = await everything_drained(log, taker.spool_path.parent)
+    assert done.events == 29 and await payloads(log) == numbers(0, 50)
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+
+
+async def test_a_recorder_that_starts_again_drains_what_the_one_before_left(log: EventLog, store: str) -> None:
+    first = Recorder(log, "e1")
+    await first.start()
+    with locked(store):
+        take(first, 0, 20)
+        await first.stop()
+    async with Recorder(log, "e1") as second:
+        assert await payloads(log) == numbers(0, 20)
+        take(second, 20, 5)
+    assert await payloads(log) == numbers(0, 25)
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+
+
+async def test_a_store_that_was_moved_away_is_noticed_and_taken_up_again_when_back(log: EventLog, store: str) -> None:
+    async with Recorder(log, "e1") as taker:
+        take(taker, 0, 10)
+        await taker.flush()
+        await log.database.discard_connections()
+        for ending in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(store + ending, f"{store}.moved{ending}")
+        take(taker, 10, 10)
+        await until(lambda: taker.spooled == 10)
+        assert not Path(store).exists()  # and no empty one in its place
+        os.rename(f"{store}.moved", store)
+        await until(lambda: not len(taker))
+    assert await payloads(log) == numbers(0, 20)
+
+
+async def test_a_store_moved_away_under_an_open_connection_is_not_written_to(log: EventLog, store: str) -> None:
+    async with Recorder(log, "e1") as taker:
+        take(taker, 0, 10)
+        await taker.flush()
+        os.rename(store, f"{store}.moved")
+        take(taker, 10, 10)
+        await until(lambda: taker.spooled == 10)
+        os.rename(f"{store}.moved", store)
+        await until(lambda: not len(taker))
+    assert await payloads(log) == numbers(0, 20)
+
+
+async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(log: EventLog, store: str) -> None:
+    taker = Recorder(log, "e1")
+    await taker.start()
+    take(taker, 0, 10)
+    await taker.flush()
+    await log.database.discard_connections()
+    os.rename(store, f"{store}.moved")
+    for ending in ("-wal", "-shm"):
+        Path(store + ending).unlink(missing_ok=True)
+    async with EventLog.open(store) as fresh:
+        await registry.create(fresh.database, "other", name=None, tags=[], meta={})
+    take(taker, 10, 10)
+    with pytest.raises(RecorderFenced):
+        await taker.stop()
+    assert taker.spooled == 10
+    [done] = await everything_drained(log, taker.spool_path.parent)
+    assert done.left == 10 and "there is none" in (done.reason or "")
+    os.replace(f"{store}.moved", store)
+    async with EventLog.open(store) as back:
+        assert [done.events for done in await everything_drained(back, taker.spool_path.parent)] == [10]
+        assert await payloads(back) == numbers(0, 20)
+
+
+async def test_a_disk_that_is_full_is_waited_for(log: EventLog, store: str, tmp_path: Path) -> None:
+    async with Recorder(log, "e1", spool=tmp_path / "elsewhere") as taker:
+        take(taker, 0, 10)
+        await taker.flush()
+        async with log.database.writing() as connection:
+            pages = (await connection.exec_driver_sql("PRAGMA page_count")).scalar_one()
+            await connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        for at in range(10, 20):
+            taker.after(MessageRecord("sent", at, "c", b"%d" % at + bytes(20_000)))
+        await until(lambda: taker.spooled == 10)
+        assert [info.events for info in spools(tmp_path / "elsewhere")] == [10]
+        await log.database.discard_connections()  # and with them the limit
+        await until(lambda: not len(taker))
+    assert [payload.rstrip(b"\0") for payload in await payloads(log)] == numbers(0, 20)
+
+
+async def test_where_store_and_spool_are_full_senders_are_held_for_a_while_and_then_events_are_counted(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 20)
+    held = 0
+    hold = Recorder._hold
+
+    async def counted(self: Recorder, most: int | None = None) -> None:
+        nonlocal held
+        held += 1
+        await hold(self, most)
+
+    monkeypatch.setattr(Recorder, "_hold", counted)
+    async with Recorder(log, "e1", spool_bytes=1) as taker:
+        async with Messager(MemoryBroker(), "e1") as messager:
+            messager.add_log_hook(taker)
+            with locked(store):
+                for at in range(30):
+                    await messager.send_message("c", {"n": at})
+            await until(lambda: not len(taker))
+            await messager.send_message("c", {"n": 30})
+    assert held and (taker.accepted, taker.dropped) == (21, 10)
+    assert "takes no more events" in caplog.text and "being dropped" in caplog.text
+    found = [entry async for entry in log.read("e1")]
+    assert [entry.payload for entry in found if entry.kind == "sent"] == [b'{"n": %d}' % at for at in (*range(20), 30)]
+    assert [entry.meta["count"] for entry in found if entry.kind == "gap" and entry.meta] == [10]
+
+
+async def test_room_in_the_spool_spares_the_senders(log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 20)
+    async with Recorder(log, "e1") as taker:
+        async with Messager(MemoryBroker(), "e1") as messager:
+            messager.add_log_hook(taker)
+            with locked(store):
+                for at in range(100):
+                    await messager.send_message("c", {"n": at})
+    assert (taker.accepted, taker.dropped) == (100, 0)
+    assert len(await payloads(log)) == 100
+
+
+async def test_strict_has_every_sending_in_the_log_before_it_is_published(log: EventLog) -> None:
+    seen: list[int] = []
+
+    class Looks(MemoryBroker):
+        async def publish(self, messages):  # type: ignore[no-untyped-def]
+            async with log.database.reading() as connection:
+                rows = await connection.exec_driver_sql("SELECT count(*) FROM event WHERE kind = 1")
+                seen.append(rows.scalar_one() - len(messages))
+            return await super().publish(messages)
+
+    async with Recorder(log, "e1", durability="strict") as taker, Messager(Looks(), "e1") as messager:
+        messager.add_log_hook(taker)
+        await messager.send_message("c", {"n": 0})
+        await asyncio.gather(*(messager.send_message("c", {"n": at}) for at in range(1, 200)))
+        commits = taker.acknowledged
+    assert seen[0] == 0 and seen == sorted(seen) and len(seen) < 20 and commits >= 200
+    found = [entry async for entry in log.read("e1")]
+    assert [entry.kind for entry in found] == ["sent"] * 200
+    assert {entry.receivers for entry in found} == {None}
+    [row] = await registry.recorders_of(log.database)
+    assert row.durability == "strict"
+
+
+async def test_strict_uses_the_spool_where_the_store_is_away(log: EventLog, store: str) -> None:
+    broker = MemoryBroker()
+    async with Recorder(log, "e1", durability="strict") as taker, Messager(broker, "e1") as messager:
+        messager.add_log_hook(taker)
+        with locked(store):
+            for at in range(5):
+                await messager.send_message("c", {"n": at})
+                [info] = spools(taker.spool_path.parent)
+                assert info.events == at + 1
+        await until(lambda: not len(taker))
+    assert len(await payloads(log)) == 5
+
+
+async def test_strict_does_not_send_what_it_cannot_keep(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = MemoryBroker()
+    published: list[object] = []
+    publish = broker.publish
+
+    async def listed(messages):  # type: ignore[no-untyped-def]
+        published.extend(messages)
+        return await publish(messages)
+
+    monkeypatch.setattr(broker, "publish", listed)
+    async with Recorder(log, "e1", durability="strict", spool_bytes=1) as taker, Messager(broker, "e1") as messager:
+        messager.add_log_hook(taker)
+        with locked(store):
+            with pytest.raises(StoreUnavailable, match="not sent"):
+                await messager.send_message("c", {"n": 1})
+        assert published == []
+        await until(lambda: not len(taker))
+        await messager.send_message("c", {"n": 2})
+    of = await log.experiment("e1")
+    found = [entry async for entry in log.read(of)]
+    assert [entry.kind for entry in found] == ["sent", "failed", "sent"]  # the intent, taken back
+    assert found[1].cause == (1, 1)
+    told = [entry async for page in message_pages(log.database, of, Selection(), Span()) for entry in page]
+    assert [entry.payload for entry in told] == [b'{"n": 2}']
+
+
+async def test_strict_takes_a_failed_publish_back(log: EventLog) -> None:
+    class Breaks(MemoryBroker):
+        async def publish(self, messages):  # type: ignore[no-untyped-def]
+            return [PublishError("the answer was lost", "unknown") for _ in messages]
+
+    async with Recorder(log, "e1", durability="strict") as taker, Messager(Breaks(), "e1") as messager:
+        messager.add_log_hook(taker)
+        with pytest.raises(PublishError):
+            await messager.send_message("c", {"n": 1})
+        messager.mark("after")
+    found = [entry async for entry in log.read("e1")]
+    assert [(entry.kind, entry.cause) for entry in found] == [("sent", None), ("failed", (1, 1)), ("mark", None)]
+    assert found[1].meta is not None and found[1].meta["outcome"] == "unknown"
+    async with log.database.reading() as connection:
+        assert (await connection.exec_driver_sql("SELECT count(*) FROM message")).scalar_one() == 0
+
+
+async def test_a_strict_recorder_that_has_ended_lets_nothing_through(log: EventLog) -> None:
+    taker = Recorder(log, "e1", durability="strict")
+    async with Messager(MemoryBroker(), "e1") as messager:
+        messager.add_log_hook(taker)
+        with pytest.raises(StoreError, match="not been started"):
+            await messager.send_message("c", {})
+        await taker.start()
+        await messager.send_message("c", {})
+        await taker.stop()
+        with pytest.raises(StoreError, match="has ended, and it is strict"):
+            await messager.send_message("c", {})
+    assert len(await payloads(log)) == 1
+
+
+def test_a_durability_that_there_is_not_is_refused(store: str) -> None:
+    async def make() -> None:
+        async with EventLog.open(store) as log:
+            Recorder(log, "e1", durability="eventual")  # type: ignore[arg-type]
+
+    with pytest.raises(StoreError, match="buffered or strict"):
+        asyncio.run(make())
+
+
+async def test_redact_sees_every_event_before_it_is_kept_anywhere(log: EventLog, store: str) -> None:
+    def redact(entry: NewEvent) -> NewEvent | None:
+        if entry.payload == b'{"drop": 1}':
+            return None
+        if entry.payload == b'{"raise": 1}':
+            raise RuntimeError("a fault in it")
+        return entry._replace(payload=entry.payload.replace(b"secret", b"******"))
+
+    for durability in ("buffered", "strict"):
+        async with Recorder(log, durability, durability=durability, redact=redact) as taker:  # type: ignore[arg-type]
+            async with Messager(MemoryBroker(), "e1") as messager:
+                messager.add_log_hook(taker)
+                await messager.send_message("c", {"a": "secret"})
+                await messager.send_message("c", {"drop": 1})
+                if durability == "strict":
+                    with pytest.raises(StoreError, match="redact"):
+                        await messager.send_message("c", {"raise": 1})
+                else:
+                    await messager.send_message("c", {"raise": 1})
+                await taker.flush()
+                with locked(store):
+                    await messager.send_message("c", {"b": "secret"})
+                    await until(lambda taker=taker: taker.spooled > 0)  # type: ignore[misc]
+                    assert b"secret" not in taker.spool_path.read_bytes()
+        assert await payloads(log, durability) == [b'{"a": "******"}', b'{"b": "******"}']
+    assert b"secret" not in Path(store).read_bytes() + Path(f"{store}-wal").read_bytes()
+
+
+async def test_repair_says_what_a_crash_may_have_cost(log: EventLog, store: str, tmp_path: Path) -> None:
+    program = tmp_path / "dies.py"
+    program.write_text(
+        textwrap.dedent("""
+        import asyncio, os, signal, sys
+        from messager import MessageRecord
+        from messager_store import EventLog, Recorder
+
+        async def main():
+            async with EventLog.open(sys.argv[1]) as log, Recorder(log, "e1") as recorder:
+                recorder.after(MessageRecord("sent", recorder.clock.now(), "c", b"kept"))
+                await recorder.flush()
+                recorder.after(MessageRecord("sent", recorder.clock.now(), "c", b"lost"))
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        asyncio.run(main())
+        """)
+    )
+    subprocess.run([sys.executable, str(program), store], cwd=ROOT, timeout=60, check=False)
+    of = await log.experiment("e1")
+    assert "ended uncleanly" in str((await verify(log.database, of)).problems)
+    [known] = await repair(log, of)
+    assert (known.recorder, known.events, known.spool) == (1, 1, None)
+    assert known.since <= known.until
+    assert (await verify(log.database, of)).problems == []
+    assert await repair(log, of) == []
+    found = [entry async for entry in log.read("e1")]
+    assert [(entry.kind, entry.recorder) for entry in found] == [("sent", 1), ("gap", 2)]
+    assert found[1].meta is not None and found[1].meta["recorder"] == 1 and found[1].meta["count"] is None
+    assert found[0].ts < found[1].meta["since"]
+    rows = await registry.recorders_of(log.database)
+    assert [(row.state, row.role) for row in rows] == [("repaired", "messager"), ("ended", "repair")]
+
+
+async def test_repair_waits_for_a_spool_to_be_drained_unless_forced(log: EventLog, store: str) -> None:
+    taker = Recorder(log, "e1")
+    await taker.start()
+    with locked(store):
+        take(taker, 0, 20)
+        await taker.stop()
+    async with log.database.writing() as connection:  # as if its process were gone
+        await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0")
+    of = await log.experiment("e1")
+    [known] = await repair(log, of)
+    assert known.spool == str(taker.spool_path)
+    with pytest.raises(StoreError, match="messager drain"):
+        await close(log, of)
+    [forced] = await repair(log, of, force=True)
+    assert forced.spool is None
+    [done] = await everything_drained(log, taker.spool_path.parent)  # it still fits
+    assert (done.events, done.reason) == (20, None)
+    assert await payloads(log) == numbers(0, 20)
+    assert (await verify(log.database, of)).problems == []
+    await close(log, of)
+
+
+async def test_a_spool_of_a_closed_experiment_stays_and_says_why(log: EventLog, store: str) -> None:
+    taker = Recorder(log, "e1")
+    await taker.start()
+    with locked(store):
+        take(taker, 0, 20)
+        await taker.stop()
+    of = await log.experiment("e1")
+    await close(log, of, force=True)
+    head = registry.head_of(await registry.recorders_of(log.database, of.id))
+    [done] = await everything_drained(log, taker.spool_path.parent)
+    assert done.left == 20 and "closed" in (done.reason or "") and taker.spool_path.exists()
+    assert registry.head_of(await registry.recorders_of(log.database, of.id)) == head
+    with pytest.raises(ExperimentClosed):
+        await log.take_over(taker.uuid)
+
+
+async def test_a_tap_that_starts_again_says_what_it_missed(log: EventLog) -> None:
+    broker = MemoryBroker()
+
+    async def listen(patterns: list[str]) -> Recorder:
+        active = asyncio.Event()
+        taker = Recorder(log, "e1", role="tap", patterns=patterns)
+        await taker.start()
+        task = asyncio.create_task(Tap(broker, taker, patterns, active=active.set).run(max_events=1))
+        await active.wait()
+        await broker.publish([(b"a", b"x")])
+        await task
+        await taker.flush()
+        return taker
+
+    async def gaps() -> list[tuple[int, int]]:
+        found = [entry async for entry in log.read("e1", kinds=["gap"])]
+        return [(entry.meta["since"], entry.meta["until"]) for entry in found if entry.meta]
+
+    await (await listen(["a"])).stop()
+    crashed = await listen(["a", "b"])
+    assert await gaps() == []  # the one before had ended cleanly
+    async with log.database.writing() as connection:  # as if its process were gone
+        await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0 WHERE ordinal = 2")
+    last = (await registry.recorders_of(log.database))[1].last_ts
+    assert last is not None
+    again = await listen(["a"])
+    [(since, until_)] = await gaps()
+    assert last <= since <= until_ <= again.clock.now()
+    await again.stop()
+    with contextlib.suppress(StoreError):
+        await crashed.stop()

@@ -1,0 +1,176 @@
+"""The spool keeps what it was given, and says so when it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from messager import channels
+from messager_store import NewEvent
+from messager_store.errors import BadEvent, SpoolDamaged, SpoolFull, SpoolHeld
+from messager_store.spool import Spool, spools
+from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
+
+FACTS = {"recorder": "r1", "exp_id": "e1", "store": "s"}
+
+
+def events(number: int = 30) -> list[NewEvent]:
+    return [
+        NewEvent(
+            "sent",
+            at,
+            channels.decode(HOSTILE_CHANNELS[at % len(HOSTILE_CHANNELS)]),
+            HOSTILE_PAYLOADS[at % len(HOSTILE_PAYLOADS)],
+            HOSTILE_IDS[at % len(HOSTILE_IDS)],
+            HOSTILE_IDS[(at + 3) % len(HOSTILE_IDS)],
+            at % 4,
+            "m" if at % 2 else None,
+            at,
+            at,
+            (1, at) if at % 3 == 0 else None,
+            {"a": [at, "\ud800"]} if at % 5 == 0 else None,
+        )
+        for at in range(number)
+    ]
+
+
+def left(path: Path) -> Spool:
+    """A spool with 30 events from seq 7 on, let go of."""
+    spool = Spool(path, FACTS)
+    spool.write(7, events()[:20], 100)
+    spool.write(27, events()[20:], 200)
+    spool.close()
+    return spool
+
+
+def test_what_was_written_is_read_again_also_by_somebody_else(tmp_path: Path) -> None:
+    left(tmp_path / "f" / "r1.spool")
+    spool = Spool.open(tmp_path / "f" / "r1.spool")
+    assert (spool.first_seq, spool.last_seq, len(spool), spool.complete_until) == (7, 36, 30, 200)
+    assert spool.read(7, 1000, 10**6) == events()
+    assert spool.read(10, 4, 10**6) == events()[3:7]
+    assert spool.read(14, 4, 10**6) == events()[7:11]  # goes on where it was
+    assert spool.read(8, 1, 10**6) == events()[1:2]  # and back
+    assert spool.read(7, 1000, 1) == events()[:2]  # one payload at least; the first is empty
+    assert (spool.ended_at, spool.damaged_at) == (None, None)
+    spool.remove()
+    assert not (tmp_path / "f").exists()
+
+
+def test_a_spool_is_held_by_its_recorder_alone(tmp_path: Path) -> None:
+    path = tmp_path / "r1.spool"
+    spool = Spool(path, FACTS)
+    spool.write(1, events(), 5)
+    with pytest.raises(SpoolHeld, match="still runs"):
+        Spool.open(path)
+    assert [info.held for info in spools(tmp_path)] == [True]
+    spool.close()
+    assert [(info.held, info.events, info.oldest_at) for info in spools(tmp_path)] == [(False, 30, 0)]
+    Spool.open(path).close()
+
+
+def test_a_frame_that_a_crash_cut_short_is_left_out_and_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "r1.spool"
+    left(path)
+    whole = path.read_bytes()
+    shortest = len(whole)
+    for cut in range(1, 400):
+        path.write_bytes(whole[:-cut])
+        spool = Spool.open(path)
+        count = len(spool)
+        assert spool.read(7, 1000, 10**6) == events()[:count] and spool.damaged_at is None
+        shortest = min(shortest, count)
+        spool.close()
+    assert shortest < 30
+    path.write_bytes(whole + bytes(100))  # a file system that had made room before the crash
+    spool = Spool.open(path)
+    assert len(spool) == 30 and spool.damaged_at is None
+    spool.close()
+
+
+def test_a_changed_byte_is_found_and_what_stands_before_it_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "r1.spool"
+    left(path)
+    whole = bytearray(path.read_bytes())
+    at = whole.index(b"not json {")
+    whole[at] ^= 1
+    path.write_bytes(whole)
+    spool = Spool.open(path)
+    assert spool.damaged_at is not None and 0 < len(spool) < 30
+    assert spool.read(7, 1000, 10**6) == events()[: len(spool)]
+    spool.close()
+    [info] = spools(tmp_path)
+    assert "damaged" in (info.damage or "")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"{}\n", b"\x00" * 50, b'{"format": "other", "first_seq": 1}\n', b"[" * 5000]
+)
+def test_what_is_no_spool_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "r1.spool"
+    path.write_bytes(content)
+    with pytest.raises(SpoolDamaged, match=r"r1\.spool"):
+        Spool.open(path)
+    assert len(list(spools(tmp_path))) == (1 if content else 0)
+
+
+def test_a_full_spool_keeps_what_it_has_and_takes_nothing_of_what_does_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "r1.spool"
+    spool = Spool(path, FACTS, limit=4000)
+    spool.write(1, events(10), 5)
+    with pytest.raises(SpoolFull, match="4,000"):
+        spool.write(11, events(300), 6)
+    assert (spool.last_seq, spool.complete_until) == (10, 5)
+    spool.end(9, 11)
+    spool.close()
+    again = Spool.open(path)
+    assert (len(again), again.ended_at, again.damaged_at) == (10, 9, None)
+    again.close()
+
+
+def test_a_write_that_fails_halfway_leaves_no_half_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "r1.spool"
+    spool = Spool(path, FACTS)
+    spool.write(1, events(10), 5)
+    size = path.stat().st_size
+
+    def half(file: object, data: bytes) -> None:
+        file.write(data[: len(data) // 2])  # type: ignore[attr-defined]
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("messager_store.spool._write_all", half)
+        with pytest.raises(SpoolFull, match="No space left"):
+            spool.write(11, events(10), 6)
+        assert path.stat().st_size == size
+        other = Spool(tmp_path / "r2.spool", FACTS)
+        with pytest.raises(SpoolFull):
+            other.write(1, events(10), 6)
+        assert not other.path.exists()  # not even a header
+    spool.write(11, events(5), 7)
+    assert len(spool.read(1, 100, 10**6)) == 15
+    spool.close()
+
+
+def test_an_event_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "r1.spool", FACTS)
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(BadEvent) as caught:
+        spool.write(1, [*events(3), NewEvent("mark", 1, None, b"", meta={"deep": deep})], 5)
+    assert caught.value.index == 3
+    assert not spool.path.exists()
+
+
+def test_a_scrubbed_spool_leaves_nothing_of_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "r1.spool"
+    spool = Spool(path, FACTS)
+    spool.write(1, [NewEvent("sent", 1, "c", b"the secret")], 5)
+    spool.close()
+    twin = tmp_path / "twin"
+    twin.hardlink_to(path)
+    opened = Spool.open(path)
+    opened.remove(scrub=True)
+    assert b"secret" not in twin.read_bytes() and not path.exists()
