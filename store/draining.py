@@ -90,7 +90,7 @@ async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], Non
     try:
         writer = await log_.take_over(done.recorder)
     except (RecorderFenced, ExperimentClosed) as error:
-        done.left, done.reason = len(spool), str(error)
+        done.left, done.reason = len(spool), f"{error} To give up what is in it, delete it"
         return done
     first = spool.facts["first_seq"]
     if writer.last_seq < first - 1:
@@ -112,7 +112,7 @@ async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], Non
         done.ended = True
     await log_.touch(writer, **told)
     if spool.damaged_at is not None:
-        done.reason = f"it is damaged from byte {spool.damaged_at:,} on; what stood before is in the store"
+        done.reason = f"it is damaged from byte {spool.damaged_at:,} on; what stood before is in the store. To give up the rest, delete it"
         return done
     await asyncio.to_thread(spool.remove)
     return done

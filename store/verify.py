@@ -12,6 +12,7 @@ from sqlalchemy import func, select
 from . import chain
 from .database import Database
 from .errors import ExperimentNotFound
+from .event import iso
 from .experiments import Experiment, RecorderRow, by_exp_id, every, head_of, recorders_of
 from .jsontext import is_no_text
 from .names import name_hash
@@ -174,7 +175,12 @@ async def _verify_recorder(
     counted.hold_against(row, who, verdict)
     verdict.events += counted.events
     if row.state == "unclean":
-        verdict.wrong(f"{who} ended uncleanly: it was last alive at {row.heartbeat_at} and never said that it ended")
+        verdict.wrong(
+            f"{who} ended uncleanly: it was last alive at {iso(row.heartbeat_at)} and never said that it ended; "
+            f"`messager repair {of.exp_id}`"
+        )
+    elif row.state == "repaired":
+        verdict.notes.append(f"{who} had ended uncleanly, and was repaired")
     elif row.state == "alive":
         verdict.notes.append(f"{who} is recording")
     if row.kinds["gap"]:
