@@ -8,14 +8,15 @@ from sqlite3 import Error as SQLiteError
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from .dialects import for_store
 from .errors import NotAStore, StoreUnavailable, WrongRevision
 from .schema import HEAD_REVISION
 
-DRIVER_ERRORS = (DBAPIError, SQLiteError)
-"""What a driver raises, through SQLAlchemy or straight."""
+DRIVER_ERRORS = (DBAPIError, SQLiteError, PoolTimeout)
+"""What a driver raises, through SQLAlchemy or straight; and waiting in vain for a connection."""
 
 
 class Database:
@@ -78,13 +79,13 @@ class Database:
         if self._writer is None:
             raise StoreUnavailable(self.where, "it has been closed")
         try:
-            self.dialect.check_place()
-        except StoreUnavailable:
-            await self.discard_connections()
-            raise
-        try:
-            async with self._writer.begin() as connection:
-                yield connection
+            async with self._writer.connect() as connection:
+                try:
+                    async with connection.begin():
+                        yield connection
+                except DRIVER_ERRORS:
+                    await connection.invalidate()  # its state is unknown
+                    raise
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
 
@@ -98,12 +99,6 @@ class Database:
                 yield connection
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
-
-    async def discard_connections(self) -> None:
-        """Throw the connections away, after an error that leaves their state, or what they lead to, unknown."""
-        for engine in (self._writer, self._reader):
-            if engine is not None:
-                await engine.dispose()
 
 
 class _Foreign(Exception):

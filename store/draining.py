@@ -107,12 +107,17 @@ async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], Non
     told: dict[str, int] = {}
     if spool.complete_until is not None:
         told["complete_until"] = spool.complete_until
-    if spool.ended_at is not None and spool.damaged_at is None:
+    if row is not None and row.unclean and row.ended_at is not None:
+        told["ended_at"] = row.ended_at  # repaired already, and still so
+    elif spool.ended_at is not None and spool.damaged_at is None:
         told["ended_at"] = spool.ended_at
         done.ended = True
     await log_.touch(writer, **told)
     if spool.damaged_at is not None:
-        done.reason = f"it is damaged from byte {spool.damaged_at:,} on; what stood before is in the store. To give up the rest, delete it"
+        done.reason = (
+            f"it is damaged from byte {spool.damaged_at:,} on; what stood before is in the store. "
+            "To give up the rest, delete it"
+        )
         return done
     await asyncio.to_thread(spool.remove)
     return done

@@ -290,11 +290,10 @@ class EventLog:
                 raise BadEvent(index, f"a {entry.kind} event has a cause of recorder {entry.cause[0]}: there is none")
 
     async def recover(self, writer: Writer) -> int:
-        """After an append whose outcome is unknown: throw the connection away, see what was committed.
+        """After an append whose outcome is unknown: see what was committed.
 
         Returns how many events are there that `writer` did not know of (the whole batch, or none).
         """
-        await self.database.discard_connections()
         query = select(recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.ended_at).where(
             recorder.c.id == writer.id
         )

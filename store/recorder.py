@@ -130,6 +130,7 @@ class Recorder:
         self._ending = False
         self._give_up = 0.0
         self._uncertain = False  # whether the batch may have been committed without our knowing
+        self._in_flight = 0  # how many events it has
         self._last_commit = 0.0
 
     @property
@@ -396,7 +397,9 @@ class Recorder:
                 if ending:
                     return await self._end()
             except RecorderFenced as error:
-                return await self._end(error)
+                if not await self._take_place_again():
+                    return await self._end(error)
+                self._wake.set()
             except Exception as error:
                 self._refuse(error, everybody=False)
                 if self._ending and time.monotonic() > self._give_up:
@@ -425,7 +428,7 @@ class Recorder:
         if batch is None:
             return
         events = batch.events
-        self._uncertain = True
+        self._uncertain, self._in_flight = True, len(events)
         while True:
             try:
                 await self.log.append(
@@ -453,6 +456,23 @@ class Recorder:
         self._uncertain = False
         self._backlog.acknowledge(writer.last_seq)
         return found
+
+    async def _take_place_again(self) -> bool:
+        """Go on after a repair took us for dead; False where the experiment takes no more events."""
+        known = self._started()
+        expected = {known.last_seq, known.last_seq + (self._in_flight if self._uncertain else 0)}
+        try:
+            writer = await self.log.take_over(self.uuid)
+        except StoreUnavailable:
+            return True  # tried again with the next batch
+        except StoreError:
+            return False
+        if writer.last_seq not in expected:
+            return False  # somebody else wrote in our name
+        self._writer, self._uncertain = writer, False
+        self._backlog.acknowledge(writer.last_seq)
+        log.warning("recorder %d of %s had been taken for dead; it goes on", self.ordinal, self.exp_id)
+        return True
 
     async def _touch(self, *, ending: bool) -> None:
         """Say that we are alive, or that we end, with whatever else is new."""

@@ -32,9 +32,6 @@ class Dialect(Protocol):
     def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
         """One engine for writing, with a single connection, and one for reading. Makes what is not there."""
 
-    def check_place(self) -> None:
-        """Notice a store that is no longer what its connections are connected to. Raises `StoreUnavailable`."""
-
     def insert_or_ignore(self, table: Table) -> Insert:
         """An INSERT that passes over rows whose unique key is there already."""
 

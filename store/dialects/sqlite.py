@@ -17,7 +17,7 @@ from urllib.parse import quote
 from sqlalchemy import Insert, Table, event, text
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
@@ -41,7 +41,6 @@ class SQLite:
         self.path = os.path.abspath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
         self.where = self.path if self._folder is None else path
         self.spool_folder = f"{self.path}-spool"
-        self._file: tuple[int, int] | None = None  # the device and the inode that are connected to
 
     def exists(self) -> bool:
         return os.path.exists(self.path)
@@ -59,16 +58,6 @@ class SQLite:
         writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
         reader = self._engine(READERS, "BEGIN", checkpoints=False)
         return writer, reader
-
-    def check_place(self) -> None:
-        """SQLite would go on writing to a file that was moved away, and lose it with its WAL."""
-        try:
-            there = os.stat(self.path)
-        except OSError:
-            raise StoreUnavailable(self.where, "the file is gone; was it moved?") from None
-        if self._file is not None and self._file != (there.st_dev, there.st_ino):
-            self._file = None
-            raise StoreUnavailable(self.where, "another file is in its place now")
 
     def insert_or_ignore(self, table: Table) -> Insert:
         return insert(table).on_conflict_do_nothing()
@@ -93,6 +82,8 @@ class SQLite:
             return DamagedStore(self.where, reason)
         if "locked" in reason:
             reason = "another program keeps it locked"
+        elif "unable to open" in reason and not self.exists():
+            reason = "the file is gone; was it moved?"
         elif "unable to open" in reason or "readonly" in reason:
             reason = "no such folder, or no right to write there"
         elif "is full" in reason:
@@ -114,8 +105,7 @@ class SQLite:
         )
 
         def on_connect(connection: Any, record: Any) -> None:
-            there = os.stat(self.path)
-            self._file = (there.st_dev, there.st_ino)
+            record.info["file"] = self._place()
             connection.isolation_level = None  # the driver must not begin transactions of its own
             cursor = connection.cursor()
             cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
@@ -127,12 +117,26 @@ class SQLite:
                 cursor.execute("PRAGMA wal_autocheckpoint=0")
             cursor.close()
 
+        def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
+            # SQLite would go on writing to a file that was moved away, where nobody finds it
+            if record.info["file"] != self._place():
+                raise DisconnectionError("the store's file is another one now")
+
         def on_begin(connection: Any) -> None:
             connection.exec_driver_sql(begin)
 
         event.listen(engine.sync_engine, "connect", on_connect)
+        event.listen(engine.sync_engine, "checkout", on_checkout)
         event.listen(engine.sync_engine, "begin", on_begin)
         return engine
+
+    def _place(self) -> tuple[int, int] | None:
+        """Which file is at the path: its device and inode; None for none."""
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            return None
+        return there.st_dev, there.st_ino
 
     def look(self) -> None:
         """Before SQLite says it in its own words."""

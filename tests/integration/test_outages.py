@@ -11,8 +11,10 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from messager import MemoryBroker, Messager, MessageRecord, PublishError
 from messager_store import EventLog, NewEvent, Recorder, backlog, recorder
@@ -156,22 +158,6 @@ async def test_a_recorder_that_starts_again_drains_what_the_one_before_left(log:
     assert (await verify(log.database, await log.experiment("e1"))).problems == []
 
 
-async def test_a_store_that_was_moved_away_is_noticed_and_taken_up_again_when_back(log: EventLog, store: str) -> None:
-    async with Recorder(log, "e1") as taker:
-        take(taker, 0, 10)
-        await taker.flush()
-        await log.database.discard_connections()
-        for ending in ("", "-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(store + ending, f"{store}.moved{ending}")
-        take(taker, 10, 10)
-        await until(lambda: taker.spooled == 10)
-        assert not Path(store).exists()  # and no empty one in its place
-        os.rename(f"{store}.moved", store)
-        await until(lambda: not len(taker))
-    assert await payloads(log) == numbers(0, 20)
-
-
 async def test_a_store_moved_away_under_an_open_connection_is_not_written_to(log: EventLog, store: str) -> None:
     async with Recorder(log, "e1") as taker:
         take(taker, 0, 10)
@@ -179,6 +165,9 @@ async def test_a_store_moved_away_under_an_open_connection_is_not_written_to(log
         os.rename(store, f"{store}.moved")
         take(taker, 10, 10)
         await until(lambda: taker.spooled == 10)
+        assert not Path(store).exists()  # and no empty one was made in its place
+        with pytest.raises(StoreUnavailable, match="was it moved"):
+            await taker.flush()
         os.rename(f"{store}.moved", store)
         await until(lambda: not len(taker))
     assert await payloads(log) == numbers(0, 20)
@@ -189,7 +178,8 @@ async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(log:
     await taker.start()
     take(taker, 0, 10)
     await taker.flush()
-    await log.database.discard_connections()
+    async with log.database.reading() as connection:
+        await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     os.rename(store, f"{store}.moved")
     for ending in ("-wal", "-shm"):
         Path(store + ending).unlink(missing_ok=True)
@@ -208,17 +198,25 @@ async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(log:
 
 
 async def test_a_disk_that_is_full_is_waited_for(log: EventLog, store: str, tmp_path: Path) -> None:
+    full = False
+
+    def limit(connection: Any, record: Any, proxy: Any) -> None:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0] if full else 1_000_000
+        connection.execute(f"PRAGMA max_page_count={pages}")
+
+    assert log.database._writer is not None
+    event.listen(log.database._writer.sync_engine, "checkout", limit)
     async with Recorder(log, "e1", spool=tmp_path / "elsewhere") as taker:
         take(taker, 0, 10)
         await taker.flush()
-        async with log.database.writing() as connection:
-            pages = (await connection.exec_driver_sql("PRAGMA page_count")).scalar_one()
-            await connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
+        full = True
         for at in range(10, 20):
             taker.after(MessageRecord("sent", at, "c", b"%d" % at + bytes(20_000)))
         await until(lambda: taker.spooled == 10)
         assert [info.events for info in spools(tmp_path / "elsewhere")] == [10]
-        await log.database.discard_connections()  # and with them the limit
+        with pytest.raises(StoreUnavailable, match="the disk is full"):
+            await taker.flush()
+        full = False
         await until(lambda: not len(taker))
     assert [payload.rstrip(b"\0") for payload in await payloads(log)] == numbers(0, 20)
 
@@ -427,6 +425,35 @@ async def test_repair_says_what_a_crash_may_have_cost(log: EventLog, store: str,
     assert found[0].ts < found[1].meta["since"]
     rows = await registry.recorders_of(log.database)
     assert [(row.state, row.role) for row in rows] == [("repaired", "messager"), ("ended", "repair")]
+
+
+async def test_a_recorder_that_was_taken_for_dead_goes_on_where_it_was(log: EventLog) -> None:
+    async with Recorder(log, "e1") as taker:
+        take(taker, 0, 10)
+        await taker.flush()
+        async with log.database.writing() as connection:  # silent for long: a laptop that slept
+            await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0")
+        of = await log.experiment("e1")
+        assert len(await repair(log, of)) == 1
+        take(taker, 10, 10)
+        await taker.flush()
+        assert taker.failure is None
+    assert await payloads(log) == numbers(0, 20)
+    assert (await verify(log.database, of)).problems == []
+    rows = await registry.recorders_of(log.database)
+    assert [(row.role, row.state) for row in rows] == [("messager", "repaired"), ("repair", "ended")]
+
+
+async def test_two_recorders_of_one_log_wait_for_each_other_and_lose_nothing(log: EventLog, store: str) -> None:
+    async with Recorder(log, "e1") as first, Recorder(log, "e1") as second:
+        with locked(store):
+            for at in range(0, 100, 10):
+                take(first, at, 10)
+                take(second, 1000 + at, 10)
+                await asyncio.sleep(0.02)
+        await until(lambda: not len(first) and not len(second))
+    assert sorted(await payloads(log), key=int) == numbers(0, 100) + numbers(1000, 100)
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
 
 
 async def test_repair_waits_for_a_spool_to_be_drained_unless_forced(log: EventLog, store: str) -> None:
