@@ -126,7 +126,7 @@ class Recorder:
         self._spooling: asyncio.Task[None] | None = None
         self._away = False  # the store did not take the last batch
         self._spool_error: SpoolFull | None = None
-        self._hold_until: float | None = None
+        self._held_out = False  # senders were held back in vain; not again before something is taken
         self._ending = False
         self._give_up = 0.0
         self._uncertain = False  # whether the batch may have been committed without our knowing
@@ -327,11 +327,12 @@ class Recorder:
 
     async def _hold(self, most: int | None = None) -> None:
         """Hold a sender back until something has left the memory, but not for ever."""
-        if self._hold_until is None:
-            self._hold_until = time.monotonic() + HOLD_SECONDS
+        deadline = time.monotonic() + HOLD_SECONDS
         while self._backlog.full if most is None else len(self._backlog) > most:
-            left = self._hold_until - time.monotonic()
-            if left <= 0 or self.failure is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self._held_out = True
+            if self._held_out or self.failure is not None:
                 return
             if self._away:
                 self._start_spooling()
@@ -369,8 +370,6 @@ class Recorder:
                 done.set_result(None)
         self._waiters = [waiter for waiter in self._waiters if not waiter[2].done()]
         self._moved.set()
-        if not self._backlog.full:
-            self._hold_until = None
 
     def _refuse(self, error: Exception, *, everybody: bool) -> None:
         """Tell those who wait for the store that it did not take a batch; or that nothing more is recorded."""
@@ -443,7 +442,7 @@ class Recorder:
                 if not await self._recover(writer):
                     raise
                 break
-        self._uncertain = False
+        self._uncertain = self._held_out = False
         self._backlog.acknowledge(writer.last_seq)
         self._last_commit = time.monotonic()
         if self._away:
@@ -517,7 +516,7 @@ class Recorder:
     async def _spool(self) -> None:
         try:
             await self._backlog.to_disk()
-            self._spool_error = None
+            self._spool_error, self._held_out = None, False
         except SpoolFull as error:
             if self._spool_error is None:
                 log.error("%s", error)
