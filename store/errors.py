@@ -17,6 +17,7 @@ StoreError                    exit code 2 on the command line
 ├── SpoolHeld                     a live recorder holds its spool
 ├── SpoolDamaged                  a spool that cannot be read
 ├── SpoolFull                     the spool cannot take more
+├── ReplayRefused                 a replay that would do harm, and was not begun
 └── ReplayFailed              3   the broker went away while replaying
 """
 
@@ -183,6 +184,8 @@ class SpoolFull(StoreError):
             f"the spool {path} takes no more events: {reason}. Make room, or name another folder with MESSAGER_SPOOL"
         )
         self.path, self.reason = path, reason
+class ReplayRefused(StoreError):
+    """A replay that would do harm unless told to: nothing was published."""
 
 
 class ReplayFailed(StoreError):

@@ -7,9 +7,29 @@ for its `PubSub` reads the same here, whatever the carrier is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import PublishError
+
+
+class OutputLimits(NamedTuple):
+    """How many bytes may wait for one subscriber before the broker cuts it off; None where there is no limit."""
+
+    hard: int | None
+    """At once."""
+    soft: int | None
+    """For some time: a minute, as Redis has it by default."""
+
+
+class Backlog(NamedTuple):
+    """What waits for the subscribers of a broker."""
+
+    waiting: int
+    """Bytes for the slowest one."""
+    slowest: str
+    """Who that is: an address, and a name where it has one."""
+    subscriptions: int
+    """The most that one client has: so often at the most it gets one message."""
 
 
 class PubSub(Protocol):
@@ -46,8 +66,6 @@ class Broker(Protocol):
 
     url: str
     """Where it is, without credentials."""
-    largest_payload: int | None
-    """Bytes above which the broker cuts its subscribers off; None where it does not."""
 
     async def connect(self) -> None:
         """Make sure it answers. Raises `BrokerUnavailable`. May be called twice."""
@@ -69,8 +87,11 @@ class Broker(Protocol):
     async def clock_offset(self) -> int | None:
         """How far the broker's clock is ahead of this machine's, ns; None if it has none."""
 
-    async def backlog(self) -> int | None:
-        """Bytes waiting for the slowest subscriber; None where that may not be asked."""
+    async def backlog(self) -> Backlog | None:
+        """What waits for the subscribers; None where that may not be asked. Raises `BrokerUnavailable`."""
+
+    async def output_limits(self) -> OutputLimits:
+        """When it cuts subscribers off; where that may not be asked, the usual. Raises `BrokerUnavailable`."""
 
     async def subscriber_count(self) -> int | None:
         """How many clients are subscribed to anything; None where that may not be asked."""

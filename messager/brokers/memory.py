@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import channels
 from ..errors import BrokerUnavailable, PublishError
+from .base import Backlog, OutputLimits
 
 
 class MemoryBroker:
@@ -24,7 +25,6 @@ class MemoryBroker:
     """
 
     url = "memory://"
-    largest_payload: int | None = None
 
     def __init__(self) -> None:
         self._subscribers: list[MemoryPubSub] = []
@@ -53,8 +53,14 @@ class MemoryBroker:
     async def clock_offset(self) -> int | None:
         return 0
 
-    async def backlog(self) -> int | None:
-        return max((subscriber.waiting_bytes for subscriber in self._subscribers), default=0)
+    async def backlog(self) -> Backlog | None:
+        waiting = [subscriber.waiting_bytes for subscriber in self._subscribers]
+        slowest = waiting.index(max(waiting)) if waiting else 0
+        subscriptions = max((len(subscriber.patterns) for subscriber in self._subscribers), default=0)
+        return Backlog(max(waiting, default=0), f"number {slowest + 1} in memory", subscriptions)
+
+    async def output_limits(self) -> OutputLimits:
+        return OutputLimits(None, None)
 
     async def subscriber_count(self) -> int | None:
         return sum(1 for subscriber in self._subscribers if subscriber.patterns)

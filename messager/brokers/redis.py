@@ -10,6 +10,7 @@ silent, so subscribers ping, and tell what they may have missed.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,12 +26,13 @@ from redis.exceptions import RedisError, ResponseError
 
 from .. import channels
 from ..errors import BrokerUnavailable, PublishError
+from .base import Backlog, OutputLimits
 
 CONNECT_TIMEOUT = 4.0
 """Seconds a connection may take, so that a broker out of reach is told within five."""
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
-OUTPUT_LIMIT = 32 * 1024 * 1024
+OUTPUT_LIMITS = OutputLimits(32 * 1024 * 1024, 8 * 1024 * 1024)
 """Redis' default for what may wait for a subscriber (`client-output-buffer-limit pubsub`), bytes."""
 FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
 """Seconds a subscriber waits between two tries to reconnect: the first, and the most."""
@@ -75,7 +77,6 @@ class RedisBroker:
         ping_timeout: float = 5.0,
     ) -> None:
         self.url = url
-        self.largest_payload: int | None = OUTPUT_LIMIT
         self.ping_interval = ping_interval
         self.ping_timeout = ping_timeout
         self._pool = pool
@@ -154,26 +155,36 @@ class RedisBroker:
         seconds, micros = (int(part) for part in answer)
         return seconds * 1_000_000_000 + micros * 1_000 - (before + after) // 2
 
-    async def backlog(self) -> int | None:
-        clients = await self._subscribers()
-        if clients is None:
+    async def backlog(self) -> Backlog | None:
+        answer = await self._client_list()
+        if answer is None:
             return None
-        return max((int(client.get("omem", 0)) for client in clients), default=0)
+        slowest, most, subscriptions = b"", -1, 0
+        for line in _CLIENT.finditer(answer):
+            waiting = int(line["omem"])
+            subscriptions = max(subscriptions, int(line["sub"]) + int(line["psub"]))
+            if waiting > most:
+                slowest, most = line[0], waiting
+        return Backlog(max(most, 0), _who(slowest), subscriptions)
+
+    async def output_limits(self) -> OutputLimits:
+        answer = await self._ask("CONFIG", "GET", "client-output-buffer-limit")
+        found = _PUBSUB_LIMITS.search(answer[1]) if isinstance(answer, list) and len(answer) > 1 else None
+        if found is None:
+            return OUTPUT_LIMITS
+        return OutputLimits(int(found[1]) or None, int(found[2]) or None)
 
     async def subscriber_count(self) -> int | None:
-        clients = await self._subscribers()
-        if clients is not None:
-            return len(clients)
+        answer = await self._client_list()
+        if answer is not None:
+            return len(answer.splitlines())
         patterns = await self._ask("PUBSUB", "NUMPAT")
         return None if patterns is None else int(patterns)
 
-    async def _subscribers(self) -> list[dict[str, str]] | None:
-        """The subscribed clients as CLIENT LIST shows them; None where an ACL forbids it."""
-        answer = await self._ask("CLIENT", "LIST", "TYPE", "pubsub")
-        if answer is None:
-            return None
-        lines = answer.decode("utf-8", "replace").splitlines()
-        return [dict(field.partition("=")[::2] for field in line.split(" ")) for line in lines]
+    async def _client_list(self) -> bytes | None:
+        """The subscribed clients, one a line; None where an ACL or the server does not let us see them."""
+        answer: bytes | None = await self._ask("CLIENT", "LIST", "TYPE", "pubsub")
+        return answer
 
     async def _ask(self, *command: str) -> Any:
         """One command on the publishing connection; None where the server refuses it.
@@ -211,6 +222,17 @@ class RedisBroker:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.disconnect(nowait=True)
+
+
+_CLIENT = re.compile(rb"^.* sub=(?P<sub>\d+) psub=(?P<psub>\d+) .*\bomem=(?P<omem>\d+)\b.*$", re.M)
+_PUBSUB_LIMITS = re.compile(rb"\bpubsub (\d+) (\d+) ")
+
+
+def _who(line: bytes) -> str:
+    """A client of CLIENT LIST, as a person finds it: its address, and its name where it has one."""
+    fields = dict(field.partition("=")[::2] for field in line.decode("utf-8", "replace").split(" "))
+    name = fields.get("name")
+    return fields.get("addr", "?") + (f" ({name})" if name else "")
 
 
 def _connection_options(timeout: float) -> dict[str, Any]:

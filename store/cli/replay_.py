@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import agent_ids, broker_at, json_option, opened, pairs, redis_option, run, store_option
-from .output import facts, length, note, plural, print_json, table
+from .output import facts, length, note, plural, print_json, safe, table
 
 if TYPE_CHECKING:
     from ..replay import ReplayReport
 
 
+STALLED = 5.0
+"""Seconds without reading after which a subscriber is named."""
+
+
 @click.command()
 @click.argument("exp")
 @click.option("--speed", default="1", metavar="N|max", help="Times as fast as it was recorded, or max. [default: 1]")
+@click.option("--rate", metavar="N", help="At most N messages a second, whatever the speed.")
+@click.option("--max-hold", metavar="S", help="Give up where a subscriber reads nothing for so long.")
 @click.option("--channel", "channels", multiple=True, metavar="GLOB", help="Only these channels.")
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Not these channels.")
 @click.option("--agent", "agents", multiple=True, metavar="ID", help="Only from or to these agents.")
@@ -45,7 +51,8 @@ if TYPE_CHECKING:
     metavar="N",
     help="Begin when so many clients are subscribed.",
 )
-@click.option("--force", is_flag=True, help="Also payloads above 32 MB, for which Redis cuts subscribers off.")
+@click.option("--force", is_flag=True, help="Also payloads (above 32 MB) for which Redis cuts subscribers off.")
+@click.option("--into-live", is_flag=True, help="Also onto channels that are being recorded into EXP right now.")
 @click.option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing.")
 @store_option
 @redis_option
@@ -56,6 +63,9 @@ def command(**given: Any) -> None:
     Published are the messages: what was sent, or on channels that were only listened to
     what one recorder received. A POINT is an ISO time, an offset from the first event (90,
     1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME.
+
+    A slow subscriber holds the replay back, at any speed, so that Redis does not cut it off. Where
+    Redis does not tell what waits for its subscribers, --speed max needs a --rate.
     """
     run(_replay(**given))
 
@@ -63,6 +73,8 @@ def command(**given: Any) -> None:
 async def _replay(
     exp: str,
     speed: str,
+    rate: str | None,
+    max_hold: str | None,
     channels: tuple[str, ...],
     exclude: tuple[str, ...],
     agents: tuple[str, ...],
@@ -75,19 +87,16 @@ async def _replay(
     loops: int,
     subscribers: int,
     force: bool,
+    into_live: bool,
     dry_run: bool,
     store: str,
     redis: str,
     as_json: bool,
 ) -> None:
-    from ..cursor import duration_ns
-    from ..replay import Replay, checked_speed
+    from ..replay import Replay, checked_rate, checked_speed
 
     checked = checked_speed(speed)
-    try:
-        gap = None if max_gap is None else duration_ns(max_gap) / 1e9
-    except ValueError as error:
-        raise click.UsageError(f"--max-gap: {error}") from None
+    most = None if rate is None else checked_rate(rate)
     async with opened(store) as log, broker_at(redis) as broker:
         of = await log.experiment(exp)
         with _bar(quiet=dry_run) as progress:
@@ -96,6 +105,8 @@ async def _replay(
                 of,
                 broker,
                 speed="max" if checked is None else checked,
+                rate=most,
+                max_hold=_seconds("--max-hold", max_hold),
                 channels=channels or None,
                 exclude=exclude or None,
                 agents=agent_ids(agents) or None,
@@ -104,11 +115,12 @@ async def _replay(
                 end=end,
                 mapping=pairs(mapping, "--map"),
                 to_exp=to_exp,
-                max_gap=gap,
+                max_gap=_seconds("--max-gap", max_gap),
                 loops=loops,
                 wait_for_subscribers=subscribers,
                 dry_run=dry_run,
                 force=force,
+                into_live=into_live,
                 progress=progress,
             )
             try:
@@ -123,26 +135,57 @@ async def _replay(
         _show(report)
 
 
+def _seconds(option: str, text: str | None) -> float | None:
+    from ..cursor import duration_ns
+
+    try:
+        return None if text is None else duration_ns(text) / 1e9
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None
+
+
 @contextmanager
 def _bar(*, quiet: bool) -> Iterator[Callable[[ReplayReport], None] | None]:
-    """A progress bar on the terminal; nothing where there is none."""
-    if quiet or not sys.stderr.isatty():
+    """A progress bar on the terminal; where there is none, a line when somebody has stopped reading."""
+    if quiet:
         yield None
+        return
+    if not sys.stderr.isatty():
+        yield _Stalls().show
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from .output import console
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("replaying", total=None)
 
         def show(report: ReplayReport) -> None:
             total = report.planned * (report.loops + 1) if report.published > report.planned else report.planned
             held = f"replaying (held back {report.held_back_s:.1f} s)" if report.held_back_s else "replaying"
+            if report.stalled_s > STALLED:
+                held = f"held back: {safe(report.held_by or '')} has read nothing for {report.stalled_s:.0f} s"
             bar.update(task, completed=report.published, total=total, description=held)
 
         yield show
+
+
+class _Stalls:
+    """Tells each stall of a subscriber once."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def show(self, report: ReplayReport) -> None:
+        if report.stalled_s <= STALLED:
+            self._told = False
+        elif not self._told:
+            self._told = True
+            note(
+                f"held back after {report.published:,} messages: the subscriber {report.held_by} has read nothing "
+                f"for {STALLED:g} s (Ctrl-C ends the replay, --max-hold gives up by itself)"
+            )
 
 
 def _show(report: ReplayReport) -> None:
@@ -168,6 +211,8 @@ def _show(report: ReplayReport) -> None:
         ("held back", length(report.held_back_s) + (" for slow subscribers" if report.held_back_s else "")),
         ("speed", f"{achieved} times (asked for {requested})"),
     ]
+    if report.requested_rate is not None:
+        lines.append(("rate", f"at most {report.requested_rate:,.4g} messages a second"))
     lag = data["lag_ms"]
     if lag["p50"] is not None:
         lines.append(("lag", f"p50 {lag['p50']:.2f} ms, p99 {lag['p99']:.2f} ms, max {lag['max']:.2f} ms"))

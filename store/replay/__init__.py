@@ -2,7 +2,7 @@
 
 from .channelmap import ChannelMap
 from .clock import ReplayClock
-from .engine import Replay, checked_speed
+from .engine import Replay, checked_rate, checked_speed
 from .report import ReplayReport
 
-__all__ = ["ChannelMap", "Replay", "ReplayClock", "ReplayReport", "checked_speed"]
+__all__ = ["ChannelMap", "Replay", "ReplayClock", "ReplayReport", "checked_rate", "checked_speed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
@@ -15,7 +16,7 @@ from messager.errors import MessagerError, PublishError
 
 from .. import experiments
 from ..cursor import Point, resolve
-from ..errors import ReplayFailed, StoreError
+from ..errors import ReplayFailed, ReplayRefused, StoreError
 from ..event import Event
 from ..experiments import Experiment
 from ..log import EventLog
@@ -24,12 +25,12 @@ from ..names import all_names
 from ..reading import Selection, Span
 from ..schema import CHANNEL
 from .channelmap import ChannelMap
-from .clock import ReplayClock
+from .clock import Rate, ReplayClock
 from .flow import Flow
+from .live import refuse_live
 from .report import ReplayReport
 
 BATCH_MESSAGES = 500
-BATCH_BYTES = 256 * 1024
 
 _ON_THE_WIRE = {"sent", "received", "blocked", "failed"}
 
@@ -51,18 +52,34 @@ def checked_speed(speed: float | str) -> float | None:
     return value
 
 
+def checked_rate(rate: float | str) -> float:
+    """A rate as messages a second. Raises `StoreError`."""
+    try:
+        value = float(rate)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise StoreError(f"{rate!r} is no rate: give messages a second, a number above zero")
+    return value
+
+
 class Replay:
     """Publishes the messages of an experiment again, through `broker`.
 
     What is published, per channel, is said in `messager_store.messages`; in which order,
-    by `(ts, recorder, seq)`. `speed` is recorded seconds a second, or "max". `channels` and
+    by `(ts, recorder, seq)`. `speed` is recorded seconds a second, or "max": as fast as the slowest
+    subscriber reads. `rate` is how many messages a second there are at the most, whatever the speed;
+    "max" needs one where the broker does not say what waits for its subscribers. `max_hold` is for
+    how many seconds a subscriber may read nothing before the replay is given up (None: it is waited
+    for without end, and `progress` is told whom it waits for). `channels` and
     `exclude` are glob patterns on the recorded channels, `agents` are ids, `kinds` kinds of
     event; `start` (included) and `end` (excluded) are points as in `messager_store.cursor`.
     `mapping` and `to_exp` say where messages go instead (see `ChannelMap`). `max_gap` shortens
     silences to that many seconds. `loops` is how often (0: until cancelled).
     `wait_for_subscribers` waits until so many clients are subscribed, for `wait_timeout` seconds
     at most. `dry_run` publishes nothing. A payload for which the broker would cut its subscribers
-    off is refused, unless `force`. `progress` is called with the report as it grows.
+    off is refused, unless `force`; and so are channels that a recorder is recording into this
+    very experiment at the moment, unless `into_live`. `progress` is called with the report as it grows.
     """
 
     def __init__(
@@ -72,6 +89,8 @@ class Replay:
         broker: Broker,
         *,
         speed: float | Literal["max"] = 1.0,
+        rate: float | None = None,
+        max_hold: float | None = None,
         channels: Iterable[str] | None = None,
         exclude: Iterable[str] | None = None,
         agents: Iterable[Any] | None = None,
@@ -86,10 +105,14 @@ class Replay:
         wait_timeout: float = 60.0,
         dry_run: bool = False,
         force: bool = False,
+        into_live: bool = False,
         progress: Progress | None = None,
         clock: ReplayClock | None = None,
     ) -> None:
         self._speed = checked_speed(speed)
+        checked = None if rate is None else checked_rate(rate)
+        if max_hold is not None and not max_hold > 0:
+            raise StoreError(f"{max_hold!r} is no time to hold back: give seconds, more than zero")
         if max_gap is not None and not max_gap >= 0:
             raise StoreError(f"{max_gap!r} is no gap: give seconds, zero or more")
         if loops < 0:
@@ -101,6 +124,7 @@ class Replay:
         if self._selection.kinds and not self._selection.kinds <= _ON_THE_WIRE:
             raise StoreError("gaps and marks were never on the wire: they cannot be replayed")
         self._force = force
+        self._into_live = into_live
         self._start, self._end = start, end
         self._map = ChannelMap(mapping, to_exp)
         self._max_gap = None if max_gap is None else int(max_gap * 1e9)
@@ -111,16 +135,19 @@ class Replay:
         self._progress = progress or (lambda report: None)
         self.clock = clock or ReplayClock(self._speed or 1.0)
         """Pause, resume, or change the speed of a replay that runs."""
-        self._flow = Flow(broker)
-        self.report = ReplayReport("", self._speed, dry_run)
+        self._rate = None if checked is None else Rate(checked, self.clock)
+        self._most = BATCH_MESSAGES if self._rate is None else min(BATCH_MESSAGES, self._rate.together)
+        self._flow = Flow(broker, max_hold=max_hold, holding=self._tell)
+        self.report = ReplayReport("", self._speed, dry_run, checked)
         """What was done so far."""
         self._started = 0
 
     async def run(self) -> ReplayReport:
         """Replay, and say what was done.
 
-        Raises `ExperimentNotFound`, `BadCursor`, and `ReplayFailed` where the broker is out of
-        reach or goes away; `report` then says how far it came.
+        Raises `ExperimentNotFound`, `BadCursor`, `ReplayRefused` where it would do harm, and
+        `ReplayFailed` where the broker is out of reach or goes away; `report` then says how far
+        it came.
         """
         of = self._wanted if isinstance(self._wanted, Experiment) else await self._log.experiment(self._wanted)
         self.report.exp_id = of.exp_id
@@ -136,11 +163,18 @@ class Replay:
         unfitted = self._map.unfitted((await all_names(database, of.id, CHANNEL)).values())
         if unfitted:
             raise StoreError(f"no channel of {of.exp_id} fits {', '.join(map(repr, unfitted))}: nothing to map there")
-        await self._refuse_oversized(of, span, rule)
+        if not self._into_live:
+            await refuse_live(database, of, self._selection, self._map, self._broker.url)
         if self._dry_run:
+            with contextlib.suppress(MessagerError):  # a dry run needs no broker, but tells what it would say
+                await self._flow.begin()
+                await self._refuse_oversized(of, span, rule)
             return self.report
         try:
             await self._broker.connect()
+            await self._flow.begin()
+            await self._refuse_oversized(of, span, rule)
+            self._refuse_blind()
             await self._wait_for_subscribers()
             while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
                 await self._pass(of, span, rule)
@@ -148,8 +182,7 @@ class Replay:
         except MessagerError as error:
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from error
         finally:
-            self._measure()
-            self._progress(self.report)
+            self._tell()
         return self.report
 
     async def _plan(self, of: Experiment, span: Span, rule: Sources) -> None:
@@ -164,17 +197,25 @@ class Replay:
                 self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
 
     async def _refuse_oversized(self, of: Experiment, span: Span, rule: Sources) -> None:
-        """Raise `ReplayFailed` for a payload above what a subscriber may have waiting."""
-        most = self._broker.largest_payload
+        """Raise `ReplayRefused` for a payload above what a subscriber may have waiting."""
+        most = self._flow.largest_payload
         if most is None or self._force:
             return
         rows = await experiments.recorders_of(self._log.database, of.id)
         if sum(row.payload_bytes for row in rows) <= most:
             return
         async for page in message_pages(self._log.database, of, self._selection, span, rule=rule, above=most):
-            raise ReplayFailed(
+            raise ReplayRefused(
                 f"the payload of {page[0].cursor} has {len(page[0].payload):,} bytes: above {most:,} the broker "
                 "cuts its subscribers off. Leave it out with --exclude, --start and --end, or publish it with --force."
+            )
+
+    def _refuse_blind(self) -> None:
+        """Raise `ReplayRefused` where full speed could have subscribers cut off, and nobody could know."""
+        if self._speed is None and self._rate is None and not self._flow.active:
+            raise ReplayRefused(
+                f"{self._broker.url} does not tell what waits for its subscribers, so at full speed it could cut "
+                "them off. Give the most messages a second with --rate, or a speed"
             )
 
     async def _pass(self, of: Experiment, span: Span, rule: Sources) -> None:
@@ -200,11 +241,11 @@ class Replay:
                         await self._publish(batch)
                         batch, size = [], 0
                         await self.clock.wait_until(due)
-                    batch.append((entry, due))
-                    size += len(entry.payload)
-                    if len(batch) >= BATCH_MESSAGES or size >= BATCH_BYTES:
+                    if len(batch) >= self._most or size + len(entry.payload) > self._flow.batch_bytes:
                         await self._publish(batch)
                         batch, size = [], 0
+                    batch.append((entry, due))
+                    size += len(entry.payload)
                 if paced:
                     await self._publish(batch)
                     batch, size = [], 0
@@ -216,12 +257,17 @@ class Replay:
         if not batch:
             return
         wire = [(self._map(entry.channel or ""), entry.payload) for entry, _ in batch]
-        await self._flow.spend(sum(len(payload) for _, payload in wire), len(wire))
+        await self._flow.spend(wire)
+        self._refuse_blind()
+        if self._rate is not None:
+            await self._rate.take(len(wire))
         report = self.report
         if self._speed is not None:
             for _, due in batch:
                 report.lag.add(self.clock.overdue(due))
-        for (entry, _), result in zip(batch, await self._broker.publish(wire), strict=True):
+        results = await self._broker.publish(wire)
+        self._flow.spent(wire, results)
+        for (entry, _), result in zip(batch, results, strict=True):
             if isinstance(result, PublishError):
                 if not result.refused:
                     raise ReplayFailed(f"{result}; {report.published} messages were published, up to {entry.cursor}")
@@ -230,8 +276,7 @@ class Replay:
             report.published += 1
             if result == 0:
                 report.no_subscriber += 1
-        self._measure()
-        self._progress(report)
+        self._tell()
 
     async def _wait_for_subscribers(self) -> None:
         deadline = time.monotonic() + self._wait_timeout
@@ -248,11 +293,14 @@ class Replay:
                 )
             await asyncio.sleep(0.02)
 
-    def _measure(self) -> None:
+    def _tell(self) -> None:
+        """Bring the report up to date, and hand it to `progress`."""
         if self._started:
             self.report.duration_s = (time.monotonic_ns() - self._started) / 1e9
         self.report.held_back_s = self._flow.held_ns / 1e9
+        self.report.held_by, self.report.stalled_s = self._flow.held_by, self._flow.stalled_ns / 1e9
         self.report.flow_control = self._flow.active
+        self._progress(self.report)
 
 
 async def _ahead(pages: AsyncIterator[list[Event]]) -> AsyncGenerator[list[Event], None]:

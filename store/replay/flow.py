@@ -3,43 +3,120 @@
 Redis cuts a subscriber off when too much waits for it (by default 32 MB at once, or 8 MB
 for a minute), and what waited is lost. So after every `CREDIT` bytes the replay looks at
 how much waits for the slowest one, and holds back while that is more than `HOLD_ABOVE`.
+Both shrink where the server's own limits are tighter. A message that matches several of
+one client's subscriptions is delivered to it several times, and counts so often.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from messager.brokers import Broker
+from messager.brokers import Broker, OutputLimits
+
+from ..errors import ReplayFailed
 
 CREDIT = 2 * 1024 * 1024
 HOLD_ABOVE = 4 * 1024 * 1024
+DRAINED = 64 * 1024
+"""Bytes that may wait when something larger than the credit is published."""
+BATCH_BYTES = 256 * 1024
+"""Payload bytes published together, at the most; a larger payload goes alone."""
 OVERHEAD = 100
 """Bytes a message takes in an output buffer beside its payload, roughly."""
-LOOK_SECONDS = 0.002
+FRAME = 64 * 1024
+"""Bytes that a payload must stay below the limit, for its channel, the pattern and the buffer's own."""
+FIRST_LOOK, LAST_LOOK = 0.002, 0.02
+"""Seconds between two looks while holding back: at first, and at the most."""
 
 
 class Flow:
-    """Spends credit on messages and earns it by looking at the subscribers."""
+    """Spends credit on messages and earns it by looking at the subscribers.
 
-    def __init__(self, broker: Broker) -> None:
+    `max_hold` is for how many seconds a subscriber may read nothing before the replay is
+    given up; None waits without end. `holding` is called after each look while held back.
+    """
+
+    def __init__(
+        self, broker: Broker, *, max_hold: float | None = None, holding: Callable[[], None] | None = None
+    ) -> None:
         self._broker = broker
+        self._max_hold = max_hold
+        self._holding = holding or (lambda: None)
         self._credit = 0
+        self._copies = 1  # of the last batch's messages, to one client, at the most
+        self._subscriptions = 1
+        self._limit(OutputLimits(None, None))
         self.held_ns = 0
         """How long the replay was held back."""
+        self.held_by: str | None = None
+        """For whom it is held back at the moment."""
+        self.stalled_ns = 0
+        """For how long that one has read nothing."""
         self.active = True
         """False where the broker does not say what waits for its subscribers."""
 
-    async def spend(self, payload_bytes: int, messages: int) -> None:
-        """Return when so many bytes may be published."""
-        if self._credit <= 0 and self.active:
-            since = time.monotonic_ns()
+    @property
+    def batch_bytes(self) -> int:
+        """Payload bytes to publish together, at the most."""
+        return max(min(BATCH_BYTES, self._most_credit // self._copies), 1)
+
+    @property
+    def largest_payload(self) -> int | None:
+        """Bytes above which a payload has its subscribers cut off; None where there is no such limit."""
+        hard = self._limits.hard
+        return None if hard is None else hard - min(FRAME, hard // 8)
+
+    async def begin(self) -> None:
+        """Learn the broker's limits, and whether it says what waits. Raises `BrokerUnavailable`."""
+        self._limit(await self._broker.output_limits())
+        self.active = await self._broker.backlog() is not None
+
+    def _limit(self, limits: OutputLimits) -> None:
+        self._limits = limits
+        tightest = min((limit for limit in limits if limit is not None), default=4 * CREDIT)
+        self._most_credit = min(CREDIT, tightest // 4)
+        self._hold_above = min(HOLD_ABOVE, tightest // 2)
+
+    async def spend(self, wire: Sequence[tuple[bytes, bytes]]) -> None:
+        """Return when these (channel, payload) pairs may be published. Raises `ReplayFailed` after `max_hold`."""
+        need = sum(len(payload) + OVERHEAD for _, payload in wire) * self._copies
+        if need > self._credit and self.active:
+            await self._earn(need)
+
+    def spent(self, wire: Sequence[tuple[bytes, bytes]], results: Sequence[Any]) -> None:
+        """They were published, and this is what the broker said to each."""
+        self._copies = 1
+        for (_, payload), receivers in zip(wire, results, strict=True):
+            # so often at the most did one client get it
+            copies = max(min(receivers, self._subscriptions), 1) if isinstance(receivers, int) else 1
+            self._copies = max(self._copies, copies)
+            self._credit -= (len(payload) + OVERHEAD) * copies
+
+    async def _earn(self, need: int) -> None:
+        allowed = self._hold_above if need <= self._most_credit else min(DRAINED, self._hold_above)
+        since = read_at = time.monotonic_ns()
+        pause = FIRST_LOOK
+        backlog = await self._broker.backlog()
+        least = None if backlog is None else backlog.waiting
+        while backlog is not None and least is not None and backlog.waiting > allowed:
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, LAST_LOOK)
+            now = time.monotonic_ns()
+            self.held_ns, since = self.held_ns + now - since, now
+            if backlog.waiting < least:
+                least, read_at = backlog.waiting, now
+            self.held_by, self.stalled_ns = backlog.slowest, now - read_at
+            self._holding()
+            if self._max_hold is not None and self.stalled_ns > self._max_hold * 1e9:
+                raise ReplayFailed(
+                    f"the subscriber {backlog.slowest} has read nothing for {self._max_hold:g} s, with "
+                    f"{backlog.waiting:,} bytes waiting for it. End it, or give it longer with --max-hold"
+                )
             backlog = await self._broker.backlog()
-            while backlog is not None and backlog > HOLD_ABOVE:
-                await asyncio.sleep(LOOK_SECONDS)
-                backlog = await self._broker.backlog()
-                now = time.monotonic_ns()
-                self.held_ns, since = self.held_ns + now - since, now
-            self.active = backlog is not None
-            self._credit = CREDIT
-        self._credit -= payload_bytes + OVERHEAD * messages
+        self.held_by, self.stalled_ns = None, 0
+        self.active = backlog is not None
+        self._subscriptions = 1 if backlog is None else max(backlog.subscriptions, 1)
+        self._credit = max(self._most_credit, need)

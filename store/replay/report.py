@@ -50,6 +50,8 @@ class ReplayReport:
     requested_speed: float | None
     """Recorded seconds a second; None for as fast as possible."""
     dry_run: bool = False
+    requested_rate: float | None = None
+    """Messages a second, at the most; None without such a bound."""
     planned: int = 0
     """Messages one pass has to publish."""
     published: int = 0
@@ -64,6 +66,10 @@ class ReplayReport:
     duration_s: float = 0.0
     held_back_s: float = 0.0
     """How long the replay waited for slow subscribers."""
+    held_by: str | None = None
+    """While it waits: the subscriber it waits for."""
+    stalled_s: float = 0.0
+    """While it waits: for how long that one has read nothing."""
     flow_control: bool = True
     """False where the broker does not tell what waits for its subscribers."""
     recorded_s: float = 0.0
@@ -94,6 +100,7 @@ class ReplayReport:
             "held_back_s": round(self.held_back_s, 6),
             "flow_control": self.flow_control,
             "recorded_s": round(self.recorded_s, 9),
+            "requested_rate": self.requested_rate,
             "requested_speed": "max" if self.requested_speed is None else self.requested_speed,
             "achieved_speed": None if achieved is None else round(achieved, 6),
             "lag_ms": {

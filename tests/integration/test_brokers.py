@@ -104,7 +104,8 @@ async def test_it_tells_who_listens_and_how_much_waits(broker: Broker) -> None:
     pubsub = broker.pubsub()
     await pubsub.psubscribe("count")
     assert await broker.subscriber_count() == before + 1
-    assert await broker.backlog() == 0
+    backlog = await broker.backlog()
+    assert backlog is not None and backlog.waiting == 0 and backlog.subscriptions >= 1
     assert isinstance(await broker.clock_offset(), int)
     await pubsub.aclose()
 

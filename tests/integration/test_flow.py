@@ -1,0 +1,433 @@
+"""Flow control in replay: a slow subscriber is waited for, never cut off; where that cannot be, a rate is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from messager import MemoryBroker, RedisBroker
+from messager.brokers import Backlog, OutputLimits
+from messager.testing import RedisServer, redis_server
+from messager_store import EventLog, NewEvent, Replay, ReplayReport
+from messager_store import experiments as registry
+from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
+from messager_store.replay import ReplayClock, flow
+from messager_store.replay.clock import Rate
+from tests.integration.test_log import filled, sent
+from tests.integration.test_replay import Heard, Secretive, Time
+from tests.support import MESSAGER, messager, until
+
+SECOND = 1_000_000_000
+MB = 1024 * 1024
+_MESSAGE = b"message\r\n$"
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A server of one's own, with the output limits that Redis has by default."""
+    with redis_server() as running:
+        yield running
+
+
+class RawReader:
+    """A subscriber on a bare socket, which reads only when and as much as it is told to."""
+
+    def __init__(self, port: int, *commands: bytes) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        self._socket.connect(("127.0.0.1", port))
+        self._socket.settimeout(20)
+        self.address = "127.0.0.1:%d" % self._socket.getsockname()[1]
+        for command in commands:
+            self._socket.sendall(command + b"\r\n")
+            answered = b""
+            while b":" not in answered:
+                answered += self._socket.recv(64 * 1024)
+        self._socket.setblocking(False)
+        self.data = bytearray()
+        self.count = 0
+        """Messages that came, of the last one perhaps only the beginning."""
+        self._seen = 0
+        self.cut_off = False
+
+    async def read(self, most: int = 256 * 1024) -> None:
+        """Read what is there now, up to so many bytes."""
+        piece = await asyncio.get_running_loop().sock_recv(self._socket, most)
+        self.cut_off = self.cut_off or not piece
+        self.data += piece
+        while (found := self.data.find(_MESSAGE, self._seen)) >= 0:
+            self.count, self._seen = self.count + 1, found + len(_MESSAGE)
+        self._seen = max(self._seen, len(self.data) - len(_MESSAGE))
+
+    def payloads(self) -> list[bytes]:
+        """The payloads that came, whole ones, in order."""
+        found, at = [], 0
+        while (start := self.data.find(_MESSAGE, at)) >= 0:
+            pattern = self.data[start - 1 : start] == b"p"
+            at = start + len(_MESSAGE) - 1
+            for _ in range(3 if pattern else 2):  # (pattern,) channel, payload
+                end = self.data.find(b"\r\n", at)
+                first, last = end + 2, end + 2 + int(self.data[at + 1 : end] or b"0")
+                at = last + 2
+            if len(self.data) < at:
+                break
+            found.append(bytes(self.data[first:last]))
+        return found
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def digest(payloads: list[bytes]) -> list[str]:
+    """Short enough to be shown where it differs."""
+    return [f"{payload[:8]!r} {hashlib.sha256(payload).hexdigest()[:16]}" for payload in payloads]
+
+
+@asynccontextmanager
+async def replaying(
+    log: EventLog, url: str, **options: Any
+) -> AsyncIterator[tuple[Replay, asyncio.Task[ReplayReport]]]:
+    broker = RedisBroker.from_url(url)
+    replay = Replay(log, "e1", broker, **{"speed": "max", **options})
+    task = asyncio.create_task(replay.run())
+    try:
+        yield replay, task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await broker.close()
+
+
+async def large(log: EventLog, sizes: list[int], channel: str = "c") -> list[bytes]:
+    """An experiment of payloads of these sizes; each is told from the others by its number."""
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="tap")
+    wire = [b"%08d" % at + bytes(size - 8) for at, size in enumerate(sizes)]
+    for at in range(0, len(wire), 200):
+        await log.append(writer, [sent(at + n, data, channel) for n, data in enumerate(wire[at : at + 200])])
+    return wire
+
+
+async def subscribers(url: str) -> int:
+    client = Redis.from_url(url)
+    found = await client.client_list(_type="pubsub")
+    await client.aclose()
+    return len(found)
+
+
+async def drained(reader: RawReader, task: asyncio.Task[ReplayReport], count: int) -> ReplayReport:
+    """Read slowly, until so many payloads are there."""
+    step = 0
+    while reader.count < count or not task.done():
+        assert not reader.cut_off, "the subscriber was cut off"
+        await asyncio.wait_for(reader.read(), 30)
+        step += 1
+        if step % 16 == 0:
+            await asyncio.sleep(0.001)
+    while not reader.data.endswith(b"\0\r\n"):
+        await asyncio.wait_for(reader.read(), 30)
+    return await task
+
+
+@pytest.mark.parametrize("speed", ["max", 1e9])
+async def test_a_slow_reader_gets_everything_and_is_never_cut_off(
+    log: EventLog, server: RedisServer, speed: Any
+) -> None:
+    """64 MB of 100 kB each, twice what Redis would let wait, through a socket that is read in small pieces."""
+    wire = await large(log, [100_000] * 640)
+    reader = RawReader(server.port, b"SUBSCRIBE c")
+    async with replaying(log, server.url, speed=speed) as (replay, task):
+        await until(lambda: replay.report.held_back_s > 0)
+        assert replay.report.held_by is not None and replay.report.held_by.startswith("127.0.0.1:")
+        report = await drained(reader, task, len(wire))
+    assert digest(reader.payloads()) == digest(wire)
+    assert report.held_back_s > 0 and report.flow_control and report.published == len(wire)
+    assert await subscribers(server.url) == 1  # the same connection still
+    reader.close()
+
+
+async def test_the_slowest_of_many_counts_and_so_does_each_copy_it_gets(log: EventLog, server: RedisServer) -> None:
+    """A client that subscribes twelve times over gets each message twelve times."""
+    wire = await large(log, [200_000] * 60)
+    quick = [RawReader(server.port, b"PSUBSCRIBE *") for _ in range(10)]
+    patterns = [b"SUBSCRIBE c", *(b"PSUBSCRIBE " + b"*" * stars + b"c" for stars in range(1, 12))]
+    slow = RawReader(server.port, *patterns)
+
+    async def keep_up(reader: RawReader) -> None:
+        while reader.count < len(wire):
+            await reader.read(4 * MB)
+
+    async with replaying(log, server.url) as (replay, task):
+        reading = [asyncio.create_task(keep_up(reader)) for reader in quick]
+        await until(lambda: replay.report.held_back_s > 0)
+        report = await drained(slow, task, len(wire) * 12)  # 144 MB
+        await asyncio.wait_for(asyncio.gather(*reading), 30)
+    assert report.published == len(wire) and not slow.cut_off
+    assert digest(sorted(slow.payloads())) == digest(sorted(wire * 12))
+    assert await subscribers(server.url) == 11
+    for reader in (*quick, slow):
+        reader.close()
+
+
+async def test_large_payloads_go_alone_and_wait_until_what_was_before_is_read(
+    log: EventLog, server: RedisServer
+) -> None:
+    limit = 32 * MB - flow.FRAME
+    wire = await large(log, [300_000, 60_000, 31 * MB, 100_000, 5 * MB, 60_000, limit, 90_000])
+    reader = RawReader(server.port, b"SUBSCRIBE c")
+    async with replaying(log, server.url) as (replay, task):
+        await until(lambda: replay.report.held_back_s > 0)
+        await drained(reader, task, len(wire))
+    assert digest(reader.payloads()) == digest(wire)
+    reader.close()
+
+
+async def test_a_subscriber_that_comes_while_it_runs_is_waited_for_too(log: EventLog, server: RedisServer) -> None:
+    wire = await large(log, [100_000] * 640)
+    first = RawReader(server.port, b"SUBSCRIBE c")
+    async with replaying(log, server.url) as (replay, task):
+        await until(lambda: replay.report.held_back_s > 0)
+        late = RawReader(server.port, b"SUBSCRIBE c")
+
+        async def keep_up() -> None:
+            while first.count < len(wire):
+                await first.read(4 * MB)
+
+        reading = asyncio.create_task(keep_up())
+        await until(lambda: late.address == replay.report.held_by)
+        await drained(late, task, 1)
+        await asyncio.wait_for(reading, 30)
+        while late.data.find(wire[-1][:8], max(len(late.data) - 200_000, 0)) < 0 or not late.data.endswith(b"\0\r\n"):
+            await asyncio.wait_for(late.read(), 30)
+    heard = late.payloads()
+    assert len(heard) > 300 and digest(heard) == digest(wire[-len(heard) :])
+    first.close()
+    late.close()
+
+
+async def test_a_server_with_tighter_limits_is_asked_for_them(log: EventLog) -> None:
+    wire = await large(log, [50_000] * 200)
+    with redis_server("--client-output-buffer-limit", "pubsub", "1mb", "512kb", "60") as tight:
+        broker = RedisBroker.from_url(tight.url)
+        assert await broker.output_limits() == OutputLimits(MB, MB // 2)
+        await broker.close()
+        reader = RawReader(tight.port, b"SUBSCRIBE c")
+        async with replaying(log, tight.url) as (replay, task):
+            await until(lambda: replay.report.held_back_s > 0)
+            await drained(reader, task, len(wire))
+        assert digest(reader.payloads()) == digest(wire)
+        reader.close()
+        await registry.create(log.database, "big", name=None, tags=[], meta={})
+        writer = await log.register(await log.experiment("big"), role="tap")
+        await log.append(writer, [sent(1, bytes(MB))])
+        broker = RedisBroker.from_url(tight.url)
+        with pytest.raises(ReplayRefused, match=r"1:1:1 has 1,048,576 bytes: above 983,040"):
+            await Replay(log, "big", broker).run()
+        await broker.close()
+    with redis_server("--client-output-buffer-limit", "pubsub", "0", "0", "0") as loose:
+        broker = RedisBroker.from_url(loose.url)
+        assert await broker.output_limits() == OutputLimits(None, None)
+        assert (await Replay(log, "big", broker).run()).published == 1
+        await broker.close()
+
+
+async def test_a_subscriber_that_stopped_reading_is_named_and_given_up_only_where_that_was_asked_for(
+    log: EventLog, server: RedisServer
+) -> None:
+    await large(log, [100_000] * 200)
+    reader = RawReader(server.port, b"SUBSCRIBE c")
+    async with replaying(log, server.url, max_hold=0.2) as (replay, task):
+        with pytest.raises(ReplayFailed, match=r"subscriber 127.0.0.1:\d+ has read nothing for 0.2 s.*--max-hold"):
+            await task
+    assert 0 < replay.report.published < 200
+    seen: list[ReplayReport] = []
+    async with replaying(log, server.url, progress=seen.append) as (replay, task):
+        await until(lambda: replay.report.stalled_s > 0.3)
+        assert not task.done() and replay.report.held_by is not None
+        told = len(seen)
+        await until(lambda: len(seen) > told + 5)  # progress goes on while it is held back
+    assert task.cancelled()
+    reader.close()
+
+
+def test_the_command_says_whom_it_waits_for_and_ctrl_c_ends_it(tmp_path: Path, server: RedisServer) -> None:
+    line = '{"ts": %d, "channel": "c", "payload": "' + "x" * 100_000 + '"}\n'
+    (tmp_path / "a.jsonl").write_text("".join(line % at for at in range(200)))
+    assert messager("import", "a.jsonl", "--exp", "e1", cwd=tmp_path).returncode == 0
+    reader = RawReader(server.port, b"SUBSCRIBE c")
+    process = subprocess.Popen(
+        [*MESSAGER, "--redis", server.url, "replay", "e1", "--speed", "max"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    )
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    assert "has read nothing" in said and "127.0.0.1:" in said
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=20)
+    assert process.returncode == 130 and "stopped after" in rest
+    reader.close()
+
+
+async def test_full_speed_asks_for_a_rate_where_the_broker_does_not_tell_its_backlog(log: EventLog) -> None:
+    await filled(log, [sent(at) for at in range(10)])
+    with pytest.raises(ReplayRefused, match=r"does not tell what waits.*--rate"):
+        await Replay(log, "e1", (broker := Secretive()), speed="max").run()
+    assert broker.published == []
+    report = await Replay(log, "e1", broker, speed="max", rate=1e6).run()
+    assert (report.published, report.flow_control, report.requested_rate) == (10, False, 1e6)
+    assert (await Replay(log, "e1", broker, speed=1.0).run()).flow_control is False
+
+
+async def test_where_the_broker_stops_telling_a_replay_at_full_speed_ends(log: EventLog) -> None:
+    class Closing(MemoryBroker):
+        looks = 0
+
+        async def backlog(self) -> Backlog | None:
+            self.looks += 1
+            return await super().backlog() if self.looks < 4 else None
+
+    await large(log, [MB] * 10)
+    replay = Replay(log, "e1", Closing(), speed="max")
+    with pytest.raises(StoreError, match="does not tell what waits"):
+        await replay.run()
+    assert 0 < replay.report.published < 10
+
+
+async def test_redis_whose_acl_hides_the_clients_wants_a_rate(
+    log: EventLog, server: RedisServer, tmp_path: Path
+) -> None:
+    await filled(log, [sent(at) for at in range(10)])
+    admin = Redis.from_url(server.url)
+    await admin.acl_setuser(
+        "bob", enabled=True, nopass=True, channels=["*"], categories=["+@all"], commands=["-client"]
+    )
+    await admin.aclose()
+    url = server.url.replace("//", "//bob:any@")
+    broker = RedisBroker.from_url(url)
+    with pytest.raises(ReplayRefused, match="--rate"):
+        await Replay(log, "e1", broker, speed="max").run()
+    await broker.close()
+    where = ["--store", log.where, "--redis", url]
+    done = await asyncio.to_thread(messager, *where, "replay", "e1", "--speed", "max", cwd=tmp_path)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "--rate" in done.stderr
+    done = await asyncio.to_thread(messager, *where, "replay", "e1", "--speed", "max", "--rate", "5000", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "flow control" in done.stdout and "off" in done.stdout and "at most 5,000 messages a second" in done.stdout
+
+
+@pytest.mark.parametrize("speed", ["max", 1000.0])
+async def test_a_rate_bounds_any_speed(log: EventLog, speed: Any) -> None:
+    await filled(log, [sent(at * SECOND // 1000, b"%d" % at) for at in range(300)])
+    broker = Heard()
+    clock = ReplayClock(1.0 if speed == "max" else speed, now=broker.time.now, sleep=broker.time.sleep)
+    await Replay(log, "e1", broker, speed=speed, rate=100, clock=clock).run()
+    times = [at for at, _, _ in broker.published]
+    assert times[-1] == pytest.approx(2.99, abs=0.05)
+    for at, time in enumerate(times):
+        assert sum(1 for other in times[at:] if other < time + 1.0) <= 102
+    assert broker.payloads() == [b"%d" % at for at in range(300)]
+    broker = Heard()
+    clock = ReplayClock(now=broker.time.now, sleep=broker.time.sleep)
+    await Replay(log, "e1", broker, speed=1.0, rate=100_000, clock=clock).run()
+    assert broker.published[-1][0] == pytest.approx(0.299, abs=0.03)  # a rate hurries nothing
+
+
+async def test_a_rate_does_not_drift_and_makes_no_burst_of_a_stall() -> None:
+    class Late(Time):
+        async def sleep(self, seconds: float) -> None:
+            await super().sleep(seconds + 0.004)
+
+    time = Late()
+    rate = Rate(1000, ReplayClock(now=time.now, sleep=time.sleep))
+    for _ in range(500):
+        await rate.take(20)
+    assert time.now_ns / SECOND == pytest.approx(9.999, abs=0.01)
+    time.now_ns += 60 * SECOND
+    since = time.now_ns
+    for _ in range(50):
+        await rate.take(20)
+    assert (time.now_ns - since) / SECOND == pytest.approx(0.95, abs=0.01)
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), "fast"])
+def test_a_rate_that_is_none_is_refused(rate: Any) -> None:
+    with pytest.raises(StoreError, match="is no rate"):
+        Replay(None, "e1", MemoryBroker(), rate=rate)  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="no time to hold back"):
+        Replay(None, "e1", MemoryBroker(), max_hold=0)  # type: ignore[arg-type]
+
+
+async def recorded(log: EventLog, role: str, patterns: list[str], broker: str | None) -> None:
+    """An experiment with one event, whose recorder is alive."""
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role=role, patterns=patterns)
+    await log.append(writer, [NewEvent("received", 1, "exps:e1:news", b"x")])
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET broker = ?", (broker,))
+
+
+@pytest.mark.parametrize(
+    ("role", "patterns", "broker"),
+    [
+        ("tap", ["other", "exps:*"], "memory://"),
+        ("tap", ["*"], None),
+        ("messager", [], "memory://"),
+    ],
+)
+async def test_a_replay_into_what_is_being_recorded_is_refused(
+    log: EventLog, role: str, patterns: list[str], broker: str | None
+) -> None:
+    await recorded(log, role, patterns, broker)
+    heard = Heard()
+    for dry in (False, True):
+        with pytest.raises(ReplayRefused) as caught:
+            await Replay(log, "e1", heard, speed="max", dry_run=dry).run()
+        for word in (f"recorder 1 of 'e1' ({role}", f"pid {os.getpid()}", "--to-exp", "--map", "--into-live"):
+            assert word in str(caught.value)
+    assert heard.published == []
+    assert (await Replay(log, "e1", heard, speed="max", into_live=True).run()).published == 1
+
+
+@pytest.mark.parametrize(
+    ("role", "patterns", "broker", "options"),
+    [
+        ("tap", ["exps:e1:*"], "memory://", {"to_exp": "e2"}),
+        ("tap", ["exps:*"], "memory://", {"mapping": {"exps:*": "copy:*"}}),
+        ("messager", [], "memory://", {"to_exp": "e2"}),
+        ("tap", ["other"], "memory://", {}),
+        ("tap", ["*"], "memory://", {"exclude": ["exps:*"]}),
+        ("tap", ["*"], "redis://localhost:6379/0", {}),  # no process is in the memory of another
+        ("messager", [], None, {}),  # never met a broker
+    ],
+)
+async def test_a_replay_that_no_recorder_of_the_experiment_hears_is_not_refused(
+    log: EventLog, role: str, patterns: list[str], broker: str | None, options: dict[str, Any]
+) -> None:
+    await recorded(log, role, patterns, broker)
+    await Replay(log, "e1", MemoryBroker(), speed="max", **options).run()
+
+
+async def test_a_tap_on_redis_counts_under_any_name_of_the_server(log: EventLog, redis_broker: RedisBroker) -> None:
+    await recorded(log, "tap", ["*"], "redis://another.name:6379/5")
+    with pytest.raises(ReplayRefused, match="--into-live"):
+        await Replay(log, "e1", redis_broker).run()
+    of = await log.experiment("e1")
+    await registry.close(log.database, of, force=True)
+    assert (await Replay(log, "e1", redis_broker).run()).published == 1  # ended: nothing is appended any more
