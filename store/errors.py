@@ -184,6 +184,8 @@ class SpoolFull(StoreError):
             f"the spool {path} takes no more events: {reason}. Make room, or name another folder with MESSAGER_SPOOL"
         )
         self.path, self.reason = path, reason
+
+
 class ReplayRefused(StoreError):
     """A replay that would do harm unless told to: nothing was published."""
 

@@ -115,10 +115,13 @@ class Event:
 
 def _meta_text(kind: str, meta: dict[str, Any]) -> str:
     if kind == "mark":
-        fields = " ".join(f"{key}={value}" for key, value in (meta.get("fields") or {}).items())
+        given = meta.get("fields") or {}
+        fields = " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else given
         return f"{meta.get('name', '')} {fields}".rstrip()
     until, since = meta.get("until"), meta.get("since")
-    length = f"{(until - since) / 1e9:.3f} s, " if isinstance(until, int) and isinstance(since, int) else ""
+    length = ""
+    if isinstance(until, int) and isinstance(since, int) and abs(until - since) < 2**64:
+        length = f"{(until - since) / 1e9:.3f} s, "
     count = meta.get("count")
     return f"{length}{'unknown number' if count is None else count} lost: {meta.get('reason', '')}"
 

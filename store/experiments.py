@@ -249,12 +249,26 @@ def checked_exp_id(exp_id: str) -> str:
     return exp_id
 
 
+MOST_TAG, MOST_NAME = 200, 1000
+"""Characters a tag, and the name of an experiment, may have."""
+
+
+def checked_name(name: str | None) -> str | None:
+    """A name that fits on a page. Raises `StoreError` for any other."""
+    if name is not None and len(name) > MOST_NAME:
+        raise StoreError(f"{name[:20]!r}... cannot be a name: it has {len(name):,} characters, not up to {MOST_NAME:,}")
+    return name
+
+
 def checked_tags(tags: Iterable[str]) -> list[str]:
     """Tags, each once. Raises `StoreError` for one that is empty or cannot be printed."""
     words = sorted(set(tags))
     for word in words:
-        if not word.strip() or not word.isprintable():
-            raise StoreError(f"{word!r} cannot be a tag: it is printable and not empty")
+        if not word.strip() or not word.isprintable() or len(word) > MOST_TAG:
+            shown = repr(word) if len(word) <= MOST_TAG else f"{word[:20]!r}..."
+            raise StoreError(
+                f"{shown} cannot be a tag: it is printable, not empty, and has up to {MOST_TAG} characters"
+            )
     return words
 
 
@@ -270,7 +284,7 @@ async def create(
     """A new experiment; None where the exp_id is taken."""
     row = {
         "exp_id": exp_id,
-        "name": name,
+        "name": checked_name(name),
         "status": status,
         "created_at": time.time_ns(),
         "meta": jsontext.dump(meta),

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_URL_USER = re.compile(r"(?<=://)[^/\s]*(?=@)")
+_URL = re.compile(r"(?<=://)[^\s\"'<>]*")
 _URL_QUERY = re.compile(r"(?<=[?&])([^=&\s]+)=[^&\s]*")
 _SECRET_WORD = re.compile(r"(passw|secret|token|api-?_?key|credential)", re.I)
 _GIT_SECONDS = 5
@@ -71,9 +71,16 @@ def command_line(arguments: list[str]) -> list[str]:
         elif _SECRET_WORD.search(word) and equals:
             shown.append(f"{word}=***")
         else:
-            cleaned = _URL_USER.sub("***", argument)
-            shown.append(_URL_QUERY.sub(r"\1=***", cleaned) if "://" in cleaned else cleaned)
+            shown.append(_URL.sub(_without_secrets, argument))
     return shown
+
+
+def _without_secrets(url: re.Match[str]) -> str:
+    """The part of a URL behind its scheme without user, password and the values of its query."""
+    before, at, host = url[0].rpartition("@")
+    if at and ("?" in before or "#" in before):  # nobody can say where the password ends
+        return "***"
+    return ("***@" if at else "") + _URL_QUERY.sub(r"\1=***", host)
 
 
 def circumstances() -> dict[str, Any]:

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 from redis.asyncio import ConnectionPool
@@ -49,14 +49,41 @@ class RedisConfig(BaseModel):
 
 
 def without_credentials(url: str) -> str:
-    """The URL with its user and password taken out."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    """The URL with its user and password taken out, also where they were not escaped as they should be."""
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        return url.rpartition("@")[2]
+    try:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        whole = (
+            parts.hostname and (parts.port is not None or ":" not in host.rpartition("]")[2]) and "@" not in parts.path
+        )
+        socket = not host and ("@" in parts.netloc or not parts.netloc)
+        rest = host + parts.path if whole or socket else rest.rpartition("@")[2]
+    except ValueError:
+        rest = rest.rpartition("@")[2]
+    return f"{scheme}://" + re.split(r"[?#]", rest, maxsplit=1)[0]
 
 
-def _reason(error: BaseException) -> str:
+_URL_FAULTS = re.compile(
+    r"Invalid value for '\w+'|Redis URL must specify.*|unexpected keyword argument '\w+'|Port out of range|Invalid IPv6 URL"
+)
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with a URL. Other words may repeat parts of it, and so of a password."""
+    found = _URL_FAULTS.search(str(error))
+    return found[0] if found else "a port is a number, and / @ : # ? % in a password are written as %2F %40 %3A ..."
+
+
+def _reason(error: BaseException, connection: AbstractConnection | None = None) -> str:
+    """An error in a few words, without a password: a server that knows no AUTH repeats what it was sent."""
     text = str(error).strip().rstrip(".") or type(error).__name__
+    text = re.split(r",? with args beginning with", text, maxsplit=1)[0]
+    for hidden in ("password", "path"):  # the path of a socket, where a password was not escaped
+        if secret := getattr(connection, hidden, None):
+            text = text.replace(str(secret), "***")
     return "no answer in time" if isinstance(error, asyncio.TimeoutError) and not str(error) else text
 
 
@@ -93,8 +120,7 @@ class RedisBroker:
             pool = ConnectionPool.from_url(url, **_connection_options(timeout))
             pool.make_connection()  # type: ignore[no-untyped-call]  # connects to nothing, but refuses options that it does not know
         except (ValueError, TypeError) as error:
-            shown = without_credentials(url) if "//" in url else url
-            raise ValueError(f"{shown!r} is not a Redis URL ({error})") from None
+            raise ValueError(f"{without_credentials(url)!r} is not a Redis URL ({_fault(error)})") from None
         return cls(pool, without_credentials(url), **options)
 
     @classmethod
@@ -108,7 +134,7 @@ class RedisBroker:
             socket_keepalive=True,
             **_connection_options(config.timeout or CONNECT_TIMEOUT),
         )
-        url = f"redis://{config.server}:{config.port}/{config.db}"
+        url = without_credentials(f"redis://{config.server}:{config.port}/{config.db}")
         return cls(pool, url, timeout=config.timeout, **options)
 
     async def connect(self) -> None:
@@ -254,7 +280,7 @@ async def open_connection(make: Callable[[], AbstractConnection], url: str) -> A
             await connection.connect()  # type: ignore[no-untyped-call]
     except (OSError, RedisError, TimeoutError) as error:
         await connection.disconnect(nowait=True)
-        raise BrokerUnavailable(url, _reason(error)) from None
+        raise BrokerUnavailable(url, _reason(error, connection)) from None
     return connection
 
 
@@ -263,7 +289,7 @@ async def _publish_answer(connection: AbstractConnection) -> int | PublishError:
     try:
         return int(await connection.read_response(disable_decoding=True))
     except ResponseError as error:
-        return PublishError(f"Redis refused the message: {error}", "not_sent", refused=True)
+        return PublishError(f"Redis refused the message: {_reason(error)}", "not_sent", refused=True)
 
 
 async def _is_stale(connection: AbstractConnection) -> bool:

@@ -145,6 +145,8 @@ def _exit_code(error: Exception) -> int | None:
 
 
 def _complain(message: str, code: int) -> int:
-    line = " ".join(message.split())
+    from .output import safe
+
+    line = safe(" ".join(message.split()))
     click.echo(f"{click.style('messager:', fg='red')} {line}", err=True)
     return code

@@ -41,7 +41,9 @@ def downgrade(revision: str, yes: bool, store: str) -> None:
     from .. import migrating
 
     if not yes:
-        click.confirm(f"Going back to {revision} removes what that revision cannot hold. Go on?", abort=True, err=True)
+        click.confirm(
+            f"Going back to {safe(revision)} removes what that revision cannot hold. Go on?", abort=True, err=True
+        )
     run(_on(store, lambda connection: migrating.downgrade(connection, revision), write=True, there=True))
     _tell_current(store)
 
@@ -50,7 +52,7 @@ def downgrade(revision: str, yes: bool, store: str) -> None:
 @store_option
 def current(store: str) -> None:
     """Print the revision of a store."""
-    click.echo(run(_on(store, _revision, there=True)) or "none")
+    click.echo(safe(run(_on(store, _revision, there=True)) or "none"))
 
 
 @command.command()
@@ -72,7 +74,7 @@ def check(store: str) -> None:
 
     found = run(_on(store, _revision, there=True))
     if found != HEAD_REVISION:
-        click.echo(f"at revision {found or 'none'}, not {HEAD_REVISION}: `messager db upgrade`")
+        click.echo(f"at revision {safe(found or 'none')}, not {HEAD_REVISION}: `messager db upgrade`")
         raise click.exceptions.Exit(1)
     differences = run(_on(store, migrating.differences, there=True))
     for difference in differences:
@@ -110,5 +112,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _tell_current(store: str) -> None:
+    from ..database import Database
+
     found: Any = run(_on(store, _revision, there=True))
-    note(f"{store} is at revision {found or 'none'}")
+    note(f"{Database(store).where} is at revision {found or 'none'}")

@@ -65,9 +65,9 @@ def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
     """Print aligned `name  value` lines."""
-    width = max(len(name) for name, _ in pairs)
+    width = max(len(safe(name)) for name, _ in pairs)
     for name, value in pairs:
-        click.echo(f"{click.style(name.ljust(width), fg='cyan')}  {safe(value)}")
+        click.echo(f"{click.style(safe(name).ljust(width), fg='cyan')}  {safe(value)}")
 
 
 def plural(number: int, word: str) -> str:

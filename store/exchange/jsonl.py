@@ -45,6 +45,15 @@ BATCH_BYTES = 8 * 1024 * 1024
 _INT64 = 2**63
 _MOST_RECORDERS = 1000
 """Recorders that an import makes without a header that tells of them."""
+MOST_TOLD = 10_000
+"""Recorders that a header may tell of."""
+MOST_TAGS = 1000
+MOST_LINE = 256 * 1024 * 1024
+"""Bytes a line may have, unpacked. A longer one is refused when so much of it was read."""
+MOST_NAME = 1024 * 1024
+"""Bytes that a channel, an id or a text beside the payload may have."""
+MOST_DEPTH = 100
+"""How deep ids and meta may be nested."""
 _HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders"}
 _EVENT_FIELDS = {
     "ts",
@@ -186,7 +195,7 @@ async def export_jsonl(
 def _written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write that appears under its name only when all went well."""
     if str(path) == "-":
-        yield sys.stdout.buffer
+        yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer  # type: ignore[misc]
         sys.stdout.buffer.flush()
         return
     target = Path(os.path.realpath(path))
@@ -218,6 +227,13 @@ def _written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+
+
+class _Terminal:
+    """Standard output where a person looks at it: the same JSON, with nothing that a terminal would obey."""
+
+    def write(self, line: bytes) -> None:
+        sys.stdout.buffer.write(json.dumps(json.loads(line)).replace("\x7f", "\\u007f").encode() + b"\n")
 
 
 async def import_jsonl(
@@ -280,7 +296,7 @@ async def _import_events(
     held = 0
     labelled: dict[int, tuple[int, int]] = {}
     seqs: dict[int, int] = {}
-    for count, (ordinal, entry, label, cause) in enumerate(source.events(), 1):
+    for count, (ordinal, entry, label, cause, length) in enumerate(source.events(), 1):
         seqs[ordinal] = seqs.get(ordinal, 0) + 1
         if label is not None:
             labelled[label] = (ordinal, seqs[ordinal])
@@ -289,7 +305,7 @@ async def _import_events(
                 raise source.bad(f"its cause, {cause}, is the label of no line before it")
             entry = entry._replace(cause=labelled[cause])
         waiting.setdefault(ordinal, []).append(entry)
-        held += len(entry.payload)
+        held += length
         if count % BATCH_EVENTS == 0 or held >= BATCH_BYTES:
             await _append(log, writer, waiting)
             held = 0
@@ -304,13 +320,24 @@ async def _append(log: EventLog, writer: Callable[[int], Any], waiting: dict[int
     waiting.clear()
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are there once each: of two, nobody could say which one was meant."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice[:100]!r} is there twice")
+    return found
+
+
 class _Source:
     """The lines of an import file, as a header and events. Raises `BadFile` with the line's number."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = str(path)
         self._number = 0
-        self._lines: Iterator[bytes] = iter(())
+        self._file: BinaryIO = io.BytesIO()
+        self._length = 0
         self._first: dict[str, Any] | None = None
         self._most_recorders = _MOST_RECORDERS
 
@@ -325,7 +352,8 @@ class _Source:
                     raw = stack.enter_context(open(self.path, "rb"))
                 buffered = io.BufferedReader(raw) if not hasattr(raw, "peek") else raw
                 packed = buffered.peek(2)[:2] == b"\x1f\x8b"
-                self._lines = iter(stack.enter_context(gzip.GzipFile(fileobj=buffered)) if packed else buffered)
+                file: Any = stack.enter_context(gzip.GzipFile(fileobj=buffered)) if packed else buffered
+                self._file = file
                 yield
         except OSError as error:
             if isinstance(error, gzip.BadGzipFile):
@@ -355,26 +383,40 @@ class _Source:
                 raise self.bad(f"{field} is not a list of {'strings' if kind is str else 'objects'}")
         if not isinstance(first.get("meta", {}), dict):
             raise self.bad("meta is not an object")
+        for field, most in (("tags", MOST_TAGS), ("recorders", MOST_TOLD)):
+            if len(first.get(field, [])) > most:
+                raise self.bad(f"{len(first[field]):,} {field}: there may be {most:,}")
         for text in (first.get("name") or "", *first.get("tags", [])):
             self._plain(text, "name or tag")
+        try:
+            experiments.checked_name(first.get("name"))
+            experiments.checked_tags(first.get("tags", []))
+        except StoreError as error:
+            raise self.bad(str(error)) from None
+        self._shallow(first.get("meta"), "meta")
+        for facts in first.get("recorders", []):
+            self._shallow(facts, "what is told of a recorder")
         self._most_recorders = max(_MOST_RECORDERS, len(first.get("recorders", [])))
         return first
 
-    def events(self) -> Iterator[tuple[int, NewEvent, int | None, int | None]]:
-        """(recorder's ordinal, event, its label, the label of its cause) of every line."""
+    def events(self) -> Iterator[tuple[int, NewEvent, int | None, int | None, int]]:
+        """(recorder's ordinal, event, its label, the label of its cause, bytes) of every line."""
         data, self._first = self._first or self._next(), None
         while data is not None:
-            yield self._event(data)
+            yield *self._event(data), self._length
             data = self._next()
 
     def _next(self) -> dict[str, Any] | None:
         """The next line that is not empty, as an object."""
-        for line in self._lines:
+        while line := self._file.readline(MOST_LINE + 1):
             self._number += 1
+            self._length = len(line)
+            if len(line) > MOST_LINE:
+                raise self.bad(f"longer than {MOST_LINE:,} bytes")
             if not line.strip():
                 continue
             try:
-                data = json.loads(line)
+                data = json.loads(line, object_pairs_hook=_once)
             except UnicodeDecodeError:
                 raise self.bad("not UTF-8") from None
             except (ValueError, RecursionError) as error:
@@ -383,6 +425,15 @@ class _Source:
                 raise self.bad("not a JSON object")
             return data
         return None
+
+    def _shallow(self, value: Any, field: str) -> None:
+        """Refuse what is nested so deep that reading it again could fail."""
+        level, depth = [value], 0
+        while level := [item for item in level if isinstance(item, dict | list)]:
+            depth += 1
+            if depth > MOST_DEPTH:
+                raise self.bad(f"{field} is nested deeper than {MOST_DEPTH} levels")
+            level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
 
     def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent, int | None, int | None]:
         unknown = data.keys() - _EVENT_FIELDS
@@ -397,6 +448,10 @@ class _Source:
         channel = self._bytes(data, "channel")
         if channel is None and kind not in ("gap", "mark"):
             raise self.bad("no channel")
+        for field in ("from_id", "to_id", "meta"):
+            self._shallow(data.get(field), field)
+        if self._length > MOST_NAME:
+            self._short(channel, data)
         meta = data.get("meta")
         if meta is not None and not isinstance(meta, dict):
             raise self.bad("meta is not an object")
@@ -427,11 +482,22 @@ class _Source:
         label, cause = (self._integer(data, field, 1, _INT64 - 1) for field in ("label", "cause"))
         return ordinal or 1, entry, label, cause
 
+    def _short(self, channel: bytes | None, data: dict[str, Any]) -> None:
+        """Refuse names out of all proportion: each is kept in memory as long as the import lasts."""
+        for field in ("channel", "from_id", "to_id", "msg_id"):
+            value = channel if field == "channel" else data.get(field)
+            size = len(value) if isinstance(value, bytes) else len(json.dumps(value))
+            if size > MOST_NAME:
+                raise self.bad(f"{field} is longer than {MOST_NAME:,} bytes")
+
     def _payload(self, data: dict[str, Any]) -> bytes:
         if "payload" in data and not isinstance(data["payload"], str):
             if "payload_base64" in data:
                 raise self.bad("both payload and payload_base64")
-            return json.dumps(data["payload"]).encode()  # as a Messager would have sent it
+            try:
+                return json.dumps(data["payload"]).encode()  # as a Messager would have sent it
+            except RecursionError:
+                raise self.bad("payload is nested too deep") from None
         return self._bytes(data, "payload") or b""
 
     def _bytes(self, data: dict[str, Any], field: str) -> bytes | None:
