@@ -67,7 +67,8 @@ def without_credentials(url: str) -> str:
 
 
 _URL_FAULTS = re.compile(
-    r"Invalid value for '\w+'|Redis URL must specify.*|unexpected keyword argument '\w+'|Port out of range|Invalid IPv6 URL"
+    r"Invalid value for '\w+'|unexpected keyword argument '\w+'"
+    r"|Redis URL must specify.*|Port out of range|Invalid IPv6 URL"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from pathlib import Path
@@ -57,7 +58,7 @@ def file_of(lines: list[dict[str, Any]]) -> bytes:
 
 
 async def imported_or_refused(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+    await asyncio.to_thread(path.write_bytes, data)
     async with EventLog.open(":memory:") as log:
         of, complaint = None, ""
         try:
