@@ -258,7 +258,10 @@ class Replay:
             return
         wire = [(self._map(entry.channel or ""), entry.payload) for entry, _ in batch]
         await self._flow.spend(wire)
-        self._refuse_blind()
+        try:
+            self._refuse_blind()
+        except ReplayRefused as error:  # it told so far
+            raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
         if self._rate is not None:
             await self._rate.take(len(wire))
         report = self.report
