@@ -51,6 +51,8 @@ class Comparison:
     """Channels that differ."""
     differences: list[Difference] = field(default_factory=list)
     """The first `DETAILED` of them, by name."""
+    redacted: int = 0
+    """Messages of which either side was redacted: taken for the same as what stands across."""
 
     @property
     def equal(self) -> bool:
@@ -63,20 +65,21 @@ class Comparison:
         return self.channels - self.differing
 
 
-_Seen = tuple[Cursor, bytes]
-"""A message that was read: where it stands, and the digest of its payload."""
+_Seen = tuple[Cursor, bytes | None]
+"""A message that was read: where it stands, and the digest of its payload, or None where that was redacted."""
 
 
 class _Channel:
     """What is known of one channel while both sides are read."""
 
-    __slots__ = ("ahead", "before", "index", "pair", "side")
+    __slots__ = ("ahead", "before", "index", "pair", "side", "unknown")
 
     def __init__(self) -> None:
         self.ahead: deque[_Seen] = deque()  # read on one side, not yet on the other
         self.side = 0
         self.before: Cursor | None = None
         self.index = 0
+        self.unknown = 0
         self.pair: tuple[list[Cursor], list[Cursor]] | None = None
         """Once it differs: the cursors of the first difference and what follows it, for A and B."""
 
@@ -90,7 +93,8 @@ class _Channel:
             self.ahead.append(seen)
         else:
             other = self.ahead.popleft()
-            if other[1] == seen[1]:
+            if other[1] == seen[1] or other[1] is None or seen[1] is None:
+                self.unknown += other[1] is None or seen[1] is None
                 self.before = seen[0] if side == 0 else other[0]
                 self.index += 1
             else:
@@ -119,7 +123,7 @@ async def compare(
 
     `mapping` renames A's channels first; `log_b` is B's log where it is another store.
     Memory grows only with how far one side runs ahead of the other on a channel, by a
-    digest a message.
+    digest a message. What was redacted on one side is taken for the same as what stands across, and counted.
     """
     other = log_b or log
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
@@ -151,6 +155,7 @@ async def compare(
     for name in sorted(known):
         channel = known[name]
         channel.end()
+        result.redacted += channel.unknown
         if channel.pair is not None:
             result.differing += 1
             if result.differing <= DETAILED:
@@ -178,8 +183,8 @@ async def _at(log: EventLog, of: Experiment, cursor: Cursor) -> Event | None:
 async def _messages(
     database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap | None
 ) -> AsyncIterator[tuple[str, _Seen]]:
-    async for page in message_pages(database, of, chosen, Span()):
+    async for page in message_pages(database, of, chosen, Span(), redacted=True):
         for entry in page:
             channel = entry.channel or ""
             name = channel if mapping is None else channels.decode(mapping(channel))
-            yield name, (entry.cursor, sha256(entry.payload).digest())
+            yield name, (entry.cursor, None if entry.redacted else sha256(entry.payload).digest())

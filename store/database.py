@@ -100,6 +100,16 @@ class Database:
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
 
+    async def scrub(self) -> None:
+        """Rewrite the store without what was deleted. Raises `ScrubUnfinished`."""
+        if self._writer is None:
+            raise StoreUnavailable(self.where, "it has been closed")
+        try:
+            async with self._writer.connect() as connection:
+                await self.dialect.scrub(connection)
+        except DRIVER_ERRORS as error:
+            raise self.dialect.translate(error) from error
+
 
 class _Foreign(Exception):
     """A database that holds somebody else's tables."""

@@ -10,6 +10,7 @@ StoreError                    exit code 2 on the command line
 ├── ExperimentExists
 ├── ExperimentClosed
 ├── ExperimentBusy                a recorder is still writing
+├── ScrubUnfinished               redacted, but the file still holds old pages
 ├── RecorderFenced                another writer took this recorder over, or ended it
 ├── BadEvent                      an event that the log cannot hold
 ├── BadCursor                     a point in time that nobody can read
@@ -116,12 +117,23 @@ class ExperimentClosed(StoreError):
 class ExperimentBusy(StoreError):
     """A recorder is still writing into the experiment."""
 
-    def __init__(self, exp_id: str, recorders: Iterable[str]) -> None:
-        super().__init__(
-            f"the experiment {exp_id!r} is being recorded by {', '.join(recorders)}. "
+    def __init__(self, exp_id: str, recorders: Iterable[str], remedy: str | None = None) -> None:
+        remedy = remedy or (
             "End that first, or close it all the same with --force: what they record afterwards is refused."
         )
+        super().__init__(f"the experiment {exp_id!r} is being recorded by {', '.join(recorders)}. {remedy}")
         self.exp_id = exp_id
+
+
+class ScrubUnfinished(StoreError):
+    """What was redacted is gone from the log, but the file could not be rewritten: old pages may still hold it."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(
+            f"the log is as it should be, but the file {where} may still hold what was taken out: {reason}. "
+            f"Finish it with `messager redact --scrub --store {where}`."
+        )
+        self.where, self.reason = where, reason
 
 
 class RecorderFenced(StoreError):

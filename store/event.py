@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from messager.msg import Msg, view
 
 from .errors import BadCursor
-from .schema import FROM_DERIVED, TO_DERIVED
+from .schema import FROM_DERIVED, REDACTED, TO_DERIVED
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(0|-?[1-9]\d{0,18}):([1-9]\d{0,8}):([1-9]\d{0,12})", re.A)
@@ -101,6 +101,11 @@ class Event:
         return [name for bit, name in names if self.flags & bit]
 
     @property
+    def redacted(self) -> bool:
+        """Whether what it said was taken out afterwards."""
+        return bool(self.flags & REDACTED)
+
+    @property
     def msg(self) -> Msg:
         """The `Msg` that was sent, or a view of the payload as one."""
         return view(self.payload, ts=self.ts, from_id=self.from_id, event_id=self.msg_id or str(self.cursor))
@@ -109,8 +114,9 @@ class Event:
     def text(self) -> str:
         """What a person wants to read: the content, out of JSON and of JSON inside JSON."""
         if self.kind in ("gap", "mark"):
-            return _meta_text(self.kind, self.meta or {})
-        return readable(self.payload)
+            text = _meta_text(self.kind, self.meta or {})
+            return f"{text} [redacted]".lstrip() if self.redacted else text
+        return "[redacted]" if self.redacted else readable(self.payload)
 
 
 def _meta_text(kind: str, meta: dict[str, Any]) -> str:

@@ -5,6 +5,9 @@ event retracts). On a channel that was only listened to, the receptions of one l
 a tap rather than a messager, then the one that heard the most, then the first. A listener
 that ran at another time than those that rank before it is taken as well: the sessions
 of one experiment follow each other. The view `message` has the same rule.
+
+A redacted message is none any more: there is nothing to publish, and a reception does not stand
+in for a sending that was redacted. (The view has it, with an empty payload.)
 """
 
 from __future__ import annotations
@@ -74,24 +77,30 @@ async def message_pages(
     *,
     rule: Sources | None = None,
     above: int | None = None,
+    redacted: bool = False,
 ) -> AsyncIterator[list[Event]]:
-    """The messages of an experiment, in replay order; with `above`, those with more payload bytes.
+    """The messages of an experiment, in replay order; with `above`, those with more payload bytes,
+    with `redacted`, also those whose payload was taken out.
 
     `rule` is what `sources` gave for `chosen.kinds`; without it, it is worked out now.
     """
     rule = rule or await sources(database, of, chosen.kinds)
-    async for page in pages(database, of, chosen.of_kinds(rule.kinds), span, above=above):
+    wanted = chosen.of_kinds(rule.kinds)
+    async for page in pages(database, of, wanted if redacted else wanted.without_redacted(), span, above=above):
         messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
         if messages:
             yield messages
 
 
-async def message_count(database: Database, of: Experiment, chosen: Selection, span: Span, rule: Sources) -> int:
+async def message_count(
+    database: Database, of: Experiment, chosen: Selection, span: Span, rule: Sources, *, redacted: bool = False
+) -> int:
     """How many messages `message_pages` gives."""
     if rule.sent is None and not rule.retracted:
-        return await count(database, of, chosen.of_kinds(rule.kinds), span)
+        wanted = chosen.of_kinds(rule.kinds)
+        return await count(database, of, wanted if redacted else wanted.without_redacted(), span)
     total = 0
-    async for page in message_pages(database, of, chosen, span, rule=rule):
+    async for page in message_pages(database, of, chosen, span, rule=rule, redacted=redacted):
         total += len(page)
     return total
 

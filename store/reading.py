@@ -23,7 +23,7 @@ from .errors import DamagedStore, StoreError
 from .event import Cursor, Event
 from .experiments import Experiment
 from .names import NameReader, agent_value, all_names
-from .schema import AGENT, CHANNEL, KINDS, SEQ_BITS, event, experiment, recorder
+from .schema import AGENT, CHANNEL, KINDS, REDACTED, SEQ_BITS, event, experiment, recorder
 
 PAGE = 5000
 """Events in a page, at the most."""
@@ -51,6 +51,8 @@ class Selection:
         self.channels = None if channels is None else list(channels)
         self.exclude = None if exclude is None else list(exclude)
         self.agents = None if agents is None else {agent_value(agent) for agent in agents}
+        self.redacted = True
+        """Whether redacted events are wanted too."""
         unknown = (self.kinds or set()) - set(KINDS)
         if unknown:
             raise StoreError(f"there is no kind {', '.join(sorted(unknown))}: kinds are {', '.join(KINDS)}")
@@ -71,17 +73,27 @@ class Selection:
         """Whether an event is wanted."""
         if self.kinds is not None and entry.kind not in self.kinds:
             return False
+        if not self.redacted and entry.redacted:
+            return False
         if not self.takes_channel(entry.channel):
             return False
         return self.agents is None or any(
             agent is not None and agent_value(agent) in self.agents for agent in (entry.from_id, entry.to_id)
         )
 
+    def without_redacted(self) -> Selection:
+        """The same without redacted events."""
+        other = copy(self)
+        other.redacted = False
+        return other
+
     async def condition(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
         """The same as SQL, with names turned into the experiment's ids for them."""
         conditions: list[ColumnElement[bool]] = []
         if self.kinds is not None:
             conditions.append(event.c.kind.in_([KINDS.index(kind) + 1 for kind in self.kinds]))
+        if not self.redacted:
+            conditions.append(event.c.flags.op("&")(REDACTED) == 0)
         if self.channels is not None or self.exclude is not None:
             known = await all_names(database, of.id, CHANNEL)
             wanted = [number for number, channel in known.items() if self.takes_channel(channel)]

@@ -16,7 +16,8 @@ from .event import iso
 from .experiments import Experiment, RecorderRow, by_exp_id, every, head_of, recorders_of
 from .jsontext import is_no_text
 from .names import name_hash
-from .schema import AGENT, CHANNEL, KINDS, SEQ_BITS, VISIBLE, batch, event, experiment, name, recorder, tag
+from .schema import AGENT, CHANNEL, KINDS, SEQ_BITS, VISIBLE, batch, event, experiment, name, recorder, redaction, tag
+from .seals import SealCheck
 
 PAGE = 2000
 _SEQ_MASK = (1 << SEQ_BITS) - 1
@@ -69,6 +70,7 @@ async def verify_all(database: Database) -> AsyncIterator[Verdict]:
             (tag, tag.c.experiment_id, experiment.c.id),
             (event, event.c.experiment_id, experiment.c.id),
             (batch, batch.c.recorder_id, recorder.c.id),
+            (redaction, redaction.c.experiment_id, experiment.c.id),
         ):
             query = select(func.count()).select_from(table).where(column.not_in(select(owner)))
             rows = (await connection.execute(query)).scalar_one()
@@ -89,8 +91,10 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
     """
     of, recorders = await _as_of_now(database, of)
     verdict = Verdict(of.exp_id, head_of(recorders), recorders=len(recorders))
+    seals = await SealCheck.load(database, of)
     if head is not None and not (head and verdict.head.startswith(head)):
-        verdict.wrong(f"the head is {verdict.head}, not {head}")
+        former = seals.former(head) if head else None
+        verdict.wrong(f"the head is {verdict.head}, not {head}" + (f": {former}" if former else ""))
     ordinals = [row.ordinal for row in recorders]
     if of.recorders != len(recorders):
         verdict.wrong(f"the experiment counts {of.recorders} recorders, there are {len(recorders)}")
@@ -101,7 +105,10 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
     await _verify_names(database, of, verdict)
     ordinal_of = {row.id: row.ordinal for row in recorders}
     for row in recorders:
-        await _verify_recorder(database, of, row, ordinal_of, verdict)
+        await _verify_recorder(database, of, row, ordinal_of, seals, verdict)
+    for problem in seals.finish(recorders, closed_at=of.closed_at):
+        verdict.wrong(problem)
+    verdict.notes += seals.notes()
     return verdict
 
 
@@ -134,10 +141,16 @@ async def _verify_names(database: Database, of: Experiment, verdict: Verdict) ->
 
 
 async def _verify_recorder(
-    database: Database, of: Experiment, row: RecorderRow, ordinal_of: dict[int, int], verdict: Verdict
+    database: Database,
+    of: Experiment,
+    row: RecorderRow,
+    ordinal_of: dict[int, int],
+    seals: SealCheck,
+    verdict: Verdict,
 ) -> None:
     who = f"recorder {row.ordinal}"
     link = chain.first_link(row.uuid)
+    seals.link(row.ordinal, 0, link)
     counted = _Counters()
     expected = 1
     async for part in _batches(database, row):
@@ -146,7 +159,7 @@ async def _verify_recorder(
         if part.first_seq != expected:
             verdict.wrong(f"{who}: the batch after seq {expected - 1} starts at {part.first_seq}")
         expected = part.first_seq + part.count
-        await _verify_batch(database, of, row, part, counted, ordinal_of, place, verdict)
+        await _verify_batch(database, of, row, part, counted, ordinal_of, place, seals, verdict)
         try:
             link = chain.next_link(
                 of.schema_version,
@@ -165,6 +178,7 @@ async def _verify_recorder(
         if link != part.chain_hash:
             verdict.wrong(f"{place}: the chain does not go on from the batch before it")
             link = part.chain_hash
+        seals.link(row.ordinal, expected - 1, link)
     if expected != row.last_seq + 1:
         verdict.wrong(f"{who}: its batches end at seq {expected - 1}, its row says {row.last_seq}")
     if link != row.head_hash:
@@ -221,6 +235,7 @@ async def _verify_batch(
     counted: _Counters,
     ordinal_of: dict[int, int],
     place: str,
+    seals: SealCheck,
     verdict: Verdict,
 ) -> None:
     """Encode the batch's events again and hold them against digest, checks and times."""
@@ -233,6 +248,7 @@ async def _verify_batch(
         if entry.strangers:
             verdict.wrong(f"{place}: the event of seq {entry.seq} has names of another kind or experiment")
         seqs.append(entry.seq)
+        seals.see(row.ordinal, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
         try:
             counted.add(entry.kind, entry.ts, len(entry.payload))
             times.append(entry.ts)

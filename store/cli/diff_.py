@@ -75,6 +75,7 @@ def _as_dict(result: Comparison) -> dict[str, Any]:
         "channels": result.channels,
         "channels_same": result.same,
         "channels_differing": result.differing,
+        "redacted": result.redacted,
         "differences": [
             {
                 "channel": difference.channel,
@@ -95,6 +96,8 @@ def _event(entry: Event | None) -> dict[str, Any] | None:
 def _show(result: Comparison) -> None:
     a, b = plural(result.messages_a, "message"), plural(result.messages_b, "message")
     counts = f"{safe(result.a)}: {a}, {safe(result.b)}: {b}"
+    if result.redacted:
+        counts += f" ({result.redacted:,} redacted, not compared)"
     if result.equal:
         click.echo(f"{click.style('equal', fg='green')}  {counts}, on {plural(result.channels, 'channel')}")
         return
@@ -117,7 +120,7 @@ def _show_difference(difference: Difference) -> None:
         ("b", None, difference.b_next),
     ):
         if entry is not None:
-            text = entry.payload.decode("utf-8", "backslashreplace")
+            text = "[redacted]" if entry.redacted else entry.payload.decode("utf-8", "backslashreplace")
             cut = text if len(text) <= 400 else text[:399] + "…"
             click.echo(click.style(f"  {sign} {entry.cursor}  {safe(cut)}", fg=colour, dim=colour is None))
         elif sign in "AB" and sign.strip():

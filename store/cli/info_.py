@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .options import json_option, opened, run, store_option
-from .output import facts, length, print_json, size, table
+from .output import facts, length, plural, print_json, size, table
 
 
 @click.command()
@@ -51,6 +51,10 @@ def _show(data: dict[str, Any]) -> None:
         ("gaps", str(data["gaps"])),
         ("payloads", size(data["payload_bytes"])),
         ("head", data["head"]),
+    ]
+    lines += [
+        ("redacted", f"{plural(row['events'], 'event')} on {row['at']} by {row['who']}: {row['why']}")
+        for row in data["redactions"]
     ]
     lines += [
         (f"meta {key}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

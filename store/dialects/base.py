@@ -44,5 +44,14 @@ class Dialect(Protocol):
     def translate(self, error: Exception) -> StoreError:
         """A driver's error as one of ours, with its reason and a remedy."""
 
+    async def overwrite_deleted(self, connection: AsyncConnection) -> None:
+        """From now on, this connection overwrites with zeros what it deletes."""
+
+    async def scrub(self, connection: AsyncConnection) -> None:
+        """Rewrite the store without what was deleted, journals included. Not inside a transaction.
+
+        Raises `ScrubUnfinished` where other programs are in the way for too long.
+        """
+
     async def size(self, connection: AsyncConnection) -> int:
         """Bytes the whole store takes on disk."""

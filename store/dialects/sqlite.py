@@ -7,10 +7,13 @@ SQLite before 3.51.3 can in rare cases corrupt a database when several do.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from sqlite3 import Error as SQLiteError
 from typing import Any
 from urllib.parse import quote
 
@@ -21,11 +24,13 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from ..errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
+from ..errors import DamagedStore, NotAStore, ScrubUnfinished, StoreError, StoreUnavailable
 
 BUSY_TIMEOUT_MS = 4000
 """How long one writer waits for another; a store out of reach is told within five seconds."""
 READERS = 4
+SCRUB_SECONDS = 10.0
+"""How long a scrub tries while others are in the way; each try waits for `BUSY_TIMEOUT_MS` itself."""
 MAGIC = b"SQLite format 3\x00"
 
 
@@ -89,6 +94,30 @@ class SQLite:
         elif "is full" in reason:
             reason = "the disk is full"
         return StoreUnavailable(self.where, reason)
+
+    async def overwrite_deleted(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("PRAGMA secure_delete=ON")
+
+    async def scrub(self, connection: AsyncConnection) -> None:
+        # Pages that were split before keep copies of rows in their unused parts, which no later deletion
+        # reaches: only a new file has none. It is written through the write-ahead log, which goes last.
+        raw = (await connection.get_raw_connection()).driver_connection
+        assert raw is not None
+        deadline = time.monotonic() + SCRUB_SECONDS
+        for statement in ("PRAGMA secure_delete=ON", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+            while True:
+                try:
+                    rows = list(await raw.execute_fetchall(statement))
+                    if "checkpoint" not in statement or not rows[0][0]:
+                        break
+                    reason = "another program reads an old state of it"
+                except SQLiteError as error:
+                    reason = str(error)
+                    if "locked" not in reason and "busy" not in reason:
+                        raise ScrubUnfinished(self.where, reason) from None
+                if time.monotonic() > deadline:
+                    raise ScrubUnfinished(self.where, reason)
+                await asyncio.sleep(0.05)
 
     async def size(self, connection: AsyncConnection) -> int:
         pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()

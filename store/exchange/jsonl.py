@@ -5,7 +5,8 @@ The header is an object without `ts`: `{"format": "messager/1", "name", "tags", 
 `payload`: the exact text as a string, or `payload_base64` where the bytes are not UTF-8;
 likewise `channel_base64`. Import also takes an object, an array, a number, true, false or
 null as `payload` and writes it as the wire would. Optional: `recorder` (its number, 1 where
-it is not said), `derived`, `msg_id`, `duration_ns`, `receivers`, `meta`.
+it is not said), `derived`, `msg_id`, `duration_ns`, `receivers`, `meta`, and `redacted`: true
+where the payload was taken out.
 
 Events of equal `ts` keep the order of their lines, within a recorder; seqs are given anew,
 in line order, so that there are no holes.
@@ -37,7 +38,8 @@ from ..experiments import Experiment, RecorderRow
 from ..log import EventLog, Writer
 from ..messages import causes
 from ..removal import remove, sweep_imports
-from ..schema import FROM_DERIVED, KINDS, TO_DERIVED
+from ..schema import FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
+from ..seals import SEAL, without_seal
 
 FORMAT = "messager/1"
 BATCH_EVENTS = 5000
@@ -72,6 +74,7 @@ _EVENT_FIELDS = {
     "meta",
     "label",
     "cause",
+    "redacted",
 }
 
 
@@ -81,6 +84,8 @@ def event_to_dict(entry: Event) -> dict[str, Any]:
     data |= _as_text("channel", None if entry.channel is None else channels.encode(entry.channel))
     data |= {"from_id": entry.from_id, "to_id": entry.to_id}
     data |= _as_text("payload", entry.payload)
+    if entry.redacted:
+        data["redacted"] = True
     return data
 
 
@@ -104,7 +109,7 @@ def _line(entry: Event, labels: _Labels, *, several: bool) -> bytes:
         "msg_id": entry.msg_id,
         "duration_ns": entry.duration_ns,
         "receivers": entry.receivers,
-        "meta": entry.meta,
+        "meta": without_seal(entry.meta) if entry.redacted else entry.meta,
     }
     data |= {key: value for key, value in optional.items() if value is not None}
     return _dumped(data)
@@ -464,6 +469,7 @@ class _Source:
         if not isinstance(derived, list) or not all(item in ("from_id", "to_id") for item in derived):
             raise self.bad("derived is not a list of from_id and to_id")
         bits = (FROM_DERIVED if "from_id" in derived else 0) | (TO_DERIVED if "to_id" in derived else 0)
+        bits |= self._redacted(data)
         ordinal = self._integer(data, "recorder", 1, self._most_recorders)
         entry = NewEvent(
             kind,
@@ -489,6 +495,18 @@ class _Source:
             size = len(value) if isinstance(value, bytes) else len(json.dumps(value))
             if size > MOST_NAME:
                 raise self.bad(f"{field} is longer than {MOST_NAME:,} bytes")
+
+    def _redacted(self, data: dict[str, Any]) -> int:
+        """The flag of an event that was redacted where it comes from."""
+        if not isinstance(data.get("redacted", False), bool):
+            raise self.bad("redacted is not true or false")
+        if not data.get("redacted"):
+            return 0
+        if data.get("payload") or data.get("payload_base64"):
+            raise self.bad("it is redacted, but has a payload")
+        if SEAL in (data.get("meta") or {}):
+            raise self.bad(f"meta.{SEAL} belongs to the log it comes from")
+        return REDACTED
 
     def _payload(self, data: dict[str, Any]) -> bytes:
         if "payload" in data and not isinstance(data["payload"], str):

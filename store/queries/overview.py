@@ -10,6 +10,7 @@ from ..event import iso
 from ..experiments import Experiment, RecorderRow, head_of, recorders_of
 from ..log import EventLog
 from ..schema import AGENT, CHANNEL, KINDS, name
+from ..seals import redactions_of
 
 
 def _sum(recorders: list[RecorderRow]) -> dict[str, Any]:
@@ -70,6 +71,17 @@ async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
         "agents": names.get(AGENT, 0),
         "recorders": [_recorder(row) for row in recorders],
         "head": head_of(recorders),
+        "redactions": [
+            {
+                "at": iso(row.at),
+                "who": row.who,
+                "why": row.why,
+                "events": row.count,
+                "head_before": row.head_before.hex(),
+                "head_after": row.head_after.hex(),
+            }
+            for row in await redactions_of(log.database, of.id)
+        ],
         "store": log.where,
         "store_bytes": size,
     }

@@ -1,0 +1,212 @@
+"""Which events a redaction takes: conditions that must all hold, on an event's columns and on what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, false, or_, select
+
+from .cursor import resolve
+from .database import Database
+from .errors import StoreError
+from .event import Cursor
+from .experiments import Experiment, RecorderRow
+from .names import agent_value, all_names
+from .reading import Selection
+from .schema import AGENT, KINDS, REDACTED, SEQ_BITS, event
+
+KEYS = ("channel", "agent", "from", "to", "kind", "cursor", "since", "until", "contains", "matches")
+PAGE = 500
+_SEQ_MASK = (1 << SEQ_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Conditions on events, all of which must hold. At least one is needed.
+
+    Each entry of a field is a condition of its own. `agents`, `senders` and `recipients` are
+    lists of ids, any of which fits; `channels` are glob patterns, `cursors`, `since` and `until`
+    points (see `messager_store.cursor`). `contains` is text that the payload or the meta holds, as
+    raw bytes or once JSON is unpacked; `matches` is a regular expression searched for in the same
+    places. A pattern with repetitions inside repetitions can take very long; it is searched
+    for before anything is written, so it may be interrupted.
+    """
+
+    channels: tuple[str, ...] = ()
+    agents: tuple[tuple[Any, ...], ...] = ()
+    senders: tuple[tuple[Any, ...], ...] = ()
+    recipients: tuple[tuple[Any, ...], ...] = ()
+    kinds: tuple[str, ...] = ()
+    cursors: tuple[str | Cursor, ...] = ()
+    since: tuple[Any, ...] = ()
+    until: tuple[Any, ...] = ()
+    contains: tuple[str, ...] = ()
+    matches: tuple[str, ...] = ()
+
+    def checked(self) -> Where:
+        """The same. Raises `StoreError` where it has no condition, an empty text, or a pattern that is none."""
+        if not any(getattr(self, name) for name in self.__dataclass_fields__):
+            raise StoreError("a redaction needs at least one condition: without any it would take every event")
+        if "" in self.contains or "" in self.matches:
+            raise StoreError("contains and matches need a text: an empty one is in every event")
+        for pattern in self.matches:
+            try:
+                re.compile(pattern)
+            except (re.error, RecursionError, OverflowError) as error:
+                raise StoreError(f"{pattern!r} is no regular expression: {error}") from None
+        return self
+
+    def speaks_of(self) -> Callable[[bytes], bool] | None:
+        """Whether bytes hold all that `contains` and `matches` ask; None where they ask nothing."""
+        if not self.contains and not self.matches:
+            return None
+        patterns = [re.compile(pattern) for pattern in self.matches]
+
+        def holds(value: bytes) -> bool:
+            said: list[str] | None = None
+            for wanted in self.contains:
+                if _raw(wanted) in value:
+                    continue
+                if b"\\" not in value:  # nothing is escaped, so there is nothing to unpack
+                    return False
+                said = list(texts(value)) if said is None else said
+                if not any(wanted in text for text in said):
+                    return False
+            for pattern in patterns:
+                said = list(texts(value)) if said is None else said
+                if not any(pattern.search(text) for text in said):
+                    return False
+            return True
+
+        return holds
+
+    async def conditions(
+        self, database: Database, of: Experiment, recorders: list[RecorderRow]
+    ) -> list[ColumnElement[bool]]:
+        """What of it SQL can ask. Raises `BadCursor`, and `StoreError` for a kind that there is not."""
+        found: list[ColumnElement[bool]] = [event.c.experiment_id == of.id]
+        for kind in self.kinds:
+            found += await Selection(kinds=[kind]).condition(database, of)
+        for channel in self.channels:
+            found += await Selection(channels=[channel]).condition(database, of)
+        for ids in self.agents:
+            found += await Selection(agents=ids).condition(database, of)
+        known = await all_names(database, of.id, AGENT) if self.senders or self.recipients else {}
+        for column, wanted in ((event.c.from_id, self.senders), (event.c.to_id, self.recipients)):
+            for ids in wanted:
+                values = {agent_value(agent) for agent in ids}
+                found.append(column.in_([number for number, agent in known.items() if agent_value(agent) in values]))
+        numbers = {row.ordinal: row.id for row in recorders}
+        for point in self.cursors:
+            cursor = point if isinstance(point, Cursor) else Cursor.parse(point)
+            number = numbers.get(cursor.recorder)
+            here = false() if number is None else event.c.id == number << SEQ_BITS | cursor.seq
+            found.append(and_(here, event.c.ts == cursor.ts))
+        for points, before in ((self.since, False), (self.until, True)):
+            for point in points:
+                bound = await resolve(database, of, point)
+                if bound is not None:
+                    found.append(_side(bound, recorders, before=before))
+        return found
+
+
+def _side(bound: Cursor, recorders: list[RecorderRow], *, before: bool) -> ColumnElement[bool]:
+    """Before a cursor, or from it on, in replay order."""
+    same = [
+        and_(event.c.id >= row.id << SEQ_BITS, event.c.id <= (row.id << SEQ_BITS | _SEQ_MASK))
+        for row in recorders
+        if (row.ordinal < bound.recorder if before else row.ordinal > bound.recorder)
+    ]
+    for row in recorders:
+        if row.ordinal == bound.recorder:
+            low, high = row.id << SEQ_BITS, row.id << SEQ_BITS | _SEQ_MASK
+            at = row.id << SEQ_BITS | min(bound.seq, _SEQ_MASK)
+            same.append(
+                and_(event.c.id >= low, event.c.id < at) if before else and_(event.c.id >= at, event.c.id <= high)
+            )
+    tied = and_(event.c.ts == bound.ts, or_(false(), *same))
+    return or_(event.c.ts < bound.ts if before else event.c.ts > bound.ts, tied)
+
+
+def _raw(text: str) -> bytes:
+    """The bytes that a text stands for: those of an argument that is no UTF-8 are as they were typed."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def texts(value: bytes) -> Iterator[str]:
+    """The payload as text, then every string in it where it is JSON, strings that hold JSON unpacked too."""
+    text = value.decode("utf-8", "backslashreplace")
+    yield text
+    waiting: list[tuple[Any, int]] = [(text, 0)]
+    while waiting:
+        item, depth = waiting.pop()
+        if isinstance(item, str):
+            if depth:
+                yield item
+            if depth < 200 and item.lstrip()[:1] in ("{", "[", '"'):
+                try:
+                    waiting.append((json.loads(item), depth + 1))
+                except (ValueError, RecursionError):
+                    continue
+        elif isinstance(item, dict):
+            waiting += [(part, depth) for pair in item.items() for part in pair]
+        elif isinstance(item, list):
+            waiting += [(part, depth) for part in item]
+
+
+@dataclass(slots=True)
+class Found:
+    """The events that conditions take."""
+
+    ids: array[int] = field(default_factory=lambda: array("q"))
+    """event.id of those that are still to be redacted, ascending."""
+    kinds: dict[str, int] = field(default_factory=dict)
+    channels: dict[int | None, int] = field(default_factory=dict)
+    """How many, by the id of the channel's name."""
+    done: int = 0
+    """Events that fit and were redacted before."""
+
+
+async def find(
+    database: Database, of: Experiment, where: Where, recorders: list[RecorderRow], *, ids: bool = False
+) -> Found:
+    """The events of an experiment that fit, up to the last seqs of `recorders`; with `ids`, also
+    redacted ones that still say who spoke to whom. In pages, so that memory stays small."""
+    asked = where.checked().speaks_of()
+    conditions = await where.conditions(database, of, recorders)
+    ends = {row.id: row.last_seq for row in recorders}
+    columns = [event.c.id, event.c.kind, event.c.channel_id, event.c.flags, event.c.from_id, event.c.to_id]
+    if asked is not None:
+        columns += [event.c.payload, event.c.meta, event.c.msg_id]
+    found, place = Found(), -1
+    while True:
+        query = select(*columns).where(*conditions, event.c.id > place).order_by(event.c.id).limit(PAGE)
+        async with database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        for row in rows:
+            if row.id & _SEQ_MASK > ends.get(row.id >> SEQ_BITS, 0):
+                continue
+            if asked is not None and not any(
+                asked(part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass"))
+                for part in (row.payload, row.meta, row.msg_id)
+                if part is not None
+            ):
+                continue
+            if row.flags & REDACTED and not (ids and (row.from_id is not None or row.to_id is not None)):
+                found.done += 1
+                continue
+            found.ids.append(row.id)
+            kind = KINDS[row.kind - 1]
+            found.kinds[kind] = found.kinds.get(kind, 0) + 1
+            found.channels[row.channel_id] = found.channels.get(row.channel_id, 0) + 1
+        if len(rows) < PAGE:
+            return found
+        place = rows[-1].id

@@ -1,0 +1,399 @@
+"""Redaction: gone from the log and from the file, re-sealed, written down, and found where it is tampered with."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager import MemoryBroker
+from messager_store import EventLog, Experiment, NewEvent
+from messager_store import experiments as registry
+from messager_store.compare import compare
+from messager_store.errors import DamagedStore, ExperimentBusy, RecorderFenced, ScrubUnfinished, StoreError
+from messager_store.exchange.jsonl import export_jsonl, import_jsonl
+from messager_store.redaction import redact, scrub
+from messager_store.replay import Replay
+from messager_store.verify import verify
+from messager_store.where import Where
+from tests.integration.test_log import experiment, listed, sent
+
+SECRET = b"Marguerite Yourcenar"
+
+
+def on_disk(store: str) -> bytes:
+    """Every byte of the store and of its journals."""
+    return b"".join(Path(store + end).read_bytes() for end in ("", "-wal", "-shm") if os.path.exists(store + end))
+
+
+async def secrets(log: EventLog, of: Experiment, size: int = 100, *, ended: bool = True) -> None:
+    """Two recorders; the payloads of seqs 3, 4 and 8 of the first and 2 of the second hold the secret."""
+    secret = json.dumps({"from": "Marguerite Yourcenar", "content": SECRET.decode() * (size // 20 + 1)}).encode()
+    for ordinal in (1, 2):
+        writer = await log.register(of, role="messager")
+        for part in range(3):
+            events = [sent(part * 10 + at, b'{"content": "plain"}', from_id=1, msg_id="m") for at in range(3)]
+            if ordinal == 1 and part == 0:
+                events[2] = sent(2, secret, from_id="Marguerite Yourcenar", flags=1, msg_id="m3")
+            if ordinal == 1 and part == 1:
+                events[0] = NewEvent("received", 10, "d", secret, to_id=9)
+            if ordinal == 1 and part == 2:
+                fields = {"note": SECRET.decode()}
+                events[1] = NewEvent("mark", 21, None, b"", meta={"name": "tick", "fields": fields})
+            if ordinal == 2 and part == 0:
+                meta = {"outcome": "unknown", "error": f"no: {SECRET.decode()}"}
+                events[1] = NewEvent("failed", 1, "c", b"", meta=meta)
+            await log.append(writer, events)
+        if ended:
+            await log.touch(writer, ended_at=1)
+
+
+WHERE = Where(contains=(SECRET.decode(),))
+
+
+@pytest.mark.parametrize("size", [100, 100_000, 1_000_000])
+@pytest.mark.parametrize("closed", [True, False])
+async def test_what_is_redacted_is_in_no_byte_of_the_store_any_more(
+    log: EventLog, store: str, size: int, closed: bool
+) -> None:
+    of = await experiment(log)
+    await secrets(log, of, size)
+    if closed:
+        await registry.close(log.database, of)
+    assert SECRET in on_disk(store)
+    old = (await verify(log.database, of)).head
+    result = await redact(log, "e1", WHERE, who="me", why="asked to", ids=True)
+    assert (result.events, result.kinds) == (4, {"sent": 1, "received": 1, "mark": 1, "failed": 1})
+    assert SECRET not in on_disk(store)
+    verdict = await verify(log.database, await log.experiment("e1"))
+    assert verdict.problems == []
+    assert verdict.head == result.head_after != result.head_before == old
+
+
+async def test_copies_in_free_pages_and_in_split_pages_go_too(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    writers = [await log.register(of, role="tap") for _ in range(3)]
+    for at in range(60):  # in between each other, so that pages are split
+        for writer in writers:
+            payload = SECRET + bytes(str(at), "ascii") * 40
+            await log.append(writer, [sent(at, payload if writer is writers[0] else b"x" * 700)])
+    for writer in writers:
+        await log.touch(writer, ended_at=1)
+    with sqlite3.connect(store) as connection:
+        connection.execute("CREATE TABLE was AS SELECT * FROM event")
+        connection.execute("DROP TABLE was")
+    connection.close()
+    await redact(log, "e1", WHERE, who="me", why="asked to")
+    assert SECRET not in on_disk(store)
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_the_rest_of_the_log_stays_as_it_is(log: EventLog) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    before = await listed(log.read("e1"))
+    await redact(log, "e1", WHERE, who="me", why="asked to")
+    after = await listed(log.read("e1"))
+    assert len(after) == len(before) == 18
+    for old, new in zip(before, after, strict=True):
+        assert (old.cursor, old.kind, old.channel, old.to_id) == (new.cursor, new.kind, new.channel, new.to_id)
+        if not new.redacted:
+            assert old == new
+            continue
+        assert (new.payload, new.msg_id, new.from_id) == (b"", None, old.from_id)
+        assert SECRET.decode() not in json.dumps(new.meta)
+        assert new.meta is not None and new.meta.keys() <= {"name", "outcome", "redaction"}
+    assert [entry.text for entry in after if entry.redacted] == [
+        "[redacted]",
+        "[redacted]",
+        "[redacted]",
+        "tick [redacted]",
+    ]
+
+
+async def test_ids_go_when_asked_for_and_names_that_nobody_needs_with_them(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    await redact(log, "e1", WHERE, who="me", why="asked to")
+    assert SECRET in on_disk(store)  # the sender's name
+    done = await redact(log, "e1", Where(senders=(("Marguerite Yourcenar",),)), who="me", why="more", ids=True)
+    assert done.events == 1
+    assert SECRET not in on_disk(store)
+    assert {entry.from_id for entry in await listed(log.read("e1"))} == {1, None}
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_secret_that_is_escaped_or_nested_is_found(log: EventLog) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="tap")
+    nested = json.dumps({"content": json.dumps({"content": 'Zo\u00eb "Z"'})})
+    await log.append(writer, [sent(1, nested.encode()), sent(2, '{"a": "Zo\u00eb"}'.encode()), sent(3, b"\xff Zoe")])
+    await log.touch(writer, ended_at=1)
+    for where, count in (
+        (Where(contains=("Zo\u00eb",)), 2),
+        (Where(contains=('Zo\u00eb "Z"',)), 1),
+        (Where(contains=("Zoe",)), 1),
+        (Where(matches=("^Zo.$",)), 1),
+        (Where(matches=("Zo.",), contains=("a",)), 1),
+        (Where(contains=("nobody",)), 0),
+    ):
+        assert (await redact(log, "e1", where, who="me", why="x", dry_run=True)).events == count, where
+
+
+@pytest.mark.parametrize(
+    ("where", "seqs"),
+    [
+        (Where(kinds=("mark",)), [(1, 8)]),
+        (Where(channels=("d",)), [(1, 4)]),
+        (Where(channels=("d", "c")), []),
+        (Where(agents=((9,),)), [(1, 4)]),
+        (Where(recipients=((9, "9"),)), [(1, 4)]),
+        (Where(senders=(("9",),)), []),
+        (Where(cursors=("10:2:4",)), [(2, 4)]),
+        (Where(cursors=("11:2:4",)), []),
+        (Where(cursors=("10:7:4",)), []),
+        (Where(since=("21:1:8",)), [(1, 8), (1, 9), (2, 8), (2, 9)]),
+        (Where(since=("21:2:8",)), [(1, 9), (2, 8), (2, 9)]),
+        (Where(until=("1:2:2",)), [(1, 1), (1, 2), (2, 1)]),
+        (Where(since=(20,), until=("mark:tick",), kinds=("sent",)), [(1, 7), (2, 7)]),
+    ],
+)
+async def test_conditions_choose_and_all_of_them_must_hold(
+    log: EventLog, where: Where, seqs: list[tuple[int, int]]
+) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    found = await redact(log, "e1", where, who="me", why="x", dry_run=True)
+    assert found.events == len(seqs)
+    if not seqs:
+        return
+    await redact(log, "e1", where, who="me", why="x")
+    after = await listed(log.read("e1"))
+    assert sorted((entry.recorder, entry.seq) for entry in after if entry.redacted) == seqs
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_dry_run_changes_nothing(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    before = await listed(log.read("e1"))
+    result = await redact(log, "e1", WHERE, who="me", why="x", dry_run=True)
+    assert (result.events, result.channels, result.dry_run) == (4, {"c": 2, "d": 1, "(no channel)": 1}, True)
+    assert await listed(log.read("e1")) == before and (await verify(log.database, of)).head == result.head_before
+
+
+async def test_the_same_redaction_again_does_nothing_but_finish(log: EventLog) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    where = Where(kinds=("mark",))
+    first = await redact(log, "e1", where, who="me", why="x")
+    again = await redact(log, "e1", where, who="me", why="x")
+    assert (again.events, again.done_before, again.head_after) == (0, 1, first.head_after)
+    assert len((await verify(log.database, of)).notes) == 1
+
+
+@pytest.mark.parametrize(
+    "where", [Where(), Where(contains=("",)), Where(matches=("(",)), Where(kinds=("x",)), Where(cursors=("x",))]
+)
+async def test_conditions_that_make_no_sense_are_refused(log: EventLog, where: Where) -> None:
+    await secrets(log, await experiment(log))
+    with pytest.raises(StoreError):
+        await redact(log, "e1", where, who="me", why="x")
+    with pytest.raises(StoreError, match="say who and why"):
+        await redact(log, "e1", WHERE, who="me", why=" ")
+
+
+async def test_nobody_redacts_under_a_recorder_that_is_alive(log: EventLog) -> None:
+    of = await experiment(log)
+    await secrets(log, of, ended=False)
+    with pytest.raises(ExperimentBusy, match="recorder 1"):
+        await redact(log, "e1", WHERE, who="me", why="x")
+    assert not any(entry.redacted for entry in await listed(log.read("e1")))
+
+
+async def test_what_waits_in_a_spool_is_drained_first(log: EventLog, tmp_path: Path) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="messager", spool=str(tmp_path / "spool"))
+    await log.append(writer, [sent(1, SECRET)])
+    await log.touch(writer, ended_at=1)
+    (tmp_path / "spool").write_bytes(b"waiting")
+    with pytest.raises(StoreError, match="messager drain"):
+        await redact(log, "e1", WHERE, who="me", why="x")
+    (tmp_path / "spool").unlink()
+    assert (await redact(log, "e1", WHERE, who="me", why="x")).events == 1
+
+
+async def test_a_spool_on_a_host_that_is_gone_may_hold_more(log: EventLog) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="messager", spool="/nowhere/spool")
+    await log.append(writer, [sent(1, SECRET)])
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 1, host = 'elsewhere'")
+    with pytest.raises(StoreError, match=r"elsewhere.*drain it there"):
+        await redact(log, "e1", WHERE, who="me", why="x")
+
+
+async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chain(log: EventLog) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="messager")
+    await log.append(writer, [sent(1, SECRET)])
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 1")
+    await redact(log, "e1", WHERE, who="me", why="x")
+    with pytest.raises(RecorderFenced):
+        await log.append(writer, [sent(2)])
+    writer = await log.take_over(writer.uuid)
+    await log.append(writer, [sent(2)])
+    await log.touch(writer, ended_at=1)
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_log_that_was_tampered_with_is_not_sealed_again(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    for change in (
+        "UPDATE event SET receivers = 9 WHERE id = (1 << 40 | 1)",
+        "UPDATE batch SET chain_hash = x'00' WHERE recorder_id = 1 AND first_seq = 7",
+    ):
+        with sqlite3.connect(store) as connection:
+            connection.execute(change)
+        connection.close()
+        with pytest.raises(DamagedStore, match="nothing was redacted"):
+            await redact(log, "e1", WHERE, who="me", why="x")
+        assert SECRET in on_disk(store)
+
+
+TAMPERED = {
+    "DELETE FROM redaction WHERE id = 1": "no redaction that is written down",
+    "DELETE FROM redaction WHERE id = 2": "no redaction that is written down",
+    "UPDATE redaction SET who = 'another' WHERE id = 1": "no redaction that is written down",
+    "UPDATE redaction SET why = 'another' WHERE id = 2": "no redaction that is written down",
+    "UPDATE redaction SET at = at + 1 WHERE id = 2": "no redaction that is written down",
+    "UPDATE redaction SET head_before = x'00' WHERE id = 1": "no redaction that is written down",
+    "UPDATE redaction SET head_after = x'00' WHERE id = 1": "no redaction that is written down",
+    "UPDATE redaction SET head_after = x'00' WHERE id = 2": "left another head",
+    "UPDATE redaction SET events = '{}' WHERE id = 2": "a row of table redaction was changed",
+    "UPDATE redaction SET events = 'x' WHERE id = 2": "a row of table redaction was changed",
+    'UPDATE redaction SET events = \'{"ranges": [[1, 1, 1]], "recorders": [9, 9]}\' WHERE id = 2': "was not redacted",
+    "INSERT INTO redaction SELECT 3, experiment_id, who, at, why, events, head_before, head_after "
+    "FROM redaction WHERE id = 2": "no redaction that is written down",
+    'INSERT INTO redaction SELECT 3, experiment_id, who, at, why, \'{"ranges": [], "recorders": [9, 9]}\', '
+    "head_before, head_after FROM redaction WHERE id = 2": "names 0 events",
+    "UPDATE event SET flags = flags - 8 WHERE id = (1 << 40 | 8)": "was not redacted",
+    "UPDATE event SET payload = x'20' WHERE id = (1 << 40 | 8)": "redacted, but has a payload",
+    "UPDATE event SET flags = flags + 8 WHERE id = (1 << 40 | 1)": "redacted, but has a payload",
+}
+
+
+@pytest.mark.parametrize("change", TAMPERED)
+async def test_a_redaction_that_was_removed_added_or_changed_is_found(log: EventLog, store: str, change: str) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    await redact(log, "e1", Where(kinds=("mark",)), who="me", why="first")
+    await redact(log, "e1", Where(channels=("d",)), who="me", why="second")
+    assert (await verify(log.database, of)).problems == []
+    with sqlite3.connect(store) as connection:
+        assert connection.execute(change).rowcount == 1
+    connection.close()
+    problems = (await verify(log.database, of)).problems
+    assert any(TAMPERED[change] in problem for problem in problems), problems
+
+
+async def test_an_open_experiment_goes_on_after_a_redaction_and_still_verifies(log: EventLog) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    await redact(log, "e1", Where(kinds=("mark",)), who="me", why="first")
+    await secrets(log, of)
+    await redact(log, "e1", WHERE, who="me", why="second")
+    await secrets(log, of)
+    await registry.close(log.database, of)
+    await redact(log, "e1", Where(kinds=("received",)), who="me", why="third")
+    verdict = await verify(log.database, await log.experiment("e1"))
+    assert verdict.problems == [] and verdict.events == 54
+    assert len([note for note in verdict.notes if "redacted on" in note]) == 3
+
+
+async def test_an_old_head_is_recognised(log: EventLog) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    result = await redact(log, "e1", WHERE, who="me", why="asked to")
+    (problem,) = (await verify(log.database, of, result.head_before[:12])).problems
+    assert "that was its head before the redaction of 20" in problem and "by me (asked to)" in problem
+    assert (await verify(log.database, of, result.head_after)).ok
+    (problem,) = (await verify(log.database, of, "0" * 64)).problems
+    assert "redaction" not in problem
+
+
+async def test_a_copy_carries_the_flag_and_can_be_redacted_itself(log: EventLog, tmp_path: Path) -> None:
+    await secrets(log, await experiment(log))
+    await redact(log, "e1", Where(kinds=("mark",)), who="me", why="x")
+    await export_jsonl(log, "e1", tmp_path / "a.jsonl")
+    of = await import_jsonl(log, tmp_path / "a.jsonl", "copy")
+    verdict = await verify(log.database, of)
+    assert verdict.problems == [] and "1 events had been redacted before they were imported" in verdict.notes
+    await export_jsonl(log, "copy", tmp_path / "b.jsonl")
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    assert (await redact(log, "copy", WHERE, who="me", why="x")).events == 3
+    assert (await verify(log.database, of)).problems == []
+    assert (await compare(log, "e1", "copy")).redacted == 2
+
+
+@pytest.mark.parametrize(
+    "more", [{"redacted": 1}, {"redacted": True, "payload": "x"}, {"redacted": True, "meta": {"redaction": "00"}}]
+)
+async def test_an_import_refuses_a_redaction_that_is_none(log: EventLog, tmp_path: Path, more: Any) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"ts": 1, "channel": "c", **more}) + "\n")
+    with pytest.raises(StoreError, match="line 1"):
+        await import_jsonl(log, tmp_path / "a.jsonl", "e1")
+
+
+async def test_a_replay_passes_over_what_was_redacted(log: EventLog) -> None:
+    await secrets(log, await experiment(log))
+    whole = await Replay(log, "e1", MemoryBroker(), speed="max").run()
+    await redact(log, "e1", WHERE, who="me", why="x")
+    after = await Replay(log, "e1", MemoryBroker(), speed="max").run()
+    assert (whole.published, after.published, after.skipped) == (16, 14, 4)
+
+
+async def test_a_comparison_takes_what_was_redacted_for_the_same_and_says_so(log: EventLog, tmp_path: Path) -> None:
+    await secrets(log, await experiment(log))
+    await export_jsonl(log, "e1", tmp_path / "a.jsonl")
+    await import_jsonl(log, tmp_path / "a.jsonl", "copy")
+    await redact(log, "e1", WHERE, who="me", why="x")
+    result = await compare(log, "e1", "copy")
+    assert (result.equal, result.redacted) == (True, 2)
+
+
+async def test_a_reader_of_an_old_state_keeps_the_file_and_is_told_of(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await secrets(log, await experiment(log), 100_000)
+    monkeypatch.setattr("messager_store.dialects.sqlite.SCRUB_SECONDS", 0.0)
+    monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 100)
+    await log.database.discard_connections()
+    reader = sqlite3.connect(store, isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM event").fetchone() == (18,)
+    with pytest.raises(ScrubUnfinished, match="messager redact --scrub"):
+        await redact(log, "e1", WHERE, who="me", why="x", ids=True)
+    assert SECRET in on_disk(store)
+    assert len([entry for entry in await listed(log.read("e1")) if entry.redacted]) == 4
+    reader.execute("ROLLBACK")
+    reader.close()
+    await scrub(log)
+    assert SECRET not in on_disk(store)
+
+
+async def test_what_is_redacted_before_closing_is_not_matched_with_each_other(log: EventLog) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="messager")
+    await log.append(writer, [sent(1, b"a"), NewEvent("received", 2, "c", b"b")])
+    await log.touch(writer, ended_at=1)
+    await redact(log, "e1", Where(channels=("c",)), who="me", why="x")
+    await registry.close(log.database, of)
+    async with log.database.reading() as connection:
+        assert (await connection.exec_driver_sql("SELECT count(*) FROM delivery")).scalar_one() == 0
