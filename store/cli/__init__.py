@@ -18,7 +18,7 @@ SECTIONS = {
     "Record": ("record", "import"),
     "Find and read": ("ls", "info", "events"),
     "Put back and compare": ("replay", "diff", "export"),
-    "Keep": ("tag", "close", "verify", "db"),
+    "Keep": ("tag", "close", "verify", "redact", "db"),
     "After a crash": ("drain", "repair"),
 }
 
@@ -37,6 +37,7 @@ HELP = {
     "verify": "Check every promise of the log again.",
     "drain": "Put what recorders left in their spools into the store.",
     "repair": "Close what a crash left open, and say what may be missing.",
+    "redact": "Blank what events said, for good.",
     "db": "Migrate a store: upgrade, downgrade, current, history, check.",
 }
 

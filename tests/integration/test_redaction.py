@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -397,3 +401,34 @@ async def test_what_is_redacted_before_closing_is_not_matched_with_each_other(lo
     await registry.close(log.database, of)
     async with log.database.reading() as connection:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM delivery")).scalar_one() == 0
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from messager_store import EventLog
+from messager_store.redaction import redact
+from messager_store.where import Where
+
+async def main():
+    async with EventLog.open(sys.argv[1]) as log:
+        await redact(log, "e1", Where(kinds=("sent",)), who="me", why="x")
+
+import messager_store.redaction as room
+if sys.argv[2] == "inside":
+    room.insert = lambda table: os.kill(os.getpid(), signal.SIGKILL)
+else:
+    from messager_store.database import Database
+    Database.scrub = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("place", "redacted"), [("inside", 0), ("before the scrub", 15)])
+async def test_a_kill_leaves_the_old_log_or_the_new_one(log: EventLog, store: str, place: str, redacted: int) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    call = [sys.executable, "-c", KILLED, store, place]
+    died = await asyncio.to_thread(subprocess.run, call, capture_output=True, timeout=60)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert (await verify(log.database, of)).problems == []
+    assert len([entry for entry in await listed(log.read("e1")) if entry.redacted]) == redacted
