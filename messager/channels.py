@@ -73,6 +73,14 @@ def with_experiment(channel: str, exp_id: str) -> str:
     return channel[: found.start("exp")] + exp_id + channel[found.end("exp") :]
 
 
+def with_agent(channel: str, agent_id: object) -> str:
+    """The same channel of another agent; one that belongs to no agent stays as it is."""
+    found = _AGENT.fullmatch(channel)
+    if not found:
+        return channel
+    return channel[: found.start("agent")] + str(agent_id) + channel[found.end("agent") :]
+
+
 @lru_cache(maxsize=4096)
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
     """Redis' glob as a regular expression; the rules are those of `stringmatchlen` in Redis' util.c.

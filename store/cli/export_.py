@@ -15,21 +15,40 @@ from .output import note
 @click.argument("exp")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where to; .gz packs it, - is standard output.")
 @filter_options
+@click.option(
+    "--redact", "paths", multiple=True, metavar="PATH", help="Blank this part of payloads: content, items.*.name."
+)
+@click.option("--pseudonymise", is_flag=True, help="Other ids and names for agents; nothing of machines.")
 @store_option
-def command(exp: str, output: str, store: str, **filters: Any) -> None:
+def command(exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, **filters: Any) -> None:
     """Write an experiment to a JSON Lines file: a header, then one event a line.
 
     The same events give the same file, whichever store they are in. Filters as for `events`.
+
+    --redact and --pseudonymise change the file alone, not the store. A payload that is no JSON is blanked
+    whole by --redact. Pseudonyms are drawn anew each time and kept nowhere. They stand in ids, channels, the
+    usual keys of payloads (from, name, agent_id ...), and for names of three letters or more that
+    stand in texts as the log knows them. Numbers in texts, nicknames, misspellings and what a text gives away
+    otherwise stay, and so do times: read the file before you share it.
     """
-    run(_export(exp, output, store, chosen(**filters)))
+    run(_export(exp, output, paths, pseudonymise, store, chosen(**filters)))
 
 
-async def _export(exp: str, output: str, store: str, filters: dict[str, Any]) -> None:
+async def _export(
+    exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, filters: dict[str, Any]
+) -> None:
     from ..exchange.jsonl import export_jsonl
+    from ..exchange.sharing import sharing
 
+    shared = sharing(paths, pseudonymise=pseudonymise)
     async with opened(store) as log:
-        count = await export_jsonl(log, exp, output, progress=counter("exported"), **filters)
+        count = await export_jsonl(log, exp, output, progress=counter("exported"), shared=shared, **filters)
     note(f"exported {count:,} events to {output}")
+    if shared is not None and shared.clean is not None:
+        whole = f", {shared.clean.unreadable:,} of them whole: they are no JSON" if shared.clean.unreadable else ""
+        note(f"{shared.clean.changed:,} payloads redacted{whole}")
+    if shared is not None and shared.no_text:
+        note(f"{shared.no_text:,} payloads are no text: no name was looked for in them")
 
 
 def counter(did: str) -> Any:

@@ -37,9 +37,11 @@ from ..event import Event, NewEvent
 from ..experiments import Experiment, RecorderRow
 from ..log import EventLog, Writer
 from ..messages import causes
+from ..names import all_names
 from ..removal import remove, sweep_imports
-from ..schema import FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
+from ..schema import AGENT, FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
 from ..seals import SEAL, without_seal
+from .sharing import Sharing
 
 FORMAT = "messager/1"
 BATCH_EVENTS = 5000
@@ -142,16 +144,15 @@ def _dumped(data: dict[str, Any]) -> bytes:
         return json.dumps(data).encode() + b"\n"
 
 
-def _header(of: Experiment, recorders: list[RecorderRow]) -> bytes:
-    return _dumped(
-        {
-            "format": FORMAT,
-            "name": of.name,
-            "tags": of.tags,
-            "meta": of.meta,
-            "recorders": [_recorder_entry(row) for row in recorders],
-        }
-    )
+def _header(of: Experiment, recorders: list[RecorderRow], shared: Sharing | None) -> bytes:
+    data = {
+        "format": FORMAT,
+        "name": of.name,
+        "tags": of.tags,
+        "meta": of.meta,
+        "recorders": [_recorder_entry(row) for row in recorders],
+    }
+    return _dumped(data if shared is None else shared.header(data))
 
 
 def _recorder_entry(row: RecorderRow) -> dict[str, Any]:
@@ -175,20 +176,25 @@ async def export_jsonl(
     path: str | os.PathLike[str],
     *,
     progress: Callable[[int], None] | None = None,
+    shared: Sharing | None = None,
     **filters: Any,
 ) -> int:
     """Write an experiment to a file (`-` for standard output); how many events.
 
     `filters` are those of `EventLog.read`. The file appears when it is complete; one that
-    is there is replaced. The same events give the same bytes.
+    is there is replaced. The same events give the same bytes; with `shared`, they are changed on the
+    way as it says (pseudonyms are others each time).
     """
     of = await log.experiment(exp_id)
     recorders = await experiments.recorders_of(log.database, of.id)
     count = 0
     labels = _Labels(await causes(log.database, of))
     with _written(path) as file:
-        file.write(_header(of, recorders))
+        if shared is not None:
+            shared.begin((await all_names(log.database, of.id, AGENT)).values())
+        file.write(_header(of, recorders, shared))
         async for entry in log.read(of, **filters):
+            entry = entry if shared is None else shared.event(entry)
             file.write(_line(entry, labels, several=len(recorders) > 1))
             count += 1
             if progress and count % 1000 == 0:

@@ -116,3 +116,20 @@ def test_wrong_uses_of_redact_are_told_in_one_line(run: Run, arguments: tuple[st
 def test_redact_ends_with_1_where_nothing_fits(run: Run) -> None:
     done = run("redact", "e1", "--where", "contains=nobody said this", "--why", "x", "--yes")
     assert done.returncode == 1 and "no event of e1 fits" in done.stdout
+
+
+def test_an_export_can_be_made_for_others(run: Run, tmp_path: Path) -> None:
+    done = run("export", "e1", "-o", "b.jsonl", "--redact", "content", "--redact", "pin", "--pseudonymise")
+    assert done.returncode == 0, done.stderr
+    assert "exported 4 events" in done.stderr and "3 payloads redacted, 1 of them whole" in done.stderr
+    text = (tmp_path / "b.jsonl").read_text()
+    assert "1234" not in text and "Alice" not in text and "nothing" not in text
+    assert run("import", "b.jsonl", "--exp", "copy").returncode == 0
+    assert run("verify", "copy").returncode == 0
+    assert "1234" in json.dumps(rows(run))
+
+
+@pytest.mark.parametrize("path", ["", "a..b", "."])
+def test_an_export_with_a_path_that_is_none_writes_nothing(run: Run, tmp_path: Path, path: str) -> None:
+    one_line(run("export", "e1", "-o", "b.jsonl", "--redact", path), 2, "is no path")
+    assert not (tmp_path / "b.jsonl").exists()
