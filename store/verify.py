@@ -106,7 +106,7 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
     ordinal_of = {row.id: row.ordinal for row in recorders}
     for row in recorders:
         await _verify_recorder(database, of, row, ordinal_of, seals, verdict)
-    for problem in seals.finish(recorders, closed_at=of.closed_at):
+    for problem in seals.finish(recorders):
         verdict.wrong(problem)
     verdict.notes += seals.notes()
     return verdict

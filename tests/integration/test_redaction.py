@@ -23,7 +23,7 @@ from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.redaction import redact, scrub
 from messager_store.replay import Replay
 from messager_store.verify import verify
-from messager_store.where import Where
+from messager_store.where import Where, find
 from tests.integration.test_log import experiment, listed, sent
 
 SECRET = b"Marguerite Yourcenar"
@@ -81,6 +81,8 @@ async def test_what_is_redacted_is_in_no_byte_of_the_store_any_more(
 async def test_copies_in_free_pages_and_in_split_pages_go_too(log: EventLog, store: str) -> None:
     of = await experiment(log)
     writers = [await log.register(of, role="tap") for _ in range(3)]
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("PRAGMA secure_delete=OFF")  # some builds of SQLite have it on
     for at in range(60):  # in between each other, so that pages are split
         for writer in writers:
             payload = SECRET + bytes(str(at), "ascii") * 40
@@ -88,6 +90,7 @@ async def test_copies_in_free_pages_and_in_split_pages_go_too(log: EventLog, sto
     for writer in writers:
         await log.touch(writer, ended_at=1)
     with sqlite3.connect(store) as connection:
+        connection.execute("PRAGMA secure_delete=OFF")
         connection.execute("CREATE TABLE was AS SELECT * FROM event")
         connection.execute("DROP TABLE was")
     connection.close()
@@ -256,19 +259,24 @@ async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chai
     assert (await verify(log.database, of)).problems == []
 
 
-async def test_a_log_that_was_tampered_with_is_not_sealed_again(log: EventLog, store: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE event SET receivers = 9 WHERE id = (1 << 40 | 1)",
+        "UPDATE batch SET chain_hash = x'00' WHERE recorder_id = 1 AND first_seq = 4",
+        "UPDATE batch SET min_ts = 1 WHERE recorder_id = 1 AND first_seq = 4",
+        "UPDATE recorder SET head_hash = x'00' WHERE id = 1",
+    ],
+)
+async def test_a_log_that_was_tampered_with_is_not_sealed_again(log: EventLog, store: str, change: str) -> None:
     of = await experiment(log)
     await secrets(log, of)
-    for change in (
-        "UPDATE event SET receivers = 9 WHERE id = (1 << 40 | 1)",
-        "UPDATE batch SET chain_hash = x'00' WHERE recorder_id = 1 AND first_seq = 7",
-    ):
-        with sqlite3.connect(store) as connection:
-            connection.execute(change)
-        connection.close()
-        with pytest.raises(DamagedStore, match="nothing was redacted"):
-            await redact(log, "e1", WHERE, who="me", why="x")
-        assert SECRET in on_disk(store)
+    with sqlite3.connect(store) as connection:
+        assert connection.execute(change).rowcount == 1
+    connection.close()
+    with pytest.raises(DamagedStore, match="nothing was redacted"):
+        await redact(log, "e1", Where(cursors=("2:1:3",)), who="me", why="x")
+    assert not any(entry.redacted for entry in await listed(log.read("e1")))
 
 
 TAMPERED = {
@@ -401,6 +409,34 @@ async def test_what_is_redacted_before_closing_is_not_matched_with_each_other(lo
     await registry.close(log.database, of)
     async with log.database.reading() as connection:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM delivery")).scalar_one() == 0
+
+
+@pytest.mark.parametrize("times", [1, 9])
+async def test_what_is_written_while_events_are_looked_for_is_looked_at_too(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    left = times
+
+    async def slow(*arguments: Any, **more: Any) -> Any:
+        nonlocal left
+        found = await find(*arguments, **more)
+        if left:
+            left -= 1
+            writer = await log.register(of, role="messager")
+            await log.append(writer, [sent(99, SECRET)])
+            await log.touch(writer, ended_at=1)
+        return found
+
+    monkeypatch.setattr("messager_store.redaction.find", slow)
+    if times > 1:
+        with pytest.raises(ExperimentBusy, match="nobody writes"):
+            await redact(log, "e1", WHERE, who="me", why="x")
+        assert not any(entry.redacted for entry in await listed(log.read("e1")))
+        return
+    assert (await redact(log, "e1", WHERE, who="me", why="x")).events == 5
+    assert (await verify(log.database, of)).problems == []
 
 
 KILLED = """
