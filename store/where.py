@@ -22,6 +22,8 @@ from .schema import AGENT, KINDS, REDACTED, SEQ_BITS, event
 
 KEYS = ("channel", "agent", "from", "to", "kind", "cursor", "since", "until", "contains", "matches")
 PAGE = 500
+PAGE_BYTES = 16 * 1024 * 1024
+"""Payload bytes in a page, as the recorder's average lets expect."""
 _SEQ_MASK = (1 << SEQ_BITS) - 1
 
 
@@ -89,7 +91,7 @@ class Where:
         self, database: Database, of: Experiment, recorders: list[RecorderRow]
     ) -> list[ColumnElement[bool]]:
         """What of it SQL can ask. Raises `BadCursor`, and `StoreError` for a kind that there is not."""
-        found: list[ColumnElement[bool]] = [event.c.experiment_id == of.id]
+        found: list[ColumnElement[bool]] = []
         for kind in self.kinds:
             found += await Selection(kinds=[kind]).condition(database, of)
         for channel in self.channels:
@@ -182,31 +184,48 @@ async def find(
     redacted ones that still say who spoke to whom. In pages, so that memory stays small."""
     asked = where.checked().speaks_of()
     conditions = await where.conditions(database, of, recorders)
-    ends = {row.id: row.last_seq for row in recorders}
     columns = [event.c.id, event.c.kind, event.c.channel_id, event.c.flags, event.c.from_id, event.c.to_id]
     if asked is not None:
         columns += [event.c.payload, event.c.meta, event.c.msg_id]
-    found, place = Found(), -1
+    found = Found()
+    for row in sorted(recorders, key=lambda row: row.id):
+        await _find(database, row, conditions, columns, asked, found, ids=ids)
+    return found
+
+
+async def _find(
+    database: Database,
+    row: RecorderRow,
+    conditions: list[ColumnElement[bool]],
+    columns: list[Any],
+    asked: Callable[[bytes], bool] | None,
+    found: Found,
+    *,
+    ids: bool,
+) -> None:
+    """Those of one recorder. By id, which is the order of the table: the replay index would be sorted for each page."""
+    size = PAGE
+    if asked is not None and row.payload_bytes > 0:
+        size = max(10, min(PAGE, PAGE_BYTES * row.last_seq // row.payload_bytes))
+    place, end = row.id << SEQ_BITS, row.id << SEQ_BITS | row.last_seq
     while True:
-        query = select(*columns).where(*conditions, event.c.id > place).order_by(event.c.id).limit(PAGE)
+        query = select(*columns).where(*conditions, event.c.id > place, event.c.id <= end)
         async with database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        for row in rows:
-            if row.id & _SEQ_MASK > ends.get(row.id >> SEQ_BITS, 0):
-                continue
+            entries = (await connection.execute(query.order_by(event.c.id).limit(size))).all()
+        for entry in entries:
             if asked is not None and not any(
                 asked(part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass"))
-                for part in (row.payload, row.meta, row.msg_id)
+                for part in (entry.payload, entry.meta, entry.msg_id)
                 if part is not None
             ):
                 continue
-            if row.flags & REDACTED and not (ids and (row.from_id is not None or row.to_id is not None)):
+            if entry.flags & REDACTED and not (ids and (entry.from_id is not None or entry.to_id is not None)):
                 found.done += 1
                 continue
-            found.ids.append(row.id)
-            kind = KINDS[row.kind - 1]
+            found.ids.append(entry.id)
+            kind = KINDS[entry.kind - 1]
             found.kinds[kind] = found.kinds.get(kind, 0) + 1
-            found.channels[row.channel_id] = found.channels.get(row.channel_id, 0) + 1
-        if len(rows) < PAGE:
-            return found
-        place = rows[-1].id
+            found.channels[entry.channel_id] = found.channels.get(entry.channel_id, 0) + 1
+        if len(entries) < size:
+            return
+        place = entries[-1].id
