@@ -11,6 +11,7 @@ StoreError                    exit code 2 on the command line
 ├── ExperimentClosed
 ├── ExperimentBusy                a recorder is still writing
 ├── ScrubUnfinished               redacted, but the file still holds old pages
+├── RecorderExists                what was packed is in this store already
 ├── RecorderFenced                another writer took this recorder over, or ended it
 ├── BadEvent                      an event that the log cannot hold
 ├── BadCursor                     a point in time that nobody can read
@@ -134,6 +135,17 @@ class ScrubUnfinished(StoreError):
             f"Finish it with `messager redact --scrub --store {where}`."
         )
         self.where, self.reason = where, reason
+
+
+class RecorderExists(StoreError):
+    """What was packed is in this store already."""
+
+    def __init__(self, path: str, recorder: str, exp_id: str | None) -> None:
+        where = f"here already, in the experiment {exp_id!r}" if exp_id else "being unpacked, or removed, right now"
+        super().__init__(
+            f"{path}: its recorder {recorder} is {where}; a store holds a recording once. Unpack into another --store."
+        )
+        self.path, self.recorder, self.exp_id = path, recorder, exp_id
 
 
 class RecorderFenced(StoreError):

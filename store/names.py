@@ -17,6 +17,7 @@ from .schema import AGENT, CHANNEL, name
 
 Known = tuple[int, bytes]
 """A name's id and its value."""
+_Name = tuple[int, bytes]
 
 LOOKUP = 500
 """Names asked for in one query."""
@@ -37,6 +38,36 @@ def name_hash(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()[:16]
 
 
+async def intern(database: Database, experiment_id: int, wanted: Iterable[tuple[int, bytes]]) -> dict[_Name, int]:
+    """The ids of names, each (what, value); those that an experiment does not have yet are given one.
+
+    In a short transaction of its own and in sorted order: two writers that insert the same
+    names in opposite orders would deadlock.
+    """
+    hashes = {key: name_hash(key[1]) for key in sorted(wanted)}
+    rows = [
+        {
+            "experiment_id": experiment_id,
+            "what": what,
+            "value": value,
+            "hash": digest,
+            "text": None if is_no_text(value) else value.decode(),
+        }
+        for (what, value), digest in hashes.items()
+    ]
+    found: dict[_Name, int] = {}
+    async with database.writing() as connection:
+        await connection.execute(database.dialect.insert_or_ignore(name), rows)
+        every = list(hashes.values())
+        for at in range(0, len(every), LOOKUP):
+            query = select(name.c.what, name.c.hash, name.c.id).where(
+                name.c.experiment_id == experiment_id, name.c.hash.in_(every[at : at + LOOKUP])
+            )
+            for what, digest, number in await connection.execute(query):
+                found[what, digest] = number
+    return {(what, value): found[what, digest] for (what, value), digest in hashes.items()}
+
+
 class NameWriter:
     """The names one recorder uses, interned before the events that use them."""
 
@@ -47,40 +78,16 @@ class NameWriter:
         self.agents: dict[Any, Known] = {}
 
     async def intern(self, new_channels: Iterable[str], new_agents: Iterable[Any]) -> None:
-        """Give every name an id, in a short transaction of its own, in sorted order.
-
-        Two writers that insert the same names in opposite orders would deadlock; and a
-        name is remembered only once it is committed.
-        """
+        """Give every name an id. It is remembered only once it is committed."""
         wanted: dict[tuple[int, bytes], list[tuple[dict[Any, Known], Any]]] = {}
         for channel in new_channels:
             wanted.setdefault((CHANNEL, channels.encode(channel)), []).append((self.channels, channel))
         for agent in new_agents:
             wanted.setdefault((AGENT, agent_value(agent)), []).append((self.agents, agent_key(agent)))
-        hashes = {key: name_hash(key[1]) for key in sorted(wanted)}
-        rows = [
-            {
-                "experiment_id": self._experiment_id,
-                "what": what,
-                "value": value,
-                "hash": digest,
-                "text": None if is_no_text(value) else value.decode(),
-            }
-            for (what, value), digest in hashes.items()
-        ]
-        found: dict[tuple[int, bytes], int] = {}
-        async with self._database.writing() as connection:
-            await connection.execute(self._database.dialect.insert_or_ignore(name), rows)
-            every = list(hashes.values())
-            for at in range(0, len(every), LOOKUP):
-                query = select(name.c.what, name.c.hash, name.c.id).where(
-                    name.c.experiment_id == self._experiment_id, name.c.hash.in_(every[at : at + LOOKUP])
-                )
-                for what, digest, number in await connection.execute(query):
-                    found[what, digest] = number
+        found = await intern(self._database, self._experiment_id, wanted)
         for key, places in wanted.items():
             for cache, word in places:
-                cache[word] = (found[key[0], hashes[key]], key[1])
+                cache[word] = (found[key], key[1])
 
 
 class NameReader:

@@ -61,7 +61,9 @@ async def sweep_imports(database: Database) -> int:
         if row.status == "importing":
             if not recorders and time.time_ns() - row.created_at < SILENT_NS:
                 continue
-            if any(_may_go_on(entry) for entry in recorders):
+            # while unpacking, recorder 0 stands for who does it; the others tell of where they recorded
+            workers = [entry for entry in recorders if entry.ordinal == 0] or recorders
+            if any(_may_go_on(entry) for entry in workers):
                 continue
         left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders), 1)
         await remove(database, left)

@@ -18,8 +18,9 @@ SECTIONS = {
     "Record": ("record", "import"),
     "Find and read": ("ls", "info", "events"),
     "Put back and compare": ("replay", "diff", "export"),
-    "Keep": ("tag", "close", "verify", "redact", "db"),
+    "Keep": ("tag", "close", "verify", "redact", "pack", "unpack"),
     "After a crash": ("drain", "repair"),
+    "Keep house": ("db",),
 }
 
 HELP = {
@@ -35,6 +36,8 @@ HELP = {
     "tag": "Put tags on an experiment, or take them off.",
     "close": "Close an experiment: it takes no more events.",
     "verify": "Check every promise of the log again.",
+    "pack": "Put an experiment into one file, with the chain inside.",
+    "unpack": "Make the same experiment of a pack, and check it.",
     "drain": "Put what recorders left in their spools into the store.",
     "repair": "Close what a crash left open, and say what may be missing.",
     "redact": "Blank what events said, for good.",

@@ -106,6 +106,27 @@ def length(seconds: float | None) -> str:
     return f"{days} d {hours} h"
 
 
+class Progress:
+    """A line on standard error that is written over while work goes on; nothing where there is no terminal."""
+
+    def __init__(self, did: str, noun: str = "events") -> None:
+        self._did, self._noun = did, noun
+        self._shown = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            share = f" ({100 * done // total}%)" if total else ""
+            click.echo(f"\r{self._did} {done:,} of {total:,} {self._noun}{share}", nl=False, err=True)
+            self._shown = True
+
+    def __exit__(self, *ignored: object) -> None:
+        if self._shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
 def note(text: str) -> None:
     """A line beside the output: on standard error, dim."""
     click.secho(safe(text), err=True, dim=True)

@@ -36,8 +36,7 @@ def command(exp: str | None, every: bool, head: str | None, store: str, as_json:
         raise click.UsageError("name one experiment, or say --all")
     if head is not None and exp is None:
         raise click.UsageError("--head goes with one experiment")
-    if head is not None and not re.fullmatch(r"[0-9a-f]{8,64}", head):
-        raise click.UsageError(f"{head!r} is no head: 64 hexadecimal digits, or at least the first 8")
+    checked_head(head)
     from ..errors import DamagedStore
 
     try:
@@ -49,6 +48,13 @@ def command(exp: str | None, every: bool, head: str | None, store: str, as_json:
         print_json(found if every else found[0])
     if not all(verdict.ok for verdict in verdicts):
         raise click.exceptions.Exit(1)
+
+
+def checked_head(head: str | None) -> str | None:
+    """A head as typed, or its beginning."""
+    if head is not None and not re.fullmatch(r"[0-9a-f]{8,64}", head):
+        raise click.UsageError(f"{head!r} is no head: 64 hexadecimal digits, or at least the first 8")
+    return head
 
 
 async def _verify(exp: str | None, head: str | None, store: str, quiet: bool) -> list[Verdict]:

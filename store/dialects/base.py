@@ -55,3 +55,6 @@ class Dialect(Protocol):
 
     async def size(self, connection: AsyncConnection) -> int:
         """Bytes the whole store takes on disk."""
+
+    def room(self) -> int | None:
+        """Bytes that are free where the store lies; None where nobody can tell."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -123,6 +124,9 @@ class SQLite:
         pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
         page_size = (await connection.execute(text("PRAGMA page_size"))).scalar_one()
         return int(pages) * int(page_size)
+
+    def room(self) -> int | None:
+        return shutil.disk_usage(os.path.dirname(self.path)).free
 
     def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
         engine = create_async_engine(

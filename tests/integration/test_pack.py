@@ -1,0 +1,467 @@
+"""A pack is the experiment with its chain; unpacking believes nothing and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager_store import EventLog, Experiment
+from messager_store import experiments as registry
+from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
+from messager_store.exchange import sealed
+from messager_store.exchange import unpack as unpacking
+from messager_store.exchange.jsonl import export_jsonl, import_jsonl
+from messager_store.exchange.pack import pack
+from messager_store.exchange.unpack import unpack
+from messager_store.removal import remove, sweep_imports
+from messager_store.verify import verify, verify_all
+from tests.integration.test_jsonl import everything, write
+from tests.integration.test_log import filled, sent
+from tests.support import ROOT, until
+
+TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")
+
+
+async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
+    """End the recorders of an experiment, and close it."""
+    of = await log.experiment(exp_id)
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at")
+    await registry.close(log.database, of)
+    return await log.experiment(exp_id)
+
+
+async def head(log: EventLog, exp_id: str = "e1") -> str:
+    of = await log.experiment(exp_id)
+    return registry.head_of(await registry.recorders_of(log.database, of.id))
+
+
+def rows(store: str) -> dict[str, list[Any]]:
+    """Everything in a store, with what is numbered differently elsewhere made comparable."""
+    with sqlite3.connect(store) as connection:
+        ordinal = dict(connection.execute("SELECT id, ordinal FROM recorder").fetchall())
+        connection.create_function("ordinal", 1, ordinal.get)
+        queries = {
+            "experiment": "SELECT exp_id, name, status, created_at, closed_at, meta, schema_version, recorders "
+            "FROM experiment",
+            "tag": "SELECT tag FROM tag ORDER BY tag",
+            "recorder": f"SELECT {', '.join(sealed.RECORDER)} FROM recorder ORDER BY ordinal",
+            "batch": f"SELECT ordinal(recorder_id), {', '.join(sealed.BATCH)} FROM batch ORDER BY 1, first_seq",
+            "name": "SELECT what, value, hash, text FROM name ORDER BY 1, 2",
+            "event": "SELECT ordinal(e.id >> 40), e.id & 0xffffffffff, ts, kind, c.value, f.value, t.value, flags, "
+            "msg_id, duration_ns, receivers, ordinal(cause >> 40), cause & 0xffffffffff, meta, payload FROM event e "
+            "LEFT JOIN name c ON c.id = channel_id LEFT JOIN name f ON f.id = from_id LEFT JOIN name t ON t.id = to_id "
+            "ORDER BY 1, 2",
+            "delivery": "SELECT ordinal(event_id >> 40), event_id & 0xffffffffff, received_at FROM delivery "
+            "ORDER BY 1, 2",
+            "redaction": f"SELECT {', '.join(sealed.REDACTION)} FROM redaction ORDER BY at",
+        }
+        found = {table: connection.execute(query).fetchall() for table, query in queries.items()}
+    connection.close()
+    return found
+
+
+async def nothing_is_in(log: EventLog) -> None:
+    async with log.database.reading() as connection:
+        for table in TABLES:
+            count = await connection.exec_driver_sql(f"SELECT count(*) FROM {table}")
+            assert count.scalar_one() == 0, table
+
+
+@pytest.fixture
+async def other(tmp_path: Path) -> Any:
+    async with EventLog.open(str(tmp_path / "other.db")) as opened:
+        # ids differ from those in the first store
+        await remove(opened.database, await filled(opened, [sent(1)], "gone"))
+        yield opened
+
+
+@pytest.mark.parametrize("ending", ["pack", "pack.gz"])
+@pytest.mark.parametrize("close", [True, False])
+async def test_an_unpacked_experiment_is_the_same_row_for_row(
+    log: EventLog, store: str, other: EventLog, tmp_path: Path, ending: str, close: bool
+) -> None:
+    await everything(log)
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at, spool = '/etc/passwd'")
+        await connection.exec_driver_sql(
+            "INSERT INTO redaction (experiment_id, who, at, why, events, head_before, head_after) "
+            "VALUES (1, 'me', 5, 'asked', '[1]', x'00', x'ff')"
+        )
+    if close:
+        await ended(log)
+    path = tmp_path / f"e1.{ending}"
+    packed = await pack(log, "e1", path)
+    of = await unpack(other, path, head=packed.head)
+    assert (packed.events, packed.recorders, packed.recording) == (132, 2, 0)
+    assert of.status == ("closed" if close else "open")
+    assert rows(store) == rows(other.where)
+    assert (await verify(other.database, of, await head(log))).problems == []
+    assert [verdict.problems for verdict in [v async for v in verify_all(other.database)]] == [[]]
+    await pack(other, "e1", tmp_path / f"again.{ending}")
+    assert (tmp_path / f"again.{ending}").read_bytes() == path.read_bytes()
+    async with other.database.reading() as connection:
+        spools = await connection.exec_driver_sql("SELECT DISTINCT spool FROM recorder")
+        assert spools.all() == [(None,)], "a path of another machine is nobody's business here"
+    assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
+
+
+async def test_an_imported_experiment_keeps_its_head_in_a_pack(
+    log: EventLog, store: str, other: EventLog, tmp_path: Path
+) -> None:
+    await everything(log)
+    await export_jsonl(log, "e1", tmp_path / "a.jsonl")
+    await import_jsonl(log, tmp_path / "a.jsonl", "copy")
+    await pack(log, "copy", tmp_path / "a.pack")
+    of = await unpack(other, tmp_path / "a.pack", exp_id="here")
+    assert (await verify(other.database, of, await head(log, "copy"))).problems == []
+    assert of.exp_id == "here"
+
+
+async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    of.schema_version = 1
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE experiment SET schema_version = 1")
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(1)])
+    await log.append(writer, [sent(2)], unacknowledged_ns=7)
+    await pack(log, "e1", tmp_path / "a.pack")
+    made = await unpack(other, tmp_path / "a.pack")
+    assert made.schema_version == 1 and (await verify(other.database, made, await head(log))).problems == []
+
+
+async def test_an_empty_experiment_can_be_packed(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await registry.create(log.database, "e1", name="nothing yet", tags=[], meta={})
+    await pack(log, "e1", tmp_path / "a.pack")
+    of = await unpack(other, tmp_path / "a.pack")
+    assert (of.name, of.status, of.recorders) == ("nothing yet", "open", 0)
+
+
+async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
+    log: EventLog, other: EventLog, tmp_path: Path
+) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writers = [await log.register(of, role="tap") for _ in range(2)]
+    for writer in writers:
+        await log.append(writer, [sent(at) for at in range(1500)])
+    before = await head(log)
+    tasks: list[asyncio.Task[None]] = []
+
+    async def record() -> None:
+        for number in range(20):
+            for writer in writers:
+                await log.append(writer, [sent(number)])
+
+    def meanwhile(done: int, total: int) -> None:
+        if not tasks:
+            tasks.append(asyncio.create_task(record()))
+
+    packed = await pack(log, "e1", tmp_path / "a.pack", progress=meanwhile)
+    await tasks[0]
+    assert packed.recording == 2 and packed.head == before != await head(log)
+    made = await unpack(other, tmp_path / "a.pack")
+    verdict = await verify(other.database, made, before)
+    assert (verdict.problems, verdict.events, made.status) == ([], 3000, "open")
+    for row in await registry.recorders_of(other.database, made.id):
+        assert row.state == "ended", "nobody records into the copy"
+
+
+async def test_what_cannot_be_unpacked_is_not_packed(log: EventLog, store: str, tmp_path: Path) -> None:
+    await filled(log, [sent(at, b"payload") for at in range(5)])
+    with sqlite3.connect(store) as connection:
+        connection.execute("UPDATE event SET payload = x'70' WHERE id & 255 = 3")
+    connection.close()
+    with pytest.raises(StoreError, match=r"cannot be packed: .*the event of seq 3 was changed.*messager verify"):
+        await pack(log, "e1", tmp_path / "a.pack")
+    for change in ("DELETE FROM event WHERE id & 255 = 4", "DELETE FROM batch", "UPDATE event SET payload = 'text'"):
+        with sqlite3.connect(store) as connection:
+            connection.execute(change)
+        connection.close()
+        with pytest.raises(StoreError, match="cannot be packed"):
+            await pack(log, "e1", tmp_path / "a.pack")
+    assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if name.startswith("log.db")]
+
+
+async def test_a_store_holds_a_recording_once(log: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    before = rows(log.where)
+    with pytest.raises(ExperimentExists, match="another --exp"):
+        await unpack(log, tmp_path / "a.pack")
+    with pytest.raises(RecorderExists, match="is here already, in the experiment 'e1'; a store holds"):
+        await unpack(log, tmp_path / "a.pack", exp_id="twice")
+    assert rows(log.where) == before
+    of = await log.experiment("e1")
+    known = await head(log)
+    await remove(log.database, of)
+    assert (await verify(log.database, await unpack(log, tmp_path / "a.pack"), known)).problems == []
+
+
+async def test_another_head_is_refused(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    with pytest.raises(BadFile, match=r"its head is [0-9a-f]{64}, not 00000000"):
+        await unpack(other, tmp_path / "a.pack", head="00000000")
+    await nothing_is_in(other)
+
+
+async def test_any_flipped_byte_is_refused_and_leaves_nothing(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    dice = random.Random(7)
+    for ending, flips in (("pack", 150), ("pack.gz", 60)):
+        await pack(log, "e1", tmp_path / f"a.{ending}")
+        data = (tmp_path / f"a.{ending}").read_bytes()
+        for _ in range(flips):
+            changed = bytearray(data)
+            changed[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+            (tmp_path / "flipped").write_bytes(changed)
+            try:
+                await unpack(other, tmp_path / "flipped")
+            except BadFile:
+                continue
+            # gzip has bytes that say nothing of the content
+            assert ending == "pack.gz" and rows(other.where) == rows(log.where)
+            await remove(other.database, await other.experiment("e1"))
+    await nothing_is_in(other)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def seal(path: Path, lines: list[dict[str, Any]]) -> Path:
+    """Write a pack whose end fits, as somebody would who means to deceive."""
+    import hashlib
+
+    data = "".join(json.dumps(line) + "\n" for line in lines[:-1]).encode()
+    path.write_bytes(data + json.dumps({"end": hashlib.sha256(data).hexdigest()}).encode() + b"\n")
+    return path
+
+
+Change = Callable[[list[dict[str, Any]]], Any]
+FORGERIES: dict[str, tuple[Change, str]] = {
+    "another payload": (lambda p: p[5].update(payload="other"), "line 8: .*the event of seq 1 was changed"),
+    "another time": (lambda p: p[5].update(ts=99), "the event of seq 1 was changed"),
+    "events in another order": (lambda p: p.insert(5, p.pop(6)), "the event of seq 1 was changed"),
+    "an event left out": (lambda p: p.pop(5), "batch"),
+    "an event too many": (lambda p: p.insert(5, p[5]), "was changed"),
+    "a batch left out": (lambda p: p.__delitem__(slice(4, 8)), "the batch after seq 0 starts at 4"),
+    "a digest": (lambda p: p[4]["batch"].update(digest="00"), "do not have the digest"),
+    "a commit time": (lambda p: p[4]["batch"].update(committed_at=5), "the chain does not go on"),
+    "the checks": (lambda p: p[4]["batch"].update(checks="00" * 12), "the event of seq 1 was changed"),
+    "too few checks": (lambda p: p[4]["batch"].update(checks="00"), "1 bytes of checks for 3 events"),
+    "the times of a batch": (lambda p: p[4]["batch"].update(min_ts=-5), "times are not the ones"),
+    "no events in a batch": (lambda p: p[4]["batch"].update(count=0), "count is not between"),
+    "a batch of too many": (lambda p: p[4]["batch"].update(count=2_000_000), "count is not between"),
+    "a counter": (lambda p: p[2]["recorder"].update(sent_count=1), "its row says sent_count 1, it is 3"),
+    "fewer bytes": (lambda p: p[2]["recorder"].update(payload_bytes=1), "more bytes of payload than it says"),
+    "more bytes": (lambda p: p[2]["recorder"].update(payload_bytes=99), "its row says payload_bytes 99"),
+    "more bytes than any disk": (lambda p: p[2]["recorder"].update(payload_bytes=2**62), "are free beside"),
+    "more events than any": (
+        lambda p: p[2]["recorder"].update(last_seq=2**40),
+        "last_seq is not between",
+    ),
+    "a recorder's head": (lambda p: p[2]["recorder"].update(head_hash="00" * 32), "its recorders have the head"),
+    "the head": (lambda p: p[1].update(head="00" * 32), "it says 0000"),
+    "two recorders of one name": (lambda p: p[3]["recorder"].update(uuid=p[2]["recorder"]["uuid"]), "the same uuid"),
+    "a recorder named like a path": (lambda p: p[2]["recorder"].update(uuid="../../x"), "no name of a recorder"),
+    "recorders in another order": (lambda p: p.insert(2, p.pop(3)), "recorder 2 stands where recorder 1 should"),
+    "patterns that are no list": (lambda p: p[2]["recorder"].update(patterns="{}"), "patterns is not a JSON list"),
+    "meta that is no JSON": (lambda p: p[2]["recorder"].update(meta="[" * 9999), "meta is not JSON"),
+    "a type": (lambda p: p[2]["recorder"].update(epoch=True), "epoch is not an integer"),
+    "a number too large": (lambda p: p[2]["recorder"].update(pid=2**40), "pid is not between"),
+    "half a character": (lambda p: p[2]["recorder"].update(host="\ud800"), "lone surrogate"),
+    "a field nobody knows": (lambda p: p[2]["recorder"].update(colour="red"), "unknown field 'colour'"),
+    "a spool of its own": (lambda p: p[2]["recorder"].update(spool="/etc/passwd"), "unknown field 'spool'"),
+    "a missing field": (lambda p: p[2]["recorder"].pop("role"), "role is not a string"),
+    "a status there is not": (lambda p: p[1]["experiment"].update(status="importing"), "the status 'importing'"),
+    "a version to come": (lambda p: p[1]["experiment"].update(schema_version=99), "pip install -U messager"),
+    "more recorders than any": (lambda p: p[1]["experiment"].update(recorders=10**6), "recorders is not between"),
+    "an exp_id that nobody can type": (lambda p: p[1]["experiment"].update(exp_id="@x"), "cannot be an exp_id"),
+    "a tag that cannot be printed": (lambda p: p[1].update(tags=["\x1b[31m"]), "cannot be a tag"),
+    "tags that are none": (lambda p: p[1].update(tags=[5]), "a tag is not a string"),
+    "another line in between": (lambda p: p.insert(3, {"recorder": 1, "x": 2}), "line 4: here recorder should stand"),
+    "a kind there is not": (lambda p: p[5].update(kind=["sent"]), "is none of sent"),
+    "no channel": (lambda p: p[5].pop("channel"), "has no channel"),
+    "an id that is no JSON": (lambda p: p[5].update(from_id="{"), "an id is not JSON"),
+    "meta of an event": (lambda p: p[5].update(meta="[]"), "meta is not a JSON object"),
+    "a cause in a recorder that is not": (lambda p: p[6].update(cause=[3, 1]), "the recorder of a cause"),
+    "a payload twice": (lambda p: p[5].update(payload_base64="AA=="), "both payload and"),
+    "no base64": (lambda p: (p[5].pop("payload"), p[5].update(payload_base64="@")), "is not base64"),
+    "bytes that claim to be text": (
+        lambda p: (p[5].pop("payload"), p[5].update(payload_base64="/w==")),
+        "not marked so",
+    ),
+    "something behind the end": (lambda p: p.append({"more": 1}), "line 29: something follows the end"),
+    "nothing": (lambda p: p.clear() or p.append({}), "no pack"),
+    "an export": (lambda p: p.insert(0, {"format": "messager/1"}), "messager import"),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
+    log: EventLog, other: EventLog, tmp_path: Path, what: str
+) -> None:
+    from tests.integration.test_verify import small_log
+
+    await small_log(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    change, complaint = FORGERIES[what]
+    change(lines)
+    with pytest.raises(StoreError, match=complaint):
+        await unpack(other, seal(tmp_path / "forged.pack", lines))
+    await nothing_is_in(other)
+    assert [verdict async for verdict in verify_all(other.database)] == []
+
+
+async def test_every_value_of_a_pack_matters(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    """What is left of the head, names and times for instance, is held by the hash at the end."""
+    from tests.integration.test_verify import small_log
+
+    await small_log(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    tried = 0
+    for line in lines:
+        for key in line:
+            inner = line[key] if isinstance(line[key], dict) else line
+            for field in inner if inner is not line else [key]:
+                was = inner[field]
+                inner[field] = f"{was}0" if isinstance(was, str) else 1 if was is None else [9] if was == [] else 7
+                if inner[field] == was:
+                    inner[field] = 8
+                (tmp_path / "b.pack").write_text("".join(json.dumps(each) + "\n" for each in lines))
+                with pytest.raises(StoreError):
+                    await unpack(other, tmp_path / "b.pack")
+                inner[field] = was
+                tried += 1
+    assert tried > 150
+    await nothing_is_in(other)
+
+
+async def test_a_pack_that_was_cut_is_refused(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    for ending in ("pack", "pack.gz"):
+        await pack(log, "e1", tmp_path / f"a.{ending}")
+        data = (tmp_path / f"a.{ending}").read_bytes()
+        for length in (0, 1, 30, len(data) // 2, len(data) - 1):
+            (tmp_path / "cut").write_bytes(data[:length])
+            with pytest.raises(BadFile, match="Nothing was imported"):
+                await unpack(other, tmp_path / "cut")
+    (tmp_path / "cut").write_bytes(gzip.decompress(data) + b"x")
+    with pytest.raises(BadFile, match="something follows the end"):
+        await unpack(other, tmp_path / "cut")
+    await nothing_is_in(other)
+
+
+async def test_a_line_without_end_does_not_fill_the_memory(
+    log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "MOST_LINE_BYTES", 10_000)
+    await filled(log, [sent(1, b"x" * 20_000)])
+    await pack(log, "e1", tmp_path / "a.pack")
+    with pytest.raises(BadFile, match="the line is too long"):
+        await unpack(other, tmp_path / "a.pack")
+    await nothing_is_in(other)
+
+
+async def test_a_recorder_from_the_future_is_not_alive_for_ever(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    from tests.integration.test_verify import small_log
+
+    await small_log(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    lines[2]["recorder"].update(ended_at=None, heartbeat_at=2**62, host="elsewhere")
+    of = await unpack(other, seal(tmp_path / "b.pack", lines))
+    row = (await registry.recorders_of(other.database, of.id))[0]
+    assert row.heartbeat_at < 2**62
+
+
+async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_meanwhile(
+    log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "FLUSH_EVENTS", 50)
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    seen: list[int] = []
+    swept: list[asyncio.Task[int]] = []
+
+    def look(done: int, total: int) -> None:
+        with sqlite3.connect(other.where) as connection:
+            seen.append(connection.execute("SELECT count(*) FROM event").fetchone()[0])
+            assert connection.execute("SELECT count(*) FROM event_view").fetchone()[0] == 0
+            assert connection.execute("SELECT count(*) FROM experiment WHERE exp_id = 'e1'").fetchone()[0] == 0
+        connection.close()
+        swept.append(asyncio.create_task(sweep_imports(other.database)))
+
+    await unpack(other, tmp_path / "a.pack", progress=look)
+    assert seen == [50, 100]
+    assert await asyncio.gather(*swept) == [0, 0]
+    assert (await verify(other.database, await other.experiment("e1"))).problems == []
+
+
+KILLED = """
+import asyncio, sys
+from messager_store import EventLog
+from messager_store.exchange import unpack as unpacking
+unpacking.FLUSH_EVENTS = 50
+def look(done, total):
+    print(done, flush=True)
+    sys.stdin.read()
+async def main():
+    async with EventLog.open(sys.argv[1]) as log:
+        await unpacking.unpack(log, sys.argv[2], progress=look)
+asyncio.run(main())
+"""
+
+
+async def test_what_a_killed_unpacking_left_is_invisible_and_cleared_away_by_the_next(
+    log: EventLog, other: EventLog, tmp_path: Path
+) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    process = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", KILLED, other.where, str(tmp_path / "a.pack")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == b"50\n"
+    with pytest.raises(RecorderExists, match="being unpacked, or removed, right now"):
+        await unpack(other, tmp_path / "a.pack")
+    process.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(process.wait)
+    process.stdin.close()
+    process.stdout.close()
+    await until(lambda: process.poll() is not None)
+    assert await registry.every(other.database) == []
+    of = await unpack(other, tmp_path / "a.pack")
+    assert rows(other.where)["event"] == rows(log.where)["event"]
+    assert (await verify(other.database, of, await head(log))).problems == []
+    assert [verdict.ok async for verdict in verify_all(other.database)] == [True]
+
+
+async def test_an_import_tells_that_a_file_is_a_pack(log: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    with pytest.raises(BadFile, match="format 'messager-pack/1' is not known"):
+        await import_jsonl(log, tmp_path / "a.pack", "e2")
+    with pytest.raises(BadFile, match="read it with `messager import`"):
+        await unpack(log, write(tmp_path / "a.jsonl", {"ts": 1, "channel": "c"}))
