@@ -110,6 +110,15 @@ class Database:
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
 
+    async def compact(self) -> None:
+        """Give free room inside the store back to the file system. Raises `StoreUnavailable` while it is written."""
+        if self._writer is None:
+            raise StoreUnavailable(self.where, "it has been closed")
+        try:
+            await self.dialect.compact(self._writer)
+        except DRIVER_ERRORS as error:
+            raise self.dialect.translate(error) from error
+
 
 class _Foreign(Exception):
     """A database that holds somebody else's tables."""

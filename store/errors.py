@@ -11,6 +11,7 @@ StoreError                    exit code 2 on the command line
 ├── ExperimentClosed
 ├── ExperimentBusy                a recorder is still writing
 ├── ScrubUnfinished               redacted, but the file still holds old pages
+├── StoreBusy                     recorders write into the store
 ├── RecorderExists                what was packed is in this store already
 ├── RecorderFenced                another writer took this recorder over, or ended it
 ├── BadEvent                      an event that the log cannot hold
@@ -25,7 +26,7 @@ StoreError                    exit code 2 on the command line
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class StoreError(Exception):
@@ -118,9 +119,11 @@ class ExperimentClosed(StoreError):
 class ExperimentBusy(StoreError):
     """A recorder is still writing into the experiment."""
 
-    def __init__(self, exp_id: str, recorders: Iterable[str], remedy: str | None = None) -> None:
+    def __init__(
+        self, exp_id: str, recorders: Iterable[str], intent: str = "close it", *, remedy: str | None = None
+    ) -> None:
         remedy = remedy or (
-            "End that first, or close it all the same with --force: what they record afterwards is refused."
+            f"End that first, or {intent} all the same with --force: what they record afterwards is refused."
         )
         super().__init__(f"the experiment {exp_id!r} is being recorded by {', '.join(recorders)}. {remedy}")
         self.exp_id = exp_id
@@ -135,6 +138,18 @@ class ScrubUnfinished(StoreError):
             f"Finish it with `messager redact --scrub --store {where}`."
         )
         self.where, self.reason = where, reason
+
+
+class StoreBusy(StoreError):
+    """Recorders write into the store."""
+
+    def __init__(self, where: str, recorders: Sequence[str]) -> None:
+        more = f" and {len(recorders) - 3} more" if len(recorders) > 3 else ""
+        super().__init__(
+            f"{', '.join(recorders[:3])}{more} still write into {where}, and would have to wait. "
+            "Do it when they have ended, or all the same with --force."
+        )
+        self.where = where
 
 
 class RecorderExists(StoreError):

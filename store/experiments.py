@@ -361,6 +361,21 @@ async def _add_tags(database: Database, connection: AsyncConnection, experiment_
         await connection.execute(database.dialect.insert_or_ignore(tag), rows)
 
 
+def check_idle(of: Experiment, rows: Iterable[Row[Any]], intent: str | None) -> list[RecorderRow]:
+    """Those of its recorders that are alive. With an intent, such as "close it", raises `ExperimentBusy` for any."""
+    alive = [row for row in map(_recorder, rows) if row.state == "alive"]
+    if alive and intent:
+        who = (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive)
+        raise ExperimentBusy(of.exp_id, who, intent)
+    return alive
+
+
+async def refuse_while_recorded(database: Database, of: Experiment, intent: str) -> None:
+    """Raise `ExperimentBusy` while a recorder is alive; `intent` is as for `check_idle`."""
+    async with database.reading() as connection:
+        check_idle(of, await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id)), intent)
+
+
 async def close(database: Database, of: Experiment, *, force: bool = False) -> None:
     """Close an experiment. Raises `ExperimentBusy` while a recorder is alive, unless forced.
 
@@ -370,9 +385,7 @@ async def close(database: Database, of: Experiment, *, force: bool = False) -> N
     now = time.time_ns()
     async with database.writing() as connection:
         rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
-        alive = [row for row in map(_recorder, rows) if row.state == "alive"]
-        if alive and not force:
-            raise ExperimentBusy(of.exp_id, (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive))
+        alive = check_idle(of, rows, None if force else "close it")
         await connection.execute(
             update(recorder)
             .where(recorder.c.experiment_id == of.id, recorder.c.ended_at.is_(None))

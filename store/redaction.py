@@ -95,7 +95,7 @@ async def redact(
         if not found.ids or await _blank(log, of, where, found.ids, recorders, who, why, ids, result):
             await database.scrub()
             return result
-    raise ExperimentBusy(of.exp_id, ["others"], "Redact it once nobody writes into it.")
+    raise ExperimentBusy(of.exp_id, ["others"], remedy="Redact it once nobody writes into it.")
 
 
 async def scrub(log: EventLog) -> None:
@@ -112,7 +112,7 @@ def _refuse_busy(of: Experiment, recorders: list[RecorderRow]) -> None:
         raise ExperimentBusy(
             of.exp_id,
             (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive),
-            "End that first, or fence it off with `messager close --force`.",
+            remedy="End that first, or fence it off with `messager close --force`.",
         )
     here = this_process().host
     for row in recorders:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from sqlalchemy import delete, select, update
 
 from .database import Database
-from .experiments import SILENT_NS, Experiment, RecorderRow, recorders_of
+from .experiments import SILENT_NS, Experiment, RecorderRow, check_idle, recorders_of
 from .host import this_process
 from .schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, name, recorder, redaction, tag
 
@@ -15,29 +16,53 @@ CHUNK = 50_000
 """Events deleted in one transaction, so that other writers get their turn."""
 
 
-async def remove(database: Database, of: Experiment) -> None:
-    """Remove an experiment with everything that belongs to it, if it still has the status it had in `of`."""
+async def remove(
+    database: Database,
+    of: Experiment,
+    *,
+    spare_busy: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> bool:
+    """Remove an experiment with everything that belongs to it, if it still has the status it had in `of`.
+
+    It is out of sight at once, and its recorders are fenced: what they append from then on is refused.
+    What a crash leaves of it is swept with unfinished imports. With `spare_busy`, raises
+    `ExperimentBusy` while a recorder is alive. `progress` is told how many events of how many.
+    Whether it was there to be removed.
+    """
     async with database.writing() as connection:
-        # out of sight first: what a crash leaves of it is swept with unfinished imports
+        if spare_busy:
+            rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
+            check_idle(of, rows, "remove it")
         hidden = await connection.execute(
             update(experiment)
             .where(experiment.c.id == of.id, experiment.c.status.in_((of.status, "removing")))
             .values(status="removing")
         )
         if hidden.rowcount != 1:
-            return
-    for row in await recorders_of(database, of.id):
+            return False
+        await connection.execute(
+            update(recorder).where(recorder.c.experiment_id == of.id).values(epoch=recorder.c.epoch + 1)
+        )
+    recorders = await recorders_of(database, of.id)
+    total = sum(row.last_seq for row in recorders)
+    done = 0
+    for row in recorders:
         base = row.id << SEQ_BITS
         for first in range(0, row.last_seq + 1, CHUNK):
             async with database.writing() as connection:
                 for key in (event.c.id, delivery.c.event_id):
                     await connection.execute(delete(key.table).where(key >= base | first, key < (base | first) + CHUNK))
+            if progress:
+                progress(done + min(first + CHUNK, row.last_seq), total)
+        done += row.last_seq
     async with database.writing() as connection:
         owned = select(recorder.c.id).where(recorder.c.experiment_id == of.id)
         await connection.execute(delete(batch).where(batch.c.recorder_id.in_(owned)))
         for table in (recorder, name, tag, redaction):
             await connection.execute(delete(table).where(table.c.experiment_id == of.id))
         await connection.execute(delete(experiment).where(experiment.c.id == of.id))
+    return True
 
 
 def _may_go_on(entry: RecorderRow) -> bool:

@@ -20,7 +20,7 @@ SECTIONS = {
     "Put back and compare": ("replay", "diff", "export"),
     "Keep": ("tag", "close", "verify", "redact", "pack", "unpack"),
     "After a crash": ("drain", "repair"),
-    "Keep house": ("db",),
+    "Keep house": ("rm", "prune", "compact", "db"),
 }
 
 HELP = {
@@ -41,6 +41,9 @@ HELP = {
     "drain": "Put what recorders left in their spools into the store.",
     "repair": "Close what a crash left open, and say what may be missing.",
     "redact": "Blank what events said, for good.",
+    "rm": "Remove experiments.",
+    "prune": "Remove experiments that ended long ago.",
+    "compact": "Give the room of what was removed back to the disk.",
     "db": "Migrate a store: upgrade, downgrade, current, history, check.",
 }
 

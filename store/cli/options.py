@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -129,6 +130,21 @@ def _json_or_text(value: str) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+def confirmed(question: str, yes: bool, otherwise: str, show: Callable[[], None]) -> None:
+    """Ask, after showing what it is about. A no ends the verb with exit code 1, and `otherwise` as its last word.
+
+    Where there is no terminal to ask on, only `yes` goes on.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("this asks first, and there is no terminal to answer on: say --yes")
+    show()
+    if not click.confirm(question, err=True):
+        click.secho(otherwise, err=True, dim=True)
+        raise click.exceptions.Exit(1)
 
 
 @asynccontextmanager

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlalchemy import Insert, Table
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ..errors import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Room that something takes for a while, and what is free there, in bytes."""
+
+    folder: str
+    bytes: int
+    free: int
 
 
 class Dialect(Protocol):
@@ -58,3 +68,15 @@ class Dialect(Protocol):
 
     def room(self) -> int | None:
         """Bytes that are free where the store lies; None where nobody can tell."""
+
+    def bytes_on_disk(self) -> int:
+        """Bytes the store takes on disk, with what is not yet merged into it."""
+
+    async def slack(self, connection: AsyncConnection) -> int:
+        """Bytes inside the store that are free for new events."""
+
+    async def compacting_needs(self, connection: AsyncConnection) -> list[Need]:
+        """The room that `compact` takes for a while, a line for each file system."""
+
+    async def compact(self, engine: AsyncEngine) -> None:
+        """Give free room inside the store back to the file system."""

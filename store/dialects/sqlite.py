@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ..errors import DamagedStore, NotAStore, ScrubUnfinished, StoreError, StoreUnavailable
+from .base import Need
 
 BUSY_TIMEOUT_MS = 4000
 """How long one writer waits for another; a store out of reach is told within five seconds."""
@@ -128,6 +129,38 @@ class SQLite:
     def room(self) -> int | None:
         return shutil.disk_usage(os.path.dirname(self.path)).free
 
+    def bytes_on_disk(self) -> int:
+        files = (Path(f"{self.path}{ending}") for ending in ("", "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    async def slack(self, connection: AsyncConnection) -> int:
+        pages = (await connection.execute(text("PRAGMA freelist_count"))).scalar_one()
+        page_size = (await connection.execute(text("PRAGMA page_size"))).scalar_one()
+        return int(pages) * int(page_size)
+
+    async def compacting_needs(self, connection: AsyncConnection) -> list[Need]:
+        """VACUUM builds the store anew in a temporary file, and copies that back through the WAL."""
+        content = await self.size(connection) - await self.slack(connection)
+        needs: dict[int, Need] = {}
+        for folder in (os.path.dirname(self.path), _temporary_folder()):
+            device = os.stat(folder).st_dev
+            there = needs.get(device, Need(folder, 0, shutil.disk_usage(folder).free))
+            needs[device] = Need(there.folder, there.bytes + content, there.free)
+        return list(needs.values())
+
+    async def compact(self, engine: AsyncEngine) -> None:
+        async with engine.connect() as connection:
+            raw = (await connection.get_raw_connection()).driver_connection  # outside of any transaction
+            assert raw is not None
+            try:
+                await raw.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+                await raw.execute_fetchall("VACUUM")
+            except asyncio.CancelledError:
+                await raw.interrupt()
+                raise
+            finally:
+                await raw.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
         engine = create_async_engine(
             # mode=rw: a file that went away is missed, not made anew
@@ -185,3 +218,11 @@ class SQLite:
                         raise NotAStore(self.where, "it is not an SQLite database")
         except OSError as error:
             raise StoreUnavailable(self.where, error.strerror or str(error)) from None
+
+
+def _temporary_folder() -> str:
+    """Where SQLite puts its temporary files."""
+    for folder in (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), "/var/tmp", "/usr/tmp", "/tmp"):
+        if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    return "."

@@ -34,6 +34,7 @@ from ..log import EventLog, new_uuid
 from ..names import intern
 from ..queries import deliveries
 from ..removal import remove, sweep_imports
+from ..retention import EVENT_BYTES
 from ..schema import (
     AGENT,
     CHANNEL,
@@ -68,8 +69,6 @@ from .sealed import (
 
 FLUSH_EVENTS = 5000
 FLUSH_BYTES = 8 * 1024 * 1024
-EVENT_BYTES = 150
-"""What an event takes on disk beside its payload, roughly."""
 _MOST_NAMES = 50_000
 _MOST_NAME_BYTES = 16 * 1024 * 1024
 _MOST_REDACTIONS = 1_000_000
@@ -333,21 +332,18 @@ class _Loading:
         flags = integer(data.get("flags", 0), "flags", 0, 255)
         if is_no_text(payload) and not flags & NO_TEXT:
             raise Unfit("a payload that is no text is not marked so")
-        numbers = [
-            None if data.get(field) is None else integer(data[field], field, -_INT64 + 1, _INT64 - 1)
-            for field in ("duration_ns", "receivers")
-        ]
+        duration, receivers = (_optional(data, field) for field in ("duration_ns", "receivers"))
         msg_id = None if data.get("msg_id") is None else text(data["msg_id"], "msg_id")
         meta = None if data.get("meta") is None else text(data["meta"], "meta")
         if meta is not None:
             json_text(meta, "meta", dict)
         origin, cause = self._cause(data.get("cause"))
-        sealed.add(ts, kind, flags, channel, sender, recipient, msg_id, *numbers, origin, meta, payload)
+        sealed.add(ts, kind, flags, channel, sender, recipient, msg_id, duration, receivers, origin, meta, payload)
         names = [
             None if value is None else (what, value)
             for what, value in ((CHANNEL, channel), (AGENT, sender), (AGENT, recipient))
         ]
-        return [None, self.of.id, ts, kind, *names, flags, msg_id, *numbers, cause, meta, payload]
+        return [None, self.of.id, ts, kind, *names, flags, msg_id, duration, receivers, cause, meta, payload]
 
     def _cause(self, given: Any) -> tuple[int | None, int | None]:
         """A cause as the chain has it, and as the row has it."""
@@ -384,7 +380,7 @@ class _Loading:
             if self._batches:
                 await connection.execute(insert(batch), self._batches)
             if self._complete:
-                values = {key: bindparam(f"new_{key}") for key in COUNTED}
+                values: dict[str, Any] = {key: bindparam(f"new_{key}") for key in COUNTED}
                 done = update(recorder).where(recorder.c.id == bindparam("new_id")).values(**values)
                 await connection.execute(done, self._complete)
         self._rows, self._batches, self._complete, self._row_bytes = [], [], [], 0
@@ -422,6 +418,11 @@ def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
     if row["ended_at"] is None:  # one from the future would be alive for ever
         row["heartbeat_at"] = min(row["heartbeat_at"], time.time_ns())
     return row
+
+
+def _optional(data: dict[str, Any], field: str) -> int | None:
+    value = data.get(field)
+    return None if value is None else integer(value, field, -_INT64 + 1, _INT64 - 1)
 
 
 def _bytes(data: dict[str, Any], field: str) -> bytes | None:

@@ -1,0 +1,180 @@
+"""Keeping house: what goes is said first, goes whole, and gives its room back."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from messager_store import EventLog, Experiment
+from messager_store import experiments as registry
+from messager_store.compacting import compact, plan
+from messager_store.errors import ExperimentBusy, RecorderFenced, StoreBusy, StoreError, StoreUnavailable
+from messager_store.removal import remove, sweep_imports
+from messager_store.retention import holdings, outdated
+from messager_store.verify import verify_all
+from tests.integration.test_log import filled, sent
+
+DAY = 86_400_000_000_000
+
+
+async def sql(log: EventLog, statement: str) -> None:
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql(statement)
+
+
+async def over(log: EventLog, exp_id: str, events: int = 3, size: int = 10) -> Experiment:
+    """An experiment that is closed."""
+    of = await filled(log, [sent(at, b"x" * size) for at in range(events)], exp_id)
+    await registry.close(log.database, of, force=True)
+    return await log.experiment(exp_id)
+
+
+async def test_a_running_experiment_is_not_removed_unless_forced_and_then_its_recorder_is_fenced(
+    log: EventLog,
+) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(1)])
+    with pytest.raises(ExperimentBusy, match=r"recorder 1 .*or remove it all the same with --force"):
+        await remove(log.database, of, spare_busy=True)
+    assert (await log.experiment("e1")).status == "open"
+    assert await remove(log.database, of)
+    with pytest.raises(RecorderFenced):
+        await log.append(writer, [sent(2)])
+    assert [verdict async for verdict in verify_all(log.database)] == []
+    async with log.database.reading() as connection:
+        assert (await connection.exec_driver_sql("SELECT count(*) FROM event")).scalar_one() == 0
+
+
+async def test_a_recorder_is_fenced_before_the_first_event_goes(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what it appends while the removal runs would be left behind, and belong to nothing."""
+    monkeypatch.setattr("messager_store.removal.CHUNK", 10)
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(at) for at in range(25)])
+    told: list[tuple[int, int]] = []
+    refused = []
+
+    def look(done: int, total: int) -> None:
+        told.append((done, total))
+        with sqlite3.connect(log.where) as connection:
+            epoch = connection.execute("SELECT epoch FROM recorder").fetchone()[0]
+            refused.append(epoch != writer.epoch)
+        connection.close()
+
+    await remove(log.database, of, progress=look)
+    assert told == [(10, 25), (20, 25), (25, 25)] and refused == [True] * 3
+
+
+async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager_store.removal.CHUNK", 10)
+    of = await over(log, "e1", 30)
+    await over(log, "e2")
+
+    class Killed(Exception):
+        pass
+
+    def die(done: int, total: int) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        await remove(log.database, of, progress=die)
+    assert [each.exp_id for each in await registry.every(log.database)] == ["e2"]
+    assert await sweep_imports(log.database) == 1
+    assert [verdict.exp_id async for verdict in verify_all(log.database)] == ["e2"]
+    assert await remove(log.database, of) is False
+
+
+async def test_what_an_experiment_holds_is_known_from_its_counters(log: EventLog) -> None:
+    of = await over(log, "e1", 10_000, 200)
+    (held,) = await holdings(log.database, [of])
+    assert (held.events, held.payload_bytes, held.begun_at, held.recording) == (10_000, 2_000_000, 0, False)
+    assert held.last_at == of.closed_at
+    await compact(log.database)
+    assert 0.8 < held.bytes / log.database.dialect.bytes_on_disk() < 1.2
+
+
+async def test_only_what_ended_before_the_moment_is_pruned(log: EventLog) -> None:
+    now = time.time_ns()
+    for exp_id in ("old", "kept", "new"):
+        await over(log, exp_id)
+    for exp_id in ("left", "alive"):
+        await filled(log, [sent(1)], exp_id)
+    kept = await log.experiment("kept")
+    await registry.retag(log.database, kept, ["paper"], [])
+    await sql(log, f"UPDATE experiment SET closed_at = {now - 40 * DAY} WHERE exp_id IN ('old', 'kept')")
+    await sql(log, f"UPDATE recorder SET heartbeat_at = {now - 50 * DAY} WHERE experiment_id = 4")
+
+    async def found(days: int, **options: object) -> tuple[list[str], int]:
+        chosen, left = await outdated(log.database, now - days * DAY, **options)  # type: ignore[arg-type]
+        return [each.experiment.exp_id for each in chosen], left
+
+    assert await found(30) == (["old", "kept"], 1)
+    assert await found(30, keep_tags=["paper"]) == (["old"], 1)
+    assert await found(30, with_open=True) == (["left", "old", "kept"], 0)
+    assert await found(45, with_open=True) == (["left"], 0)
+    assert await found(60, with_open=True) == ([], 0)
+    assert await found(-1, with_open=True) == (["left", "old", "kept", "new"], 0), "one that is recorded never is"
+
+
+async def test_compacting_gives_back_what_was_freed_and_clears_away_what_was_left(log: EventLog) -> None:
+    await over(log, "big", 5000, 500)
+    await over(log, "small")
+    left = await over(log, "left", 100)
+    await sql(log, f"UPDATE experiment SET status = 'removing' WHERE id = {left.id}")
+    await remove(log.database, await log.experiment("big"))
+    planned = await plan(log.database)
+    assert planned.slack > 2_000_000 and planned.bytes > planned.slack
+    assert planned.needs and all(need.free > need.bytes > 0 for need in planned.needs)
+    after = await compact(log.database)
+    assert after < planned.bytes - 2_000_000
+    assert after == log.database.dialect.bytes_on_disk()
+    async with log.database.reading() as connection:
+        assert await log.database.dialect.slack(connection) == 0
+        assert (await connection.exec_driver_sql("PRAGMA quick_check")).scalar_one() == "ok"
+    assert [verdict.ok async for verdict in verify_all(log.database)] == [True]
+
+
+async def test_compacting_waits_for_nobody_for_ever(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    await over(log, "e1", 500, 500)
+    other = sqlite3.connect(log.where, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    begun = time.monotonic()
+    with pytest.raises(StoreUnavailable, match="another program keeps it locked"):
+        await compact(log.database)
+    assert time.monotonic() - begun < 15
+    other.execute("ROLLBACK")
+    other.close()
+    assert await compact(log.database) > 0
+    await filled(log, [sent(1)], "e2")
+
+
+async def test_a_store_that_is_recorded_into_is_not_compacted_unless_forced(log: EventLog) -> None:
+    await filled(log, [sent(1)])
+    with pytest.raises(StoreBusy, match=r"recorder 1 of e1 still write.*--force"):
+        await plan(log.database)
+    assert (await plan(log.database, while_recorded=True)).needs
+
+
+async def test_compacting_needs_room_and_says_how_much(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    await over(log, "e1", 500, 500)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**9, 10**9 - 1000, 1000))
+    with pytest.raises(StoreError, match=r"compacting takes 0\.\d MB of .* and 0\.0 MB are free there"):
+        await plan(log.database)
+
+
+async def test_no_sql_of_a_path_reaches_the_store(tmp_path: Path) -> None:
+    async with EventLog.open(str(tmp_path / "odd 'name'?.db")) as log:
+        await over(log, "e1")
+        await plan(log.database)
+        assert await compact(log.database) > 0
