@@ -20,7 +20,7 @@ SECTIONS = {
     "Put back and compare": ("replay", "diff", "export"),
     "Keep": ("tag", "close", "verify", "redact", "pack", "unpack"),
     "After a crash": ("drain", "repair"),
-    "Keep house": ("rm", "prune", "compact", "db"),
+    "Keep house": ("status", "rm", "prune", "compact", "db"),
 }
 
 HELP = {
@@ -41,6 +41,7 @@ HELP = {
     "drain": "Put what recorders left in their spools into the store.",
     "repair": "Close what a crash left open, and say what may be missing.",
     "redact": "Blank what events said, for good.",
+    "status": "Say who records, what waits, and what needs you.",
     "rm": "Remove experiments.",
     "prune": "Remove experiments that ended long ago.",
     "compact": "Give the room of what was removed back to the disk.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,8 +44,10 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
-def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
-    """Print an aligned table; a column is (title, "left" or "right")."""
+def table(
+    columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], *, colours: Mapping[str, str] | None = None
+) -> None:
+    """Print an aligned table; a column is (title, "left" or "right"). `colours` are for words of the first column."""
     from rich.cells import cell_len
 
     shown = [[safe(cell) for cell in row] for row in rows]
@@ -60,7 +62,10 @@ def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> 
 
     click.secho(line([title for title, _ in columns]), bold=True)
     for row in shown:
-        click.echo(line(row))
+        text, first = line(row), row[0]
+        if colours and first in colours:
+            text = click.style(first, fg=colours[first]) + text[len(first) :]
+        click.echo(text)
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:

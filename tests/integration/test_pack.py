@@ -436,7 +436,7 @@ async def test_what_a_killed_unpacking_left_is_invisible_and_cleared_away_by_the
 ) -> None:
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
-    process = subprocess.Popen(  # noqa: ASYNC220
+    process = subprocess.Popen(
         [sys.executable, "-c", KILLED, other.where, str(tmp_path / "a.pack")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
