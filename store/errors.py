@@ -145,9 +145,10 @@ class StoreBusy(StoreError):
 
     def __init__(self, where: str, recorders: Sequence[str]) -> None:
         more = f" and {len(recorders) - 3} more" if len(recorders) > 3 else ""
+        verb = "are" if len(recorders) > 1 else "is"
         super().__init__(
-            f"{', '.join(recorders[:3])}{more} still write into {where}, and would have to wait. "
-            "Do it when they have ended, or all the same with --force."
+            f"{', '.join(recorders[:3])}{more} {verb} still writing into {where}, and would have to wait. "
+            "Do it when that has ended, or all the same with --force."
         )
         self.where = where
 

@@ -154,7 +154,10 @@ async def _unpack(
 
 def _description(lines: _Lines) -> tuple[dict[str, Any], list[str], int, str]:
     """The experiment's row, its tags, how many redactions it has, and its head."""
-    first = lines.next()
+    try:
+        first = lines.next()
+    except Unfit as error:
+        raise Unfit(f"no pack ({error})") from None
     if first.get("format") != FORMAT:
         if first.get("format") == "messager/1" or "ts" in first:
             raise Unfit("this is no pack but an export; read it with `messager import`")

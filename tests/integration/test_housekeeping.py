@@ -14,8 +14,11 @@ from messager_store import EventLog, Experiment
 from messager_store import experiments as registry
 from messager_store.compacting import compact, plan
 from messager_store.errors import ExperimentBusy, RecorderFenced, StoreBusy, StoreError, StoreUnavailable
+from messager_store.queries.standing import standing
 from messager_store.removal import remove, sweep_imports
+from messager_store.repair import repair
 from messager_store.retention import holdings, outdated
+from messager_store.spool import Spool
 from messager_store.verify import verify_all
 from tests.integration.test_log import filled, sent
 
@@ -160,7 +163,7 @@ async def test_compacting_waits_for_nobody_for_ever(log: EventLog, monkeypatch: 
 
 async def test_a_store_that_is_recorded_into_is_not_compacted_unless_forced(log: EventLog) -> None:
     await filled(log, [sent(1)])
-    with pytest.raises(StoreBusy, match=r"recorder 1 of e1 still write.*--force"):
+    with pytest.raises(StoreBusy, match=r"recorder 1 of e1 is still writing.*--force"):
         await plan(log.database)
     assert (await plan(log.database, while_recorded=True)).needs
 
@@ -178,3 +181,60 @@ async def test_no_sql_of_a_path_reaches_the_store(tmp_path: Path) -> None:
         await over(log, "e1")
         await plan(log.database)
         assert await compact(log.database) > 0
+
+
+async def problems(log: EventLog, **options: object) -> list[tuple[str, str]]:
+    found = await standing(log, **options)  # type: ignore[arg-type]
+    return [(each.what, each.remedy) for each in found.problems]
+
+
+async def test_a_store_where_all_is_well_needs_nobody(log: EventLog) -> None:
+    await over(log, "done")
+    of = await filled(log, [sent(1)], "running")
+    found = await standing(log)
+    assert (found.open, found.closed, found.unfinished, found.problems, found.spools) == (1, 1, 0, [], [])
+    assert [(each.exp_id, each.state, each.events) for each in found.recorders] == [("running", "alive", 1)]
+    assert found.store_bytes > 0 and found.free_bytes
+    assert (await standing(log, idle_s=0)).recorders[0].state == "idle"
+    await sql(log, f"UPDATE recorder SET ended_at = heartbeat_at WHERE experiment_id = {of.id}")
+    assert (await standing(log)).recorders == []
+
+
+async def test_a_dead_recorder_is_told_with_the_command_that_closes_it(log: EventLog) -> None:
+    await filled(log, [sent(1)])
+    await sql(log, "UPDATE recorder SET pid = 4194305")  # a process that cannot be
+    ((what, remedy),) = await problems(log)
+    assert "recorder 1 of e1" in what and "ended without saying so" in what and remedy == "messager repair e1"
+    await repair(log, await log.experiment("e1"))
+    assert await problems(log) == []
+
+
+async def test_a_spool_that_nobody_drains_is_told_and_comes_before_repair(log: EventLog, tmp_path: Path) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    path = tmp_path / "spools" / f"{'a' * 32}.spool"
+    await log.register(of, role="messager", name="a" * 32, spool=str(path))
+    spool = Spool(path, {"recorder": "a" * 32, "exp_id": "e1", "store": log.where})
+    spool.write(1, [sent(5), sent(6)], 7)
+    found = await standing(log)
+    assert found.problems == [], "its recorder lives and drains it"
+    assert [(info.events, info.held, info.oldest_at) for info in found.spools] == [(2, True, 5)]
+    spool.close()
+    await sql(log, "UPDATE recorder SET pid = 4194305")
+    ((what, remedy),) = await problems(log)
+    assert "2 events of e1 wait in" in what and remedy == "messager drain"
+    stranger = Spool(tmp_path / "spools" / f"{'b' * 32}.spool", {"recorder": "b", "exp_id": "x", "store": "/other.db"})
+    stranger.write(1, [sent(5)], 7)
+    stranger.close()
+    assert len((await standing(log, tmp_path / "spools")).spools) == 1, "of another store"
+
+
+async def test_a_disk_that_is_nearly_full_is_told(log: EventLog) -> None:
+    ((what, remedy),) = await problems(log, min_free=1 << 60)
+    assert "MB left" in what and "messager prune" in remedy
+
+
+async def test_a_killed_import_is_counted(log: EventLog) -> None:
+    await registry.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
+    found = await standing(log)
+    assert (found.unfinished, found.open, found.problems) == (1, 0, [])

@@ -1,0 +1,167 @@
+"""The verbs that keep house, in processes of their own: what they ask, print, refuse, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_cli import one_line
+from tests.support import MESSAGER, messager
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    for exp_id in ("game-1", "game-2"):
+        lines = [json.dumps({"ts": at, "channel": "c", "payload": "x" * 200}) for at in range(500)]
+        (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+        assert messager("import", "a.jsonl", "--exp", exp_id, "--tag", exp_id, cwd=tmp_path).returncode == 0
+    return lambda *arguments, **options: messager(*arguments, cwd=tmp_path, **options)
+
+
+def asked(folder: Path, answer: str, *arguments: str) -> tuple[int, str, str]:
+    """Run a verb on a terminal, and answer what it asks."""
+    there, here = pty.openpty()
+    process = subprocess.Popen(
+        [*MESSAGER, *arguments],
+        cwd=folder,
+        stdin=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    )
+    os.write(there, answer.encode())
+    stdout, stderr = process.communicate(timeout=30)
+    os.close(there)
+    os.close(here)
+    return process.returncode, stdout, stderr
+
+
+def names(run: Run) -> list[str]:
+    return [row["exp_id"] for row in json.loads(run("ls", "--json").stdout)]
+
+
+def head(run: Run, exp_id: str, *options: str) -> str:
+    return str(json.loads(run("info", exp_id, "--json", *options).stdout)["head"])
+
+
+def test_a_pack_brings_the_head_along(run: Run, tmp_path: Path) -> None:
+    known = head(run, "game-1")
+    done = run("pack", "game-1", "-o", "a.pack.gz")
+    assert (done.returncode, done.stdout) == (0, f"game-1 has the head {known}\n")
+    assert "packed 500 events of game-1 into a.pack.gz" in done.stderr
+    done = run("unpack", "a.pack.gz", "--head", known[:12], "--store", "other.db")
+    assert (done.returncode, done.stdout) == (0, f"game-1 has the head {known}\n")
+    assert f"unpacked 500 events into {tmp_path / 'other.db'}" in done.stderr
+    assert run("verify", "game-1", "--head", known, "--store", "other.db").returncode == 0
+    piped = run("pack", "game-1", "-o", "-", text=False)
+    assert json.loads(piped.stdout.splitlines()[0]) == {"format": "messager-pack/1"}
+    done = run("unpack", "-", "--exp", "piped", "--store", "third.db", input=piped.stdout, text=False)
+    assert done.returncode == 0 and head(run, "piped", "--store", "third.db") == known
+
+
+def test_what_cannot_be_unpacked_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
+    run("pack", "game-1", "-o", "a.pack")
+    one_line(run("unpack", "a.pack"), 2, "'game-1' exists already", "--exp")
+    one_line(run("unpack", "a.pack", "--exp", "x"), 2, "here already, in the experiment 'game-1'", "--store")
+    one_line(run("unpack", "a.jsonl", "--exp", "x"), 2, "messager import")
+    one_line(run("unpack", "messager.db"), 2, "messager.db, line 1: no pack")
+    one_line(run("unpack", "missing.pack"), 2, "No such file")
+    one_line(run("unpack", "a.pack", "--head", "abc"), 2, "no head")
+    data = (tmp_path / "a.pack").read_bytes()
+    (tmp_path / "b.pack").write_bytes(data.replace(b"xxx", b"xyx", 1))
+    one_line(run("unpack", "b.pack", "--store", "o.db"), 2, "b.pack, line", "seq 1 was changed", "Nothing was imported")
+    assert json.loads(run("ls", "--json", "--store", "o.db").stdout) == []
+    one_line(run("pack", "game-1", "-o", "no/such/folder"), 2, "cannot write")
+    one_line(run("pack", "nobody", "-o", "x"), 2, "no experiment 'nobody'")
+
+
+def test_rm_says_what_goes_and_asks(run: Run, tmp_path: Path) -> None:
+    code, stdout, stderr = asked(tmp_path, "n\n", "rm", "game-1", "game-2")
+    assert code == 1 and "Remove them from" in stderr and "nothing was removed" in stderr
+    title, first, second = stdout.splitlines()
+    assert title.split()[:3] == ["EXP_ID", "NAME", "STATUS"] and "ON DISK" in title
+    assert first.startswith("game-1") and "500" in first and "100.0 kB" in first and len(first) == len(second)
+    assert "2 experiments, 1,000 events" in stderr
+    assert names(run) == ["game-1", "game-2"]
+    code, stdout, stderr = asked(tmp_path, "y\n", "rm", "game-1")
+    assert code == 0 and "removed game-1: 500 events" in stdout and "messager compact" in stderr
+    assert names(run) == ["game-2"]
+
+
+def test_nobody_to_answer_is_no_yes(run: Run) -> None:
+    for arguments in (("rm", "game-1"), ("prune", "--older-than", "0s"), ("compact",)):
+        one_line(run(*arguments, input="y\n"), 2, "say --yes")
+    assert names(run) == ["game-1", "game-2"]
+
+
+def test_rm_without_asking_takes_no_prefix_and_nothing_where_one_is_unknown(run: Run) -> None:
+    run("rm", "game-2", "--yes")
+    one_line(run("rm", "game", "--yes"), 2, "only the beginning of 'game-1'")
+    one_line(run("rm", "game-1", "gmae", "--yes"), 2, "no experiment 'gmae'")
+    assert names(run) == ["game-1"]
+    done = run("rm", "game-1", "game-1", "--yes")
+    assert (done.returncode, done.stdout) == (0, "removed game-1: 500 events\n")
+    assert names(run) == []
+
+
+def test_prune_lists_and_removes_what_is_old(run: Run, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "messager.db") as connection:
+        connection.execute("UPDATE experiment SET closed_at = closed_at - 40 * 86400 * 1000000000")
+    connection.close()
+    assert "nothing to remove" in run("prune", "--older-than", "50d", "--yes").stderr
+    listed = json.loads(run("prune", "--older-than", "30d", "--keep-tag", "game-2", "--dry-run", "--json").stdout)
+    assert [(row["exp_id"], row["events"], row["removed"]) for row in listed] == [("game-1", 500, False)]
+    assert run("prune", "--older-than", "30d", "--dry-run").stdout.splitlines()[1].startswith("game-1")
+    assert names(run) == ["game-1", "game-2"]
+    one_line(run("prune", "--older-than", "ever"), 2, "--older-than", "1.5h")
+    one_line(run("prune", "--older-than", "30d", "--json"), 2, "--dry-run or --yes")
+    code, _, stderr = asked(tmp_path, "n\n", "prune", "--older-than", "30d")
+    assert code == 1 and "Remove 2 experiments" in stderr and names(run) == ["game-1", "game-2"]
+    done = run("prune", "--older-than", "30d", "--keep-tag", "game-2", "--yes", "--json")
+    assert [row["removed"] for row in json.loads(done.stdout)] == [True]
+    assert names(run) == ["game-2"]
+
+
+def test_compact_says_what_it_takes_and_gives_back(run: Run, tmp_path: Path) -> None:
+    run("rm", "game-1", "--yes")
+    code, stdout, stderr = asked(tmp_path, "n\n", "compact")
+    assert code == 1 and "nothing was done" in stderr
+    assert [line.split()[0] for line in stdout.splitlines()] == ["store", "on", "free", "takes"]
+    size = (tmp_path / "messager.db").stat().st_size
+    done = run("compact", "--yes")
+    assert done.returncode == 0 and "given back" in done.stdout
+    assert (tmp_path / "messager.db").stat().st_size < size
+    assert run("verify", "--all").returncode == 0
+
+
+def test_status_is_for_cron(run: Run, tmp_path: Path) -> None:
+    done = run("status")
+    assert done.returncode == 0 and "nothing needs you" in done.stdout and "0 open, 2 closed" in done.stdout
+    quiet = run("status", "--quiet")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    data = json.loads(run("status", "--json").stdout)
+    assert data["ok"] and data["closed"] == 2 and data["problems"] == []
+    with sqlite3.connect(tmp_path / "messager.db") as connection:
+        connection.execute("UPDATE experiment SET status = 'open', closed_at = NULL WHERE exp_id = 'game-1'")
+        connection.execute("UPDATE recorder SET ended_at = NULL, pid = 4194305 WHERE experiment_id = 1")
+    connection.close()
+    done = run("status", "-q")
+    assert done.returncode == 1 and "messager repair game-1" in done.stdout.splitlines()[-1]
+    assert any(line.startswith("dead   game-1") for line in done.stdout.splitlines())
+    data = json.loads(run("status", "--json").stdout)
+    assert not data["ok"] and data["problems"][0]["remedy"] == "messager repair game-1"
+    one_line(run("status", "--store", "missing.db"), 3, "there is none yet")
+    assert run("repair", "game-1").returncode == 0
+    assert run("status").returncode == 0
+    assert run("status", "--min-free", str(10**9)).returncode == 1
