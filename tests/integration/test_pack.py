@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog, Experiment
+from messager_store import EventLog, Experiment, NewEvent
 from messager_store import experiments as registry
 from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
+from messager_store.exchange import pack as packing
 from messager_store.exchange import sealed
 from messager_store.exchange import unpack as unpacking
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
@@ -130,6 +131,14 @@ async def test_an_imported_experiment_keeps_its_head_in_a_pack(
     assert of.exp_id == "here"
 
 
+async def test_deliveries_are_worked_out_again(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
+    await filled(log, [sent(5, b"hi"), NewEvent("received", 9, "c", b"hi"), sent(10, b"lost")])
+    await ended(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    await unpack(other, tmp_path / "a.pack")
+    assert rows(other.where)["delivery"] == rows(store)["delivery"] == [(1, 1, 9)]
+
+
 async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
     of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
     assert of is not None
@@ -152,7 +161,7 @@ async def test_an_empty_experiment_can_be_packed(log: EventLog, other: EventLog,
 
 
 async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
-    log: EventLog, other: EventLog, tmp_path: Path
+    log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
     assert of is not None
@@ -160,19 +169,20 @@ async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
     for writer in writers:
         await log.append(writer, [sent(at) for at in range(1500)])
     before = await head(log)
-    tasks: list[asyncio.Task[None]] = []
 
     async def record() -> None:
         for number in range(20):
             for writer in writers:
                 await log.append(writer, [sent(number)])
 
-    def meanwhile(done: int, total: int) -> None:
-        if not tasks:
-            tasks.append(asyncio.create_task(record()))
+    async def overtaken(*arguments: Any) -> Any:
+        taken = await snapshot(*arguments)
+        await record()
+        return taken
 
-    packed = await pack(log, "e1", tmp_path / "a.pack", progress=meanwhile)
-    await tasks[0]
+    snapshot = packing._snapshot
+    monkeypatch.setattr(packing, "_snapshot", overtaken)
+    packed = await pack(log, "e1", tmp_path / "a.pack")
     assert packed.recording == 2 and packed.head == before != await head(log)
     made = await unpack(other, tmp_path / "a.pack")
     verdict = await verify(other.database, made, before)
@@ -276,6 +286,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         lambda p: p[2]["recorder"].update(last_seq=2**40),
         "last_seq is not between",
     ),
+    "more events than any disk": (lambda p: p[2]["recorder"].update(last_seq=2**36), "are free beside"),
     "a recorder's head": (lambda p: p[2]["recorder"].update(head_hash="00" * 32), "its recorders have the head"),
     "the head": (lambda p: p[1].update(head="00" * 32), "it says 0000"),
     "two recorders of one name": (lambda p: p[3]["recorder"].update(uuid=p[2]["recorder"]["uuid"]), "the same uuid"),
@@ -436,6 +447,9 @@ async def test_what_a_killed_unpacking_left_is_invisible_and_cleared_away_by_the
 ) -> None:
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    lines[2]["recorder"].update(ended_at=None)  # as if it still ran, in this very process
+    seal(tmp_path / "a.pack", lines)
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED, other.where, str(tmp_path / "a.pack")],
         stdin=subprocess.PIPE,
