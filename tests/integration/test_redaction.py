@@ -386,7 +386,8 @@ async def test_a_reader_of_an_old_state_keeps_the_file_and_is_told_of(
     await secrets(log, await experiment(log), 100_000)
     monkeypatch.setattr("messager_store.dialects.sqlite.SCRUB_SECONDS", 0.0)
     monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 100)
-    await log.database.discard_connections()
+    await log.close()
+    await log.database.open()  # with the short time
     reader = sqlite3.connect(store, isolation_level=None)
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM event").fetchone() == (18,)
