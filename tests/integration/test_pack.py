@@ -26,8 +26,10 @@ from messager_store.exchange import unpack as unpacking
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.exchange.pack import pack
 from messager_store.exchange.unpack import unpack
+from messager_store.redaction import redact
 from messager_store.removal import remove, sweep_imports
 from messager_store.verify import verify, verify_all
+from messager_store.where import Where
 from tests.integration.test_jsonl import everything, write
 from tests.integration.test_log import filled, sent
 from tests.support import ROOT, until
@@ -96,11 +98,10 @@ async def test_an_unpacked_experiment_is_the_same_row_for_row(
 ) -> None:
     await everything(log)
     async with log.database.writing() as connection:
-        await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at, spool = '/etc/passwd'")
-        await connection.exec_driver_sql(
-            "INSERT INTO redaction (experiment_id, who, at, why, events, head_before, head_after) "
-            "VALUES (1, 'me', 5, 'asked', '[1]', x'00', x'ff')"
-        )
+        await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at")
+    assert (await redact(log, "e1", Where(channels=("plain",)), who="me", why="asked")).events
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET spool = '/etc/passwd'")
     if close:
         await ended(log)
     path = tmp_path / f"e1.{ending}"
