@@ -1,0 +1,116 @@
+"""What is in a store, read with plain SQL; and what the store's own check says about it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from messager_store import EventLog
+from messager_store.schema import KINDS, SEQ_BITS
+from messager_store.verify import verify_all
+
+from .row import Row
+
+UNCLEAN = "ended uncleanly"
+"""What `verify` says of a recorder that was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One event as its row says."""
+
+    recorder: int
+    """Its recorder's ordinal."""
+    seq: int
+    kind: str
+    ts: int
+    n: int | None
+    """The number of the harness' message, where it is one."""
+    meta: dict[str, Any]
+    cause: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A recorder as its row says."""
+
+    ordinal: int
+    role: str
+    last_seq: int
+    ended: bool
+
+
+def number_of(payload: bytes) -> int | None:
+    """The `n` of a payload that a worker sent."""
+    try:
+        found = json.loads(payload)
+    except ValueError:
+        return None
+    return found.get("n") if isinstance(found, dict) else None
+
+
+def events(store: Path, exp_id: str) -> list[Logged]:
+    """Every event of an experiment by recorder and seq; none where there is no such experiment."""
+    query = (
+        f"SELECT r.ordinal, e.id & {(1 << SEQ_BITS) - 1}, e.kind, e.ts, e.payload, e.meta, e.cause FROM event e "
+        f"JOIN recorder r ON r.id = e.id >> {SEQ_BITS} JOIN experiment x ON x.id = r.experiment_id "
+        "WHERE x.exp_id = ? ORDER BY r.ordinal, e.id"
+    )
+    return [
+        Logged(ordinal, seq, KINDS[kind - 1], ts, number_of(payload), json.loads(meta or "{}"), cause)
+        for ordinal, seq, kind, ts, payload, meta, cause in _asked(store, query, exp_id)
+    ]
+
+
+def recorders(store: Path, exp_id: str) -> list[Recorded]:
+    """The recorders of an experiment in order; none where there is no such experiment."""
+    query = (
+        "SELECT r.ordinal, r.role, r.last_seq, r.ended_at FROM recorder r "
+        "JOIN experiment x ON x.id = r.experiment_id WHERE x.exp_id = ? ORDER BY r.ordinal"
+    )
+    return [Recorded(ordinal, role, last, at is not None) for ordinal, role, last, at in _asked(store, query, exp_id)]
+
+
+def _asked(store: Path, query: str, *parameters: Any) -> list[Any]:
+    if not store.exists():
+        return []
+    with closing(sqlite3.connect(store, timeout=30)) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        return connection.execute(query, parameters).fetchall() if "experiment" in tables else []
+
+
+async def findings(store: Path) -> list[str]:
+    """What `verify --all` finds wrong, as `exp_id: problem`."""
+    async with EventLog.open(str(store)) as log:
+        verdicts = [verdict async for verdict in verify_all(log.database)]
+    return [f"{verdict.exp_id}: {problem}" for verdict in verdicts for problem in verdict.problems]
+
+
+def gaps(logged: Iterable[Logged]) -> list[tuple[int, int]]:
+    """From when to when messages may be missing, ns UTC."""
+    return [(entry.meta["since"], entry.meta["until"]) for entry in logged if entry.kind == "gap"]
+
+
+def within(ts: int, stretches: Iterable[tuple[int, int]]) -> bool:
+    """Whether a moment lies in one of the stretches of time."""
+    return any(since <= ts <= until for since, until in stretches)
+
+
+def count_repeats(row: Row, numbers: Sequence[int]) -> None:
+    """Count as doubled what is there more than once, and as out of order what stands before a smaller number."""
+    row.doubled += sum(times - 1 for times in Counter(numbers).values())
+    row.out_of_order += sum(1 for one, next_ in zip(numbers, numbers[1:], strict=False) if next_ < one)
+
+
+def count_disorder(row: Row, logged: Sequence[Logged], kind: str) -> None:
+    """Hold the events of one kind, by recorder, against the order in which their messages were made."""
+    for ordinal in {entry.recorder for entry in logged}:
+        mine = [entry for entry in logged if entry.recorder == ordinal and entry.kind == kind and entry.n is not None]
+        count_repeats(row, [entry.n for entry in mine if entry.n is not None])
+        row.out_of_order += sum(1 for one, next_ in zip(mine, mine[1:], strict=False) if next_.ts < one.ts)

@@ -1,0 +1,133 @@
+"""A process that the harness starts, listens to, and ends: politely, or as a crash would."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from tests.support import ROOT
+
+PATIENCE = 60.0
+"""Seconds after which a process that says nothing of what it should, or does not end, counts as hung."""
+
+
+class Hung(Exception):
+    """A process did not do in time what it should."""
+
+
+class Worker:
+    """One verb of `tests.faults.worker` in a process of its own.
+
+    What it says, a line `word number` each, is kept here and so outlives it.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
+        self._process = process
+        self._errors = errors
+        self.said: dict[str, list[int]] = defaultdict(list)
+        """The numbers said, by word."""
+        self._heard = asyncio.Event()
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(cls, verb: str, folder: Path, **options: Any) -> Worker:
+        """Start a process that works in `folder`."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith("MESSAGER_")}
+        env |= {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
+        errors = folder / "stderr.txt"
+        with errors.open("ab") as file:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tests.faults.worker",
+                verb,
+                json.dumps(options),
+                cwd=folder,
+                env=env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=file,
+            )
+        return cls(process, errors)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def last(self, word: str) -> int:
+        """The last number said with this word, 0 where there was none."""
+        numbers = self.said.get(word)
+        return numbers[-1] if numbers else 0
+
+    async def heard(self, word: str, number: int = 0) -> None:
+        """Return once it has said this word with this number or a higher one. Raises `Hung`."""
+        async with _patience(f"a worker did not say {word!r}", self):
+            while not (word in self.said and self.said[word][-1] >= number):
+                if self._listening.done():
+                    raise Hung(f"a worker ended without saying {word!r}: {self.complaint()}")
+                self._heard.clear()
+                await self._heard.wait()
+
+    async def kill(self) -> None:
+        """SIGKILL; returns once it is gone and all that it said is here."""
+        if self._process.returncode is None:
+            self._process.kill()
+        await self.ended()
+
+    async def stop(self) -> None:
+        """Ask it to end (SIGTERM); returns once it has. Raises `Hung` where it does not, or fails."""
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        if await self.ended() != 0:
+            raise Hung(f"a worker failed: {self.complaint()}")
+
+    async def ended(self) -> int:
+        """Its exit code, once it has ended by itself. Raises `Hung`."""
+        async with _patience("a worker did not end", self):
+            code = await self._process.wait()
+            await self._listening
+        return code
+
+    def complaint(self) -> str:
+        """The end of what it wrote to standard error."""
+        text = self._errors.read_text(errors="replace").strip() if self._errors.exists() else ""
+        return text[-600:] or "it said nothing on standard error"
+
+    async def _listen(self) -> None:
+        assert self._process.stdout is not None
+        rest = b""
+        try:
+            while data := await self._process.stdout.read(1 << 18):
+                lines = (rest + data).split(b"\n")
+                rest = lines.pop()
+                for line in lines:
+                    word, _, number = line.partition(b" ")
+                    self.said[word.decode()].append(int(number or 0))
+                self._heard.set()
+        finally:
+            self._heard.set()
+
+
+class _patience:
+    """A time limit that names what was waited for, and leaves no process behind."""
+
+    def __init__(self, complaint: str, worker: Worker) -> None:
+        self._complaint, self._worker = complaint, worker
+        self._timeout = asyncio.timeout(PATIENCE)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, *exc: Any) -> None:
+        try:
+            await self._timeout.__aexit__(*exc)
+        except TimeoutError:
+            self._worker._process.kill()
+            raise Hung(f"{self._complaint} within {PATIENCE:g} s: {self._worker.complaint()}") from None

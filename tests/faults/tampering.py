@@ -1,0 +1,152 @@
+"""One value changed in every column of a small log: `verify` must find it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from messager_store import EventLog, NewEvent, experiments
+from messager_store.errors import StoreError
+from messager_store.schema import metadata
+
+from .evidence import findings
+from .row import Row, Run, fault
+
+NOT_PROMISED = {
+    "experiment.name": "a label, which a person may change",
+    "experiment.meta": "notes, to which later recorders add",
+    "experiment.created_at": "when the row was made",
+    "experiment.parent_id": "nothing forks yet",
+    "experiment.parent_cursor": "nothing forks yet",
+    "tag.tag": "a label, which a person may change",
+    "recorder.epoch": "a fence against writers taken for dead, and no fact about the recording",
+    "recorder.role": "a description of the writer; no event depends on it",
+    "recorder.patterns": "a description of the writer",
+    "recorder.meta": "a description of the writer",
+    "recorder.host": "a description of the writer",
+    "recorder.pid": "a description of the writer",
+    "recorder.boot_id": "a description of the writer",
+    "recorder.anchor_wall": "a description of the writer's clock; events have their own times",
+    "recorder.anchor_monotonic": "a description of the writer's clock",
+    "recorder.broker": "a description of the writer",
+    "recorder.broker_offset": "a description of the writer's clock",
+    "recorder.started_at": "when the row was made",
+    "recorder.heartbeat_at": "overwritten every five seconds while it runs",
+    "recorder.durability": "a description of the writer",
+    "recorder.spool": "a description of the writer",
+}
+"""Columns outside the chain, and why. A column that is in no list is promised."""
+PART_PROMISED = {
+    "experiment.closed_at": "that it is there is checked, when it was is not",
+    "recorder.ended_at": "that it is there is checked, when it was is not",
+}
+"""Columns of which only whether there is a value is promised."""
+NO_LOG = {
+    "delivery": "worked out from the events, and no part of the log",
+    "redaction": "nothing is redacted yet",
+}
+"""Tables that are not the log."""
+
+
+@fault("changed-value", "One value changed in every column", short=1, long=12)
+async def changed_value(run: Run, row: Row) -> None:
+    """Verify names a problem for each."""
+    store = run.folder / "log.db"
+    await small_log(store)
+    assert await findings(store) == []
+    copy = run.folder / "changed.db"
+    for _ in range(run.tries):
+        for table in metadata.sorted_tables:
+            if table.name in NO_LOG:
+                continue
+            for column in table.columns:
+                where = f"{table.name}.{column.name}"
+                if where in NOT_PROMISED:
+                    continue
+                for key, old in _some_rows(run, store, table.name, column.name):
+                    for new in _other_values(old, only_absence=where in PART_PROMISED):
+                        shutil.copy(store, copy)
+                        if not _change(copy, table.name, column.name, key, new):
+                            continue  # the database itself refused it
+                        row.tried += 1
+                        row.offered += 1
+                        try:
+                            found = await findings(copy)
+                        except StoreError as error:
+                            found = [str(error)]
+                        if not found:
+                            row.unnoticed += 1
+                            row.problem(f"{where}: {old!r} made {new!r}")
+        run.progress(row)
+    row.notes["columns"] = sum(len(table.columns) for table in metadata.sorted_tables if table.name not in NO_LOG)
+    row.notes["not promised"] = len(NOT_PROMISED)
+
+
+async def small_log(store: Path) -> None:
+    """A closed experiment and an open one, with two recorders each and every kind of event."""
+    async with EventLog.open(str(store)) as log:
+        for exp_id in ("e1", "e2"):
+            of = await experiments.create(log.database, exp_id, name="n", tags=["t"], meta={"seed": 7})
+            assert of is not None
+            for _ in range(2):
+                writer = await log.register(of, role="messager", meta={"m": 1}, patterns=["*"])
+                for part in range(2):
+                    at = 100 * part
+                    heard = {"reason": "r", "since": at, "until": at + 9, "count": None}
+                    await log.append(
+                        writer,
+                        [
+                            NewEvent("sent", at, "c", b'{"n": 1}', 1, "b", 0, "id", 7, 3, None, None),
+                            NewEvent("received", at + 1, "d", b"\xff", 2, "a", 3, None, None, None, (1, 1), None),
+                            NewEvent("blocked", at + 2, "c", b"{}", "b", 1),
+                            NewEvent("failed", at + 3, "c", b"{}", meta={"outcome": "unknown", "error": "e"}),
+                            NewEvent("gap", at + 4, None, b"", meta=heard),
+                            NewEvent("mark", at + 5, None, b"", meta={"name": "m", "fields": {}}),
+                        ],
+                        unacknowledged_ns=5 + part,
+                    )
+                await log.touch(writer, ended_at=time.time_ns())
+            if exp_id == "e1":
+                await experiments.close(log.database, of)
+
+
+def _some_rows(run: Run, store: Path, table: str, column: str) -> list[tuple[int, Any]]:
+    """A row that has a value in the column, and one that has none, where there are such."""
+    with closing(sqlite3.connect(store)) as connection:
+        rows = connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall()
+    full = [found for found in rows if found[1] is not None]
+    empty = [found for found in rows if found[1] is None]
+    return [run.dice.choice(some) for some in (full, empty) if some]
+
+
+def _other_values(old: Any, *, only_absence: bool) -> Iterator[Any]:
+    """Values that are not the old one: a little more, much else, another type, none."""
+    if only_absence:
+        yield None if old is not None else 1
+        return
+    if isinstance(old, int):
+        yield from (old + 1, old - 1, -old - 1, old ^ (1 << 33))
+    elif isinstance(old, str):
+        yield from (old + " ", old[:-1], "other")
+    elif isinstance(old, bytes):
+        yield from (old + b"\x00", old[:-1], bytes([*old[:-1], old[-1] ^ 1]))
+    else:
+        yield from (0, 1, "", b"")
+        return
+    yield from (None, "text", b"bytes", 2.5)
+
+
+def _change(store: Path, table: str, column: str, key: int, new: Any) -> bool:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        before = connection.execute(f"SELECT typeof({column}), {column} FROM {table} WHERE rowid = ?", (key,)).fetchone()
+        try:
+            connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (new, key))
+        except sqlite3.IntegrityError:
+            return False
+        moved = connection.execute(f"SELECT typeof({column}), {column} FROM {table} WHERE rowid = ?", (key,)).fetchone()
+    return bool(moved != before)
