@@ -16,13 +16,30 @@ from .event import iso
 from .experiments import Experiment, RecorderRow, by_exp_id, every, head_of, recorders_of
 from .jsontext import is_no_text
 from .names import name_hash
-from .schema import AGENT, CHANNEL, KINDS, SEQ_BITS, VISIBLE, batch, event, experiment, name, recorder, redaction, tag
+from .schema import (
+    AGENT,
+    CHANNEL,
+    KINDS,
+    SCHEMA_VERSION,
+    SEQ_BITS,
+    VISIBLE,
+    batch,
+    event,
+    experiment,
+    name,
+    recorder,
+    redaction,
+    tag,
+)
 from .seals import SealCheck
 
 PAGE = 2000
 _SEQ_MASK = (1 << SEQ_BITS) - 1
 MOST_PROBLEMS = 100
 """Problems named per experiment; the rest are counted."""
+
+_WRONG_TYPE = (struct.error, TypeError, AttributeError, OverflowError)
+"""What a value of a type or size that its column should not hold makes the check raise."""
 
 
 @dataclass(slots=True)
@@ -90,8 +107,12 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
     What recorders that still run commit while it is checked is left out.
     """
     of, recorders = await _as_of_now(database, of)
-    verdict = Verdict(of.exp_id, head_of(recorders), recorders=len(recorders))
     seals = await SealCheck.load(database, of)
+    verdict = Verdict(of.exp_id, "", recorders=len(recorders))
+    try:
+        verdict.head = head_of(recorders)
+    except _WRONG_TYPE:
+        verdict.wrong("a recorder's uuid or head is a value of the wrong type, so there is no head")
     if head is not None and not (head and verdict.head.startswith(head)):
         former = seals.former(head) if head else None
         verdict.wrong(f"the head is {verdict.head}, not {head}" + (f": {former}" if former else ""))
@@ -100,12 +121,17 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
         verdict.wrong(f"the experiment counts {of.recorders} recorders, there are {len(recorders)}")
     if ordinals != list(range(1, len(recorders) + 1)):
         verdict.wrong(f"the recorders are numbered {ordinals}, not 1 to {len(recorders)}")
+    if of.schema_version not in range(1, SCHEMA_VERSION + 1):
+        verdict.wrong(f"its schema version is {of.schema_version!r}, which there is not")
     if (of.status == "closed") != (of.closed_at is not None):
         verdict.wrong(f"the experiment is {of.status}, but its time of closing says otherwise")
     await _verify_names(database, of, verdict)
     ordinal_of = {row.id: row.ordinal for row in recorders}
     for row in recorders:
-        await _verify_recorder(database, of, row, ordinal_of, seals, verdict)
+        try:
+            await _verify_recorder(database, of, row, ordinal_of, seals, verdict)
+        except _WRONG_TYPE:
+            verdict.wrong(f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type")
     for problem in seals.finish(recorders):
         verdict.wrong(problem)
     verdict.notes += seals.notes()
@@ -119,7 +145,7 @@ async def _as_of_now(database: Database, of: Experiment) -> tuple[Experiment, li
         now = await by_exp_id(database, of.exp_id)
         if now is None:
             raise ExperimentNotFound(of.exp_id)
-        if now.recorders <= len(recorders) or not tries_left:
+        if not isinstance(now.recorders, int) or now.recorders <= len(recorders) or not tries_left:
             return now, recorders
     raise AssertionError("unreachable")
 
@@ -132,6 +158,9 @@ async def _verify_names(database: Database, of: Experiment, verdict: Verdict) ->
         async with database.reading() as connection:
             rows = (await connection.execute(query)).all()
         for row in rows:
+            if not isinstance(row.value, bytes):
+                verdict.wrong(f"name {row.id} ({row.value!r}) was changed")
+                continue
             expected = None if is_no_text(row.value) else row.value.decode()
             if row.hash != name_hash(row.value) or row.text != expected or row.what not in (CHANNEL, AGENT):
                 verdict.wrong(f"name {row.id} ({expected!r}) was changed")
@@ -173,7 +202,7 @@ async def _verify_recorder(
                 part.unacknowledged,
             )
             counted.worst_unacknowledged = max(counted.worst_unacknowledged, part.unacknowledged)
-        except (struct.error, TypeError):
+        except _WRONG_TYPE:
             verdict.wrong(f"{place}: its row holds a value of the wrong type")
         if link != part.chain_hash:
             verdict.wrong(f"{place}: the chain does not go on from the batch before it")
@@ -246,7 +275,7 @@ async def _verify_batch(
         if entry.experiment_id != of.id:
             verdict.wrong(f"{place}: the event of seq {entry.seq} is filed under another experiment")
         if entry.strangers:
-            verdict.wrong(f"{place}: the event of seq {entry.seq} has names of another kind or experiment")
+            verdict.wrong(f"{place}: the event of seq {entry.seq} has names of another kind or experiment, or of none")
         seqs.append(entry.seq)
         seals.see(row.ordinal, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
         try:
@@ -267,7 +296,7 @@ async def _verify_batch(
                 entry.meta,
                 entry.payload,
             )
-        except (struct.error, TypeError, AttributeError):
+        except _WRONG_TYPE:
             verdict.wrong(f"{place}: the event of seq {entry.seq} holds a value of the wrong type")
             digest.checks.append(-1)
     missing = part.count - len(seqs)
@@ -320,7 +349,7 @@ class _Encoded:
     seq: int
     experiment_id: int
     strangers: bool
-    """Whether it names a channel as an agent or the other way round, or names of another experiment."""
+    """Whether it names a channel as an agent or the other way round, or a name of another experiment, or of none."""
     ts: int
     kind: int
     flags: int
@@ -337,8 +366,13 @@ class _Encoded:
 
 def _strangers(channel: Any, sender: Any, recipient: Any) -> list[Any]:
     return [
-        (alias.c.what != what) | (alias.c.experiment_id != event.c.experiment_id)
-        for alias, what in ((channel, CHANNEL), (sender, AGENT), (recipient, AGENT))
+        func.coalesce(alias.c.what != what, number.is_not(None))
+        | func.coalesce(alias.c.experiment_id != event.c.experiment_id, False)
+        for alias, what, number in (
+            (channel, CHANNEL, event.c.channel_id),
+            (sender, AGENT, event.c.from_id),
+            (recipient, AGENT, event.c.to_id),
+        )
     ]
 
 
