@@ -18,6 +18,7 @@ from .evidence import findings
 from .row import Row, Run, fault
 
 NOT_PROMISED = {
+    "experiment.exp_id": "a label, which export and import change; the head names the content",
     "experiment.name": "a label, which a person may change",
     "experiment.meta": "notes, to which later recorders add",
     "experiment.created_at": "when the row was made",
@@ -37,6 +38,8 @@ NOT_PROMISED = {
     "recorder.broker_offset": "a description of the writer's clock",
     "recorder.started_at": "when the row was made",
     "recorder.heartbeat_at": "overwritten every five seconds while it runs",
+    "recorder.complete_until": "what repair goes by; the gap that it writes is in the chain",
+    "recorder.unclean": "what repair notes; the gap that it writes is in the chain",
     "recorder.durability": "a description of the writer",
     "recorder.spool": "a description of the writer",
 }
@@ -51,6 +54,8 @@ NO_LOG = {
     "redaction": "nothing is redacted yet",
 }
 """Tables that are not the log."""
+NOBODY = 1 << 22 | 1
+"""A pid that no process has."""
 
 
 @fault("changed-value", "One value changed in every column", short=1, long=12)
@@ -79,6 +84,9 @@ async def changed_value(run: Run, row: Row) -> None:
                             found = await findings(copy)
                         except StoreError as error:
                             found = [str(error)]
+                        except Exception as error:
+                            found = [repr(error)]
+                            row.problem(f"{where}: {old!r} made {new!r}: verify stopped with {error!r}")
                         if not found:
                             row.unnoticed += 1
                             row.problem(f"{where}: {old!r} made {new!r}")
@@ -113,6 +121,8 @@ async def small_log(store: Path) -> None:
                 await log.touch(writer, ended_at=time.time_ns())
             if exp_id == "e1":
                 await experiments.close(log.database, of)
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE recorder SET pid = ?", (NOBODY,))  # whoever recorded it is gone
 
 
 def _some_rows(run: Run, store: Path, table: str, column: str) -> list[tuple[int, Any]]:
