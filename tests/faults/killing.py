@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
-from typing import Any
 
 from messager.testing import redis_server
+from messager_store import EventLog
+from messager_store.repair import repair, unclean
 
-from .evidence import UNCLEAN, count_disorder, count_repeats, events, findings, recorders
+from .evidence import UNCLEAN, count_disorder, count_repeats, events, findings, gaps, recorders, within
 from .process import Worker
 from .row import Row, Run, fault
 from .witness import Witness
 
+EXP = "e1"
 LONGEST = 0.5
 """Seconds a process records at the most before it is killed."""
 STARTING = 0.15
@@ -24,65 +26,92 @@ STARTS_WITHIN = 0.8
 
 @fault("sigkill-buffered", "SIGKILL of a recording process, buffered", short=4, long=120, seconds=400)
 async def buffered(run: Run, row: Row) -> None:
-    """What was acknowledged is there; what is missing came after it, and the recorder shows as unclean."""
-    await _buffered(run, row, blocked=False)
+    """What was acknowledged is there; what is missing came after it, and the log says so."""
+    await _kills(run, row, durability="buffered", blocked=False)
 
 
-@fault("sigkill-blocked", "SIGKILL, buffered, event loop blocked", short=3, long=100, seconds=400)
+@fault("sigkill-blocked", "SIGKILL, buffered, its event loop blocked", short=3, long=100, seconds=400)
 async def buffered_with_a_blocked_loop(run: Run, row: Row) -> None:
     """The same where the process keeps its event loop from running, as an agent's own work does."""
-    await _buffered(run, row, blocked=True)
+    await _kills(run, row, durability="buffered", blocked=True)
 
 
-async def _buffered(run: Run, row: Row, *, blocked: bool) -> None:
+@fault("sigkill-strict", "SIGKILL of a recording process, strict", short=4, long=120, seconds=400)
+async def strict(run: Run, row: Row) -> None:
+    """Whatever anybody has seen on the wire is in the log."""
+    await _kills(run, row, durability="strict", blocked=False)
+
+
+async def _kills(run: Run, row: Row, *, durability: str, blocked: bool) -> None:
     with redis_server() as server:
         for number in range(run.tries):
             store = run.place(f"kill-{number}") / "log.db"
-            options: dict[str, Any] = {"listen": True, "blocked": run.dice.randrange(1 << 30) if blocked else None}
-            worker, saw = await _one_kill(run, server.port, store, **options)
-            count_repeats(row, saw)
-            await _judge_buffered(row, store, worker)
+            async with Witness.watching(server.port) as witness:
+                worker = await Worker.start(
+                    "send",
+                    store.parent,
+                    store=str(store),
+                    exp=EXP,
+                    redis=server.url,
+                    listen=True,
+                    blocked=run.dice.randrange(1 << 30) if blocked else None,
+                    recorder={"durability": durability},
+                )
+                if run.dice.random() < STARTING:
+                    await asyncio.sleep(run.dice.uniform(0, STARTS_WITHIN))
+                else:
+                    await worker.heard("ready")
+                    await asyncio.sleep(run.dice.uniform(0, LONGEST))
+                await worker.kill()
+                await witness.caught_up()
             row.tried += 1
+            row.offered += worker.last("accepted")
+            await judge_killed(row, store, worker, witness.saw, durability)
             run.progress(row)
             shutil.rmtree(store.parent)
 
 
-async def _one_kill(run: Run, port: int, store: Path, **options: Any) -> tuple[Worker, list[int]]:
-    """Let a process record until it is killed: what it had said, and what was on the wire."""
-    async with Witness.watching(port) as witness:
-        worker = await Worker.start(
-            "send", store.parent, store=str(store), exp="e1", redis=f"redis://127.0.0.1:{port}/0", **options
-        )
-        if run.dice.random() < STARTING:
-            await asyncio.sleep(run.dice.uniform(0, STARTS_WITHIN))
-        else:
-            await worker.heard("ready")
-            await asyncio.sleep(run.dice.uniform(0, LONGEST))
-        await worker.kill()
-        await witness.caught_up()
-    return worker, witness.saw
-
-
-async def _judge_buffered(row: Row, store: Path, worker: Worker) -> None:
-    logged = events(store, "e1")
-    accepted, acknowledged = worker.last("accepted"), worker.last("acked")
-    row.offered += accepted
-    seqs = {entry.seq for entry in logged}
-    row.lost += sum(1 for seq in range(1, acknowledged + 1) if seq not in seqs)
-    allowed = max(accepted - len(logged), 0)
-    row.add("lost after the last commit, as allowed", allowed)
-    row.most("most in one kill", allowed)
+async def judge_killed(row: Row, store: Path, worker: Worker, saw: list[int], durability: str) -> None:
+    """Hold what a killed process had said, and what was on the wire, against what its log has, and says is missing."""
+    count_repeats(row, saw)
+    logged = events(store, EXP)
+    there = {entry.seq for entry in logged if entry.recorder == 1}
+    row.lost += sum(1 for seq in range(1, worker.last("secured") + 1) if seq not in there)
     for kind in ("sent", "received"):
         count_disorder(row, logged, kind)
-    await judge_unclean(row, store)
+    if durability == "strict":
+        _judge_intents(row, [entry.n for entry in logged if entry.kind == "sent" and entry.n is not None], saw)
+    await _judge_unclean(row, store)
+    told = gaps(events(store, EXP))
+    kinds = ("received",) if durability == "strict" else ("sent", "received")
+    missing = 0
+    for kind in kinds:
+        kept = sum(1 for entry in logged if entry.kind == kind)
+        lost = worker.said.get(f"{kind}_at", [])[kept:]
+        missing += len(lost)
+        row.unnoticed += sum(1 for ts in lost if not within(ts, told))
+    row.add("lost after the last commit, as allowed", missing)
+    row.most("most in one kill", missing)
 
 
-async def judge_unclean(row: Row, store: Path) -> None:
-    """Every recorder of a killed process shows as ended uncleanly, and nothing else is wrong."""
-    there = recorders(store, "e1")
+def _judge_intents(row: Row, intents: list[int], saw: list[int]) -> None:
+    """Strict: all that was on the wire is logged, and what is logged besides are the last ones, cut off by the kill."""
+    row.lost += len(set(saw) - set(intents))
+    never_left = set(intents) - set(saw)
+    row.add("intents that never left", len(never_left))
+    row.unnoticed += sum(1 for n in never_left if saw and n < max(saw))
+
+
+async def _judge_unclean(row: Row, store: Path) -> None:
+    """Every recorder of a killed process shows as ended uncleanly; after a repair nothing is wrong any more."""
+    there = recorders(store, EXP)
     found = await findings(store)
-    unclean = sum(UNCLEAN in problem for problem in found)
-    row.unnoticed += max(len(there) - unclean, 0)
+    row.unnoticed += max(len(there) - sum(UNCLEAN in problem for problem in found), 0)
     for problem in found:
         if UNCLEAN not in problem:
             row.problem(f"{store.parent.name}: {problem}")
+    async with EventLog.open(str(store)) as log:
+        for of in await unclean(log):
+            await repair(log, of)
+    for problem in await findings(store):
+        row.problem(f"{store.parent.name}, repaired: {problem}")

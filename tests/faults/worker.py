@@ -16,12 +16,16 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import count
+from pathlib import Path
 from typing import Any
 
-from messager import Messager, PublishError, RedisBroker
+from sqlalchemy import event
+
+from messager import Clock, Messager, PublishError, RedisBroker
 from messager.record import MessageRecord
 from messager_store import EventLog, Recorder
 from messager_store.errors import StoreError
+from messager_store.tap import Tap
 
 BACK_OFF = 0.01
 """Seconds a sender waits after a send that failed."""
@@ -33,7 +37,7 @@ def say(word: str, number: int = 0) -> None:
 
 
 class Told:
-    """A log hook behind the recorder: says how many events that one has accepted by now."""
+    """A log hook behind the recorder: says how many events that one has accepted, and each one's kind and time."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -44,17 +48,25 @@ class Told:
     def after(self, record: MessageRecord) -> None:
         """The recorder was handed this one before."""
         say("accepted", self._recorder.accepted)
+        say(f"{record.kind}_at", record.ts)
 
 
-def tell_acknowledged(log: EventLog) -> None:
-    """Say after every commit up to which seq this recorder's events are acknowledged."""
-    append = log.append
+def tell_secured(log: EventLog, recorder: Recorder) -> None:
+    """Say after every commit, and every write to the spool, up to which seq no crash can take events away."""
+    append, spool = log.append, recorder._backlog.spool
+    write = spool.write
 
     async def append_and_tell(writer: Any, events: Any, **more: Any) -> None:
         await append(writer, events, **more)
-        say("acked", writer.last_seq)
+        say("secured", writer.last_seq)
+
+    def write_and_tell(first_seq: int, entries: Any, complete_until: int) -> None:
+        write(first_seq, entries, complete_until)
+        say("secured", first_seq + len(entries) - 1)
+        say("spooled", first_seq + len(entries) - 1)
 
     log.append = append_and_tell  # type: ignore[method-assign]
+    spool.write = write_and_tell  # type: ignore[method-assign]
 
 
 def asked_to_end() -> asyncio.Event:
@@ -64,12 +76,46 @@ def asked_to_end() -> asyncio.Event:
     return ending
 
 
-async def block(seed: int) -> None:
+async def block(seed: int, longest: float = 0.15) -> None:
     """Keep the event loop from running, again and again, as an agent's own work does."""
     dice = random.Random(seed)
     while True:
         await asyncio.sleep(dice.uniform(0, 0.03))
-        time.sleep(dice.uniform(0, 0.15))  # noqa: ASYNC251
+        time.sleep(dice.uniform(0, longest))  # noqa: ASYNC251
+
+
+async def step_the_clock(seed: int, ahead: float) -> None:
+    """Step the wall clock of this process back and forward, by up to an hour, again and again."""
+    dice, wall = random.Random(seed), time.time_ns
+    off = int(ahead * 1e9)
+
+    def stepped() -> int:
+        return wall() + off
+
+    time.time_ns = stepped
+    Clock.__init__.__defaults__ = (stepped, time.monotonic_ns)
+    while True:
+        await asyncio.sleep(dice.uniform(0, 0.05))
+        off += dice.choice((-1, 1)) * dice.randrange(3_600_000_000_000)
+
+
+def fill_on_request(log: EventLog) -> None:
+    """Let no page be added to the store from one SIGUSR1 to the next, as on a disk that is full."""
+    full = False
+
+    def on_connect(connection: Any, record: Any) -> None:
+        if full:
+            connection.cursor().execute("PRAGMA max_page_count = 1")  # SQLite takes what there is already
+
+    def turn() -> None:
+        nonlocal full
+        full = not full
+        asyncio.get_running_loop().create_task(log.database.discard_connections())
+
+    writer = log.database._writer
+    assert writer is not None
+    event.listen(writer.sync_engine, "connect", on_connect)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, turn)
 
 
 def broker_at(redis: str, **options: Any) -> RedisBroker:
@@ -88,6 +134,9 @@ async def send(
     size: int = 50,
     pause: float = 0.0,
     blocked: int | None = None,
+    stepping: int | None = None,
+    ahead: float = 0.0,
+    full: bool = False,
     messages: int = 0,
     first: int = 1,
     recorder: dict[str, Any] | None = None,
@@ -95,14 +144,20 @@ async def send(
     """Send numbered messages over Redis and record them, until told to end.
 
     Says `sent`, `not_sent`, `unknown` or `refused` with the number of each message, `accepted` and
-    `acked` with numbers of events. `blocked` is the seed of blocking the event loop, if any.
+    `secured` with numbers of events. `blocked` is the seed of blocking the event loop, `stepping` that
+    of stepping the wall clock, which begins `ahead` seconds wrong.
     """
     ending = asked_to_end()
+    stepped = None if stepping is None else asyncio.create_task(step_the_clock(stepping, ahead))
+    await asyncio.sleep(0)
     numbers = count(first)
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(EventLog.open(store))
-        tell_acknowledged(log)
-        recording = await stack.enter_async_context(Recorder(log, exp, **(recorder or {})))
+        if full:
+            fill_on_request(log)
+        recording = Recorder(log, exp, **(recorder or {}))
+        tell_secured(log, recording)
+        await stack.enter_async_context(recording)
         broker = broker_at(redis)
         stack.push_async_callback(broker.close)
         messager = await stack.enter_async_context(Messager(broker, exp))
@@ -131,11 +186,62 @@ async def send(
 
         blocking = None if blocked is None else asyncio.create_task(block(blocked))
         await asyncio.gather(*(lane() for _ in range(lanes)))
-        if blocking is not None:
-            blocking.cancel()
+        for task in (blocking, stepped):
+            if task is not None:
+                task.cancel()
         await messager.close()
         say("done", recording.accepted)
     say("ended", recording.dropped)
+
+
+async def tap(store: str, exp: str, redis: str, *, blocked: int | None = None, longest: float = 0.15) -> None:
+    """Record what is published, until told to end. Says `heard` with the number of each message, and `gap`."""
+    ending = asked_to_end()
+    active = asyncio.Event()
+    async with EventLog.open(store) as log, Recorder(log, exp, role="tap", patterns=["*"]) as recorder:
+        after = recorder.after
+
+        def after_and_tell(record: MessageRecord) -> None:
+            after(record)
+            found = b"{" in record.payload and json.loads(record.payload).get("n")
+            say("gap" if record.kind == "gap" else "heard", found or 0)
+
+        recorder.after = after_and_tell  # type: ignore[method-assign]
+        broker = broker_at(redis)
+        listening = asyncio.create_task(Tap(broker, recorder, active=active.set).run())
+        await active.wait()
+        say("ready")
+        blocking = None if blocked is None else asyncio.create_task(block(blocked, longest))
+        await ending.wait()
+        for task in (listening, blocking):
+            if task is not None:
+                task.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await broker.close()
+    say("ended", recorder.dropped)
+
+
+async def write(store: str, exp: str, messages: int, burst: int) -> None:
+    """Record numbered events without a broker, `burst` at a time, and end."""
+    async with EventLog.open(store) as log, Recorder(log, exp) as recorder:
+        say("ready")
+        for number in range(1, messages + 1):
+            recorder.after(MessageRecord("sent", time.time_ns(), f"c{number % 5}", b'{"n": %d}' % number, number % 7))
+            if number % burst == 0:
+                await asyncio.sleep(0.001)
+    say("ended", recorder.accepted)
+
+
+async def drain_(store: str, folder: str) -> None:
+    """Put what was spooled into the store, a few events at a time. Says `ready` before and `done` after."""
+    from messager_store import draining
+
+    draining.BATCH_EVENTS = 100
+    async with EventLog.open(store) as log:
+        say("ready")
+        async for done in draining.drain(log, Path(folder)):
+            say("stays" if done.reason else "drained", done.events)
+    say("done")
 
 
 async def migrate(store: str, target: str) -> None:
@@ -167,7 +273,14 @@ async def import_(store: str, file: str, exp: str) -> None:
     say("done")
 
 
-VERBS: dict[str, Callable[..., Any]] = {"send": send, "migrate": migrate, "import": import_}
+VERBS: dict[str, Callable[..., Any]] = {
+    "send": send,
+    "tap": tap,
+    "write": write,
+    "drain": drain_,
+    "migrate": migrate,
+    "import": import_,
+}
 
 
 if __name__ == "__main__":
