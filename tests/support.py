@@ -91,6 +91,8 @@ class Proxy:
         """Swallow everything, both ways, and keep the connections."""
         self.cut_answer_to: bytes | None = None
         """When a request holds these bytes, pass it on, swallow the answer, and cut the connection."""
+        self.cut_within_request = False
+        """Pass on half of the next request, and cut the connection."""
         self.answer_delay = 0.0
         """Seconds each piece of an answer, 64 kB at the most, is held up."""
         self.requests = b""
@@ -140,6 +142,12 @@ class Proxy:
             while data := await reader.read(65536):
                 if self.silent:
                     continue
+                if not answers and self.cut_within_request:
+                    self.cut_within_request = False
+                    writer.write(data[: len(data) // 2])
+                    await writer.drain()
+                    self.cut()
+                    return
                 if not answers:
                     self.requests += data
                 elif self.answer_delay:

@@ -34,6 +34,8 @@ STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
 OUTPUT_LIMITS = OutputLimits(32 * 1024 * 1024, 8 * 1024 * 1024)
 """Redis' default for what may wait for a subscriber (`client-output-buffer-limit pubsub`), bytes."""
+PROVE_NS = 1_000_000_000
+"""While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
 FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
 """Seconds a subscriber waits between two tries to reconnect: the first, and the most."""
 
@@ -319,8 +321,10 @@ class RedisPubSub:
         self._stirred = asyncio.Event()  # a pattern was confirmed, or a reader has left
         self._early: deque[dict[str, Any]] = deque()  # came while psubscribe was reading
         self._reading = asyncio.Lock()
-        self._alive = 0
-        self._pinged = False
+        self._alive = 0  # when something came
+        self._proven = 0  # what the broker delivered to us before this moment has been read
+        self._unproven = False  # whether anything was read since
+        self._pinged_at: int | None = None  # when a ping left that is not answered yet
         self._buffered = 0
         self._lost: tuple[str, int] | None = None
         self._backoff = FIRST_BACKOFF
@@ -333,7 +337,7 @@ class RedisPubSub:
             raise BrokerUnavailable(self._broker.url, self._lost[0])
         if self._connection is None:
             self._connection = await open_connection(self._make, self._broker.url)
-            self._alive = time.monotonic_ns()
+            self._alive = self._proven = time.monotonic_ns()
         connection = self._connection
         await self._subscribe(connection, wanted)
         if self._connection is not connection:
@@ -399,33 +403,41 @@ class RedisPubSub:
         deadline = time.monotonic() + timeout
         try:
             while True:
-                silent = (time.monotonic_ns() - self._alive) / 1e9
-                patience = self._broker.ping_interval + (self._broker.ping_timeout if self._pinged else 0.0)
-                wait = max(min(patience - silent, deadline - time.monotonic()), 0.001)
+                now = time.monotonic_ns()
+                if self._unproven and self._pinged_at is None and now - self._proven >= PROVE_NS:
+                    await self._ping(connection)
+                since = self._alive if self._pinged_at is None else max(self._alive, self._pinged_at)
+                patience = self._broker.ping_interval if self._pinged_at is None else self._broker.ping_timeout
+                overdue = since + int(patience * 1e9)
+                wait = max(min((overdue - now) / 1e9, deadline - time.monotonic()), 0.001)
                 response = await connection.read_response(
                     disable_decoding=True, timeout=wait, disconnect_on_error=False, push_request=True
                 )
                 if response is not None:
                     self._alive = time.monotonic_ns()
-                    self._pinged = False
                     message = self._understood(response)
                     if message is not None:
+                        self._unproven = True
                         return message
                 elif (buffered := _buffered(connection)) != self._buffered:
                     # part of a large message came in: slow, but alive
-                    self._buffered, self._alive, self._pinged = buffered, time.monotonic_ns(), False
-                elif (time.monotonic_ns() - self._alive) / 1e9 >= patience:
-                    if self._pinged:
+                    self._buffered, self._alive = buffered, time.monotonic_ns()
+                elif time.monotonic_ns() >= overdue:
+                    if self._pinged_at is not None:
                         await self._lose(f"no answer to a ping within {self._broker.ping_timeout:g} s")
                         return None
-                    self._pinged = True
-                    async with asyncio.timeout(self._broker.ping_timeout):
-                        await connection.send_command("PING", check_health=False)
+                    await self._ping(connection)
                 if time.monotonic() >= deadline:
                     return None
         except (OSError, RedisError, TimeoutError) as error:
             await self._lose(_reason(error))
             return None
+
+    async def _ping(self, connection: AbstractConnection) -> None:
+        """Ask for a sign of life, which comes behind everything that was delivered to us before."""
+        self._pinged_at = time.monotonic_ns()
+        async with asyncio.timeout(self._broker.ping_timeout):
+            await connection.send_command("PING", check_health=False)
 
     def _understood(self, response: Any) -> dict[str, Any] | None:
         """A pushed message as a dict; confirmations and pongs are dealt with here."""
@@ -434,13 +446,19 @@ class RedisPubSub:
         if response[0] == b"psubscribe":
             self._unconfirmed.discard(response[1])
             self._stirred.set()
+        if response[0] == b"pong" and self._pinged_at is not None:
+            self._proven, self._pinged_at, self._unproven = self._pinged_at, None, False
         return None
 
     async def _lose(self, reason: str) -> None:
-        """The connection is gone: what came since it was last proven alive may be missing."""
+        """The connection is gone: what came since we last had read everything for certain may be missing.
+
+        Not since the last message: others were waiting behind it, in Redis or on the way, and they
+        were sent before we read it.
+        """
         connection, self._connection = self._connection, None
-        self._pinged = False
-        self._lost = (reason, self._alive)
+        self._pinged_at, self._unproven = None, False
+        self._lost = (reason, self._proven)
         if connection is not None:
             await connection.disconnect(nowait=True)
 
@@ -451,6 +469,7 @@ class RedisPubSub:
         connection = None
         try:
             connection = await open_connection(self._make, self._broker.url)
+            began = time.monotonic_ns()
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 self._unconfirmed = set(self._patterns)
                 await connection.send_command("PSUBSCRIBE", *self._patterns, check_health=False)
@@ -469,5 +488,5 @@ class RedisPubSub:
             raise
         reason, since = self._lost
         self._connection, self._lost, self._backoff = connection, None, FIRST_BACKOFF
-        self._alive = time.monotonic_ns()
+        self._alive, self._proven = time.monotonic_ns(), began
         return {"type": "gap", "reason": reason, "since": since, "until": self._alive}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -199,5 +200,50 @@ async def test_a_large_message_on_a_slow_link_is_no_silence(redis: RedisServer) 
             while (message := await pubsub.get_message(timeout=0.1)) is None:
                 assert pubsub.lost_since() is None
         assert message["data"] == payload
+        await outside.close()
+        await pubsub.aclose()
+
+
+async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(redis: RedisServer) -> None:
+    """It once began with the last message that was read: those lost behind it had been sent before that."""
+    async with Proxy(redis.port).running() as proxy:
+        pubsub = through(proxy).pubsub()
+        await pubsub.psubscribe("way")
+        proxy.answer_delay = 0.05
+        outside = RedisBroker.from_url(redis.url)
+        sent_at = time.monotonic_ns()
+        assert await outside.publish([(b"way", bytes([number]) * 60_000) for number in range(8)]) == [1] * 8
+        async with asyncio.timeout(10):
+            while await pubsub.get_message(timeout=0.01) is None:
+                pass
+        proxy.cut()
+        received = 1
+        async with asyncio.timeout(10):
+            while (message := await pubsub.get_message(timeout=0.1)) is None or message["type"] != "gap":
+                received += message is not None
+        assert received < 8
+        assert message["since"] <= sent_at
+        await outside.close()
+        await pubsub.aclose()
+
+
+async def test_a_gap_on_a_busy_connection_begins_at_the_last_proof(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager.brokers.redis.PROVE_NS", 20_000_000)
+    outside = RedisBroker.from_url(redis.url)
+    async with Proxy(redis.port).running() as proxy:
+        pubsub = through(proxy).pubsub()
+        await pubsub.psubscribe("busy")
+        began = time.monotonic_ns()
+        async with asyncio.timeout(10):
+            while proxy.requests.count(b"PING") < 3:
+                await outside.publish([(b"busy", b"")])
+                await pubsub.get_message(timeout=0.01)
+        proxy.cut()
+        async with asyncio.timeout(10):
+            while (message := await pubsub.get_message(timeout=0.1)) is None or message["type"] != "gap":
+                pass
+        assert message["since"] > began
         await outside.close()
         await pubsub.aclose()
