@@ -11,7 +11,7 @@ from importlib import import_module
 
 from .row import FAULTS, Fault
 
-ROOMS = ("killing", "migrating", "importing", "tampering")
+ROOMS = ("killing", "spooling", "network", "migrating", "importing", "tampering")
 """The modules with faults, in the order of the table."""
 
 

@@ -232,14 +232,14 @@ async def write(store: str, exp: str, messages: int, burst: int) -> None:
     say("ended", recorder.accepted)
 
 
-async def drain_(store: str, folder: str) -> None:
+async def drain_(store: str, spool: str) -> None:
     """Put what was spooled into the store, a few events at a time. Says `ready` before and `done` after."""
     from messager_store import draining
 
     draining.BATCH_EVENTS = 100
     async with EventLog.open(store) as log:
         say("ready")
-        async for done in draining.drain(log, Path(folder)):
+        async for done in draining.drain(log, Path(spool)):
             say("stays" if done.reason else "drained", done.events)
     say("done")
 

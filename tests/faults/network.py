@@ -1,0 +1,242 @@
+"""Between processes and Redis: a server that is killed, a proxy that misbehaves, a listener that is too slow."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from messager.testing import RedisServer, redis_server
+from tests.support import Proxy, until
+
+from .evidence import Logged, count_disorder, count_repeats, events, findings, gaps, recorders, within
+from .process import Worker
+from .row import Row, Run, fault
+from .witness import LAST, Witness
+
+EXP = "e1"
+BETWEEN = 0.25
+"""Seconds between two faults, at the most."""
+SILENCE = 1.3
+"""Seconds of silence: longer than a sender waits for an answer and a listener for the answer to a ping."""
+BURST = 10
+"""Faults between two fresh starts of the processes."""
+
+
+@fault("redis-killed", "kill -9 of redis-server, and a restart", short=3, long=60)
+async def redis_killed(run: Run, row: Row) -> None:
+    """Sends that fail are logged as failed, what a listener missed lies in its gaps."""
+    for tries in _bursts(run.tries):
+        folder = run.place(f"burst-{row.tried}")
+        store = folder / "log.db"
+        with redis_server() as server:
+            tap = await Worker.start("tap", folder, store=str(store), exp=EXP, redis=server.url)
+            await tap.heard("ready")
+            sender = await Worker.start("send", folder, store=str(store), exp=EXP, redis=server.url)
+            await sender.heard("sent", 20)
+            for _ in range(tries):
+                await asyncio.sleep(run.dice.uniform(0, BETWEEN))
+                await asyncio.to_thread(server.stop, kill=True)
+                await asyncio.sleep(run.dice.uniform(0, BETWEEN))
+                await asyncio.to_thread(server.start)
+                row.tried += 1
+                run.progress(row)
+                await sender.heard("sent", sender.last("sent") + 20)
+            await _end(server, sender, tap)
+        await _judge(row, store, sender, None)
+        shutil.rmtree(folder)
+
+
+@fault("proxy-cut", "Connections cut", short=4, long=100)
+async def cut(run: Run, row: Row) -> None:
+    """Nothing is sent twice, nobody is told a lie, what a listener missed lies in its gaps."""
+
+    async def act(proxy: Proxy) -> None:
+        proxy.cut()
+
+    await _through_proxies(run, row, act)
+
+
+@fault("proxy-silent", "A network that falls silent", short=2, long=25)
+async def silent(run: Run, row: Row) -> None:
+    """The same, and the silence is noticed."""
+
+    async def act(proxy: Proxy) -> None:
+        proxy.silent = True
+        await asyncio.sleep(SILENCE)
+        proxy.cut()
+        proxy.silent = False
+
+    await _through_proxies(run, row, act)
+
+
+@fault("proxy-half", "Writes cut in the middle", short=4, long=100)
+async def half(run: Run, row: Row) -> None:
+    """The same."""
+
+    async def act(proxy: Proxy) -> None:
+        proxy.cut_within_request = True
+        await until(lambda: not proxy.cut_within_request)
+
+    await _through_proxies(run, row, act, sender_only=True)
+
+
+@fault("proxy-answer", "Answers cut off after the write", short=4, long=100)
+async def answer(run: Run, row: Row) -> None:
+    """The same: the message may be out, so it is not sent again."""
+
+    async def act(proxy: Proxy) -> None:
+        proxy.requests, proxy.cut_answer_to = b"", b"PUBLISH"
+        await until(lambda: proxy.cut_answer_to is None)
+
+    await _through_proxies(run, row, act, sender_only=True)
+
+
+def _bursts(tries: int) -> list[int]:
+    return [min(BURST, tries - at) for at in range(0, tries, BURST)]
+
+
+async def _through_proxies(
+    run: Run, row: Row, act: Callable[[Proxy], Awaitable[None]], *, sender_only: bool = False
+) -> None:
+    """A sender and a tap, each behind a proxy of its own; a witness that is behind none."""
+    with redis_server() as server:
+        for tries in _bursts(run.tries):
+            folder = run.place(f"burst-{row.tried}")
+            store = folder / "log.db"
+            async with AsyncExitStack() as stack:
+                witness = await stack.enter_async_context(Witness.watching(server.port))
+                proxies = [await stack.enter_async_context(Proxy(server.port).running()) for _ in range(2)]
+                urls = [f"redis://127.0.0.1:{proxy.port}/0" for proxy in proxies]
+                tap = await Worker.start("tap", folder, store=str(store), exp=EXP, redis=urls[1])
+                await tap.heard("ready")
+                sender = await Worker.start("send", folder, store=str(store), exp=EXP, redis=urls[0])
+                await sender.heard("sent", 20)
+                for _ in range(tries):
+                    await asyncio.sleep(run.dice.uniform(0, BETWEEN))
+                    await act(proxies[0] if sender_only else run.dice.choice(proxies))
+                    row.tried += 1
+                    run.progress(row)
+                    await sender.heard("sent", sender.last("sent") + 20)
+                    for proxy in proxies:
+                        proxy.requests = b""
+                await _end(server, sender, tap)
+                await witness.caught_up()
+            await _judge(row, store, sender, witness.saw)
+            shutil.rmtree(folder)
+
+
+async def _end(server: RedisServer, sender: Worker, tap: Worker) -> None:
+    """End the sender, let the tap hear the last of it, end the tap."""
+    await sender.stop()
+    before = len(tap.said["heard"])
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+
+    async def hears() -> bool:
+        writer.write(b"*3\r\n$7\r\nPUBLISH\r\n$1\r\n-\r\n$%d\r\n%s\r\n" % (len(LAST), LAST))
+        await reader.readline()
+        return 0 in tap.said["heard"][before:]
+
+    await until(hears, 30)
+    writer.close()
+    await writer.wait_closed()
+    await tap.stop()
+
+
+async def _judge(row: Row, store: Path, sender: Worker, saw: list[int] | None) -> None:
+    roles = {recorder.ordinal: recorder.role for recorder in recorders(store, EXP)}
+    logged = events(store, EXP)
+    by_sender = [entry for entry in logged if roles[entry.recorder] == "messager"]
+    by_tap = [entry for entry in logged if roles[entry.recorder] == "tap"]
+    _judge_sender(row, sender, by_sender, saw)
+    published = {n: ts for entry in by_sender if (n := entry.n) is not None for ts in [entry.ts]}
+    on_the_wire = set(sender.said["sent"]) if saw is None else set(saw)
+    judge_listener(row, by_tap, {n: ts for n, ts in published.items() if n in on_the_wire})
+    for problem in await findings(store):
+        row.problem(f"{store.parent.name}: {problem}")
+
+
+def _judge_sender(row: Row, sender: Worker, logged: list[Logged], saw: list[int] | None) -> None:
+    """Each send is in the log once, as what its caller was told it was."""
+    said = {n: word for word in ("sent", "not_sent", "unknown") for n in sender.said.get(word, [])}
+    row.offered += len(said)
+    row.add("unknown", len(sender.said.get("unknown", [])))
+    row.add("not sent", len(sender.said.get("not_sent", [])))
+    kept: dict[int, str] = {}
+    for entry in logged:
+        if entry.n is not None:
+            row.doubled += entry.n in kept
+            kept[entry.n] = entry.kind if entry.kind == "sent" else str(entry.meta.get("outcome"))
+    row.lost += sum(1 for n in said if n not in kept)
+    row.unnoticed += sum(1 for n, word in said.items() if n in kept and kept[n] != word)
+    count_disorder(row, logged, "sent")
+    if saw is None:
+        return
+    count_repeats(row, saw)
+    seen = set(saw)
+    row.lost += sum(1 for n, word in said.items() if word == "sent" and n not in seen)
+    row.unnoticed += sum(1 for n, word in said.items() if word == "not_sent" and n in seen)
+
+
+def judge_listener(row: Row, logged: list[Logged], published: dict[int, int]) -> None:
+    """Each message that was published is there once, or its time lies in a gap. `published` has ts by number."""
+    count_disorder(row, logged, "received")
+    received = {entry.n for entry in logged if entry.kind == "received"}
+    told = gaps(logged)
+    missed = [ts for n, ts in published.items() if n not in received]
+    row.add("missed by the listener, inside its gaps", sum(1 for ts in missed if within(ts, told)))
+    row.add("gaps", len(told))
+    outside = [ts for ts in missed if not within(ts, told)]
+    row.unnoticed += len(outside)
+    if outside:
+        starts = [min((since - ts for since, _ in told if since > ts), default=0) for ts in outside]
+        row.most("most ms before a gap began", max(starts) / 1e6)
+
+
+SLOW_PAYLOAD = 20_000
+"""Bytes of a message for a listener that is too slow."""
+
+
+@fault("listener-cut-off", "A listener so slow that Redis cuts it off", short=2, long=20)
+async def cut_off(run: Run, row: Row) -> None:
+    """What Redis threw away lies in its gaps."""
+    with redis_server("--client-output-buffer-limit", "pubsub", "1mb", "0", "0") as server:
+        for number in range(run.tries):
+            folder = run.place(f"slow-{number}")
+            store = folder / "log.db"
+            seed = run.dice.randrange(1 << 30)
+            tap = await Worker.start(
+                "tap", folder, store=str(store), exp=EXP, redis=server.url, blocked=seed, longest=0.4
+            )
+            await tap.heard("ready")
+            published = await _flood(server.port, tap)
+            await tap.heard("heard", max(published) - 1)
+            await tap.stop()
+            row.tried += 1
+            row.offered += len(published)
+            judge_listener(row, events(store, EXP), published)
+            for problem in await findings(store):
+                row.problem(problem)
+            run.progress(row)
+            shutil.rmtree(folder)
+
+
+async def _flood(port: int, tap: Worker) -> dict[int, int]:
+    """Publish until the tap was cut off and is back; the time (ns) of each message, immediately before its write."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    published: dict[int, int] = {}
+    back = 0
+    while back < 20 and len(published) < 20_000:
+        number = len(published) + 1
+        payload = json.dumps({"n": number, "pad": "x" * (SLOW_PAYLOAD if not back else 10)}).encode()
+        published[number] = time.time_ns()
+        writer.write(b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n$%d\r\n%s\r\n" % (len(payload), payload))
+        await reader.readline()
+        back += bool(tap.said["gap"])
+    writer.close()
+    await writer.wait_closed()
+    return published

@@ -1,0 +1,256 @@
+"""The store is away, locked or full while processes record; they are killed, and what they spooled is drained."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from messager.testing import redis_server
+from messager_store import EventLog
+from messager_store.draining import drain
+
+from .evidence import count_disorder, count_repeats, events, findings
+from .killing import EXP, judge_killed
+from .process import Worker
+from .row import Row, Run, fault
+from .witness import Witness
+
+DURABILITIES = ("buffered", "strict")
+LOCKED = 6.0
+"""Seconds a lock is held: longer than the 4 s that a writer waits for another."""
+BEFORE = 0.3
+"""Seconds that are recorded before the store goes away, and after it is back, at the most."""
+
+
+@fault("store-locked", "Store locked for longer than the busy timeout", short=1, long=8)
+async def locked(run: Run, row: Row) -> None:
+    """Nothing is lost, and nobody has to be told."""
+    await _away(run, row, _lock, LOCKED)
+
+
+@fault("store-moved", "Store moved away while it is recorded into, and back", short=1, long=12)
+async def moved(run: Run, row: Row) -> None:
+    """Nothing is lost, and nothing is written to where it was not."""
+    await _away(run, row, _move, 3.0)
+
+
+@fault("store-full", "Store full (SQLITE_FULL)", short=1, long=12)
+async def full(run: Run, row: Row) -> None:
+    """The spool takes what the store does not."""
+    await _away(run, row, _fill, 3.0, full=True)
+
+
+@fault("disk-full", "Disk full, for store and spool (EFBIG)", short=1, long=12)
+async def disk_full(run: Run, row: Row) -> None:
+    """What is kept is kept in order; what strict could not write was not published."""
+    await _away(run, row, _limit, 6.5)
+
+
+async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any) -> None:
+    """Take the store from a buffered and a strict recorder for a while; both end politely afterwards."""
+    with redis_server() as server:
+        for number in range(run.tries):
+            folder = run.place(f"away-{number}")
+            (folder / "store").mkdir()
+            store = folder / "store" / "log.db"
+            async with EventLog.open(str(store)):
+                pass
+            async with Witness.watching(server.port) as witness:
+                workers = [
+                    await Worker.start(
+                        "send",
+                        folder,
+                        store=str(store),
+                        exp=durability,
+                        redis=server.url,
+                        first=1 + at * 10_000_000,
+                        pause=0.002,
+                        recorder={"durability": durability, "spool": str(folder / "spool")},
+                        **options,
+                    )
+                    for at, durability in enumerate(DURABILITIES)
+                ]
+                for worker in workers:
+                    await worker.heard("ready")
+                await asyncio.sleep(run.dice.uniform(0.05, BEFORE))
+                with break_(store, workers):
+                    await asyncio.sleep(seconds * run.dice.uniform(0.8, 1.2))
+                await asyncio.sleep(run.dice.uniform(0, BEFORE))
+                for worker in workers:
+                    await worker.stop()
+                await witness.caught_up()
+            row.tried += 1
+            for durability, worker in zip(DURABILITIES, workers, strict=True):
+                await _judge_away(row, store, durability, worker, witness.saw)
+            if (folder / "spool").exists():
+                row.problem(f"away-{number}: a spool was left: {[path.name for path in (folder / 'spool').iterdir()]}")
+            for problem in await findings(store):
+                row.problem(f"away-{number}: {problem}")
+            run.progress(row)
+            shutil.rmtree(folder)
+
+
+async def _judge_away(row: Row, store: Path, durability: str, worker: Worker, saw: list[int]) -> None:
+    """Each message that was sent is there once, each that was refused was not published."""
+    sent = worker.said.get("sent", [])
+    row.offered += len(sent)
+    logged = events(store, durability)
+    row.add("spooled", worker.last("spooled") > 0)
+    row.add("refused by strict", len(worker.said.get("refused", [])))
+    kept = {entry.n for entry in logged if entry.kind == "sent"}
+    lost = [n for n in sent if n not in kept]
+    told = sum(entry.meta["count"] or 0 for entry in logged if entry.kind == "gap")
+    if durability == "strict":
+        row.lost += len(lost)
+    else:  # it may drop what neither store nor spool takes, but says so
+        row.unnoticed += max(len(lost) - told, 0)
+        row.add("dropped, as the gap says", min(len(lost), told))
+    count_disorder(row, logged, "sent")
+    mine = set(sent)
+    count_repeats(row, [n for n in saw if n in mine])
+    row.unnoticed += len(set(worker.said.get("refused", [])) & set(saw))
+
+
+@contextlib.contextmanager
+def _lock(store: Path, workers: list[Worker]) -> Iterator[None]:
+    with closing(sqlite3.connect(store, isolation_level=None, timeout=30)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        try:
+            yield
+        finally:
+            holder.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def _move(store: Path, workers: list[Worker]) -> Iterator[None]:
+    elsewhere = store.parent.with_name("elsewhere")
+    store.parent.rename(elsewhere)
+    try:
+        yield
+    finally:
+        elsewhere.rename(store.parent)
+
+
+@contextlib.contextmanager
+def _fill(store: Path, workers: list[Worker]) -> Iterator[None]:
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGUSR1)
+    try:
+        yield
+    finally:
+        for worker in workers:
+            os.kill(worker.pid, signal.SIGUSR1)
+
+
+@contextlib.contextmanager
+def _limit(store: Path, workers: list[Worker]) -> Iterator[None]:
+    """No file of these processes may grow: a write behind the limit fails, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for worker in workers:
+        resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (16, before[1]))
+    try:
+        yield
+    finally:
+        for worker in workers:
+            resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, before)
+
+
+@fault("sigkill-spooling", "SIGKILL while the store is locked, then drain", short=2, long=60, seconds=500)
+async def killed_while_spooling(run: Run, row: Row) -> None:
+    """What was on disk in the spool is there after a drain, once."""
+    with redis_server() as server:
+        for number in range(run.tries):
+            folder = run.place(f"kill-{number}")
+            durability = DURABILITIES[number % 2]
+            worker, saw = await _spooled(folder, server.port, durability, run.dice.uniform(0, 1.5))
+            row.tried += 1
+            row.offered += worker.last("accepted")
+            await _drained(row, folder)
+            await judge_killed(row, folder / "log.db", worker, saw, durability)
+            run.progress(row)
+            shutil.rmtree(folder)
+
+
+@fault("kill-drain", "SIGKILL while a spool is drained, again and again", short=2, long=40, seconds=400)
+async def killed_while_draining(run: Run, row: Row) -> None:
+    """The next drain goes on: everything is there in the end, once."""
+    with redis_server() as server:
+        made = run.place("made")
+        worker, saw = await _spooled(made, server.port, "buffered", 1.0)
+    ready = made.rename(run.folder / "ready")  # what a recorder's row says of its spool leads nowhere then
+    whole = 0.0
+    for number in range(run.tries + 1):
+        folder = run.place(f"kill-{number}")
+        store, spool = folder / "log.db", folder / "log.db-spool"
+        for path in ready.iterdir():
+            (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / path.name)
+        if not number:  # the first is only timed
+            whole = await _drain_within(run, folder, None)
+            continue
+        for _ in range(3):
+            await _drain_within(run, folder, whole)
+            row.tried += 1
+            if not spool.exists():
+                row.add("done already when it was killed", 1)
+                break
+        row.offered += worker.last("secured")
+        await _drained(row, folder)
+        await judge_killed(row, store, worker, saw, "buffered")
+        run.progress(row)
+        shutil.rmtree(folder)
+
+
+async def _spooled(folder: Path, port: int, durability: str, seconds: float) -> tuple[Worker, list[int]]:
+    """A store, and beside it the spool of a process that was killed while the store was locked."""
+    store = folder / "log.db"
+    async with Witness.watching(port) as witness:
+        worker = await Worker.start(
+            "send",
+            folder,
+            store=str(store),
+            exp=EXP,
+            redis=f"redis://127.0.0.1:{port}/0",
+            listen=True,
+            recorder={"durability": durability, "spool": str(folder / "log.db-spool")},
+        )
+        await worker.heard("secured", 50)
+        with _lock(store, []):
+            await worker.heard("spooled")
+            await asyncio.sleep(seconds)
+            await worker.kill()
+        await witness.caught_up()
+    return worker, witness.saw
+
+
+async def _drain_within(run: Run, folder: Path, duration: float | None) -> float:
+    """Drain in a process that is killed at some time in so many seconds, or in one that nobody kills; how long it took."""
+    worker = await Worker.start("drain", folder, store=str(folder / "log.db"), spool=str(folder / "log.db-spool"))
+    await worker.heard("ready")
+    started = asyncio.get_running_loop().time()
+    if duration is None:
+        await worker.heard("done")
+    else:
+        await asyncio.sleep(run.dice.uniform(0, duration))
+    took = asyncio.get_running_loop().time() - started
+    await worker.kill()
+    return took
+
+
+async def _drained(row: Row, folder: Path) -> None:
+    """Drain what is left, to the end."""
+    async with EventLog.open(str(folder / "log.db")) as log:
+        async for done in drain(log, folder / "log.db-spool"):
+            row.add("drained", done.events)
+            if done.reason is not None:
+                row.problem(f"{folder.name}: the spool stays: {done.reason}")
+    if (folder / "log.db-spool").exists():
+        row.problem(f"{folder.name}: the spool is still there after a drain")
