@@ -44,7 +44,10 @@ def table(rows: dict[str, Row], long: bool, seed: int) -> Table:
         drawn.add_column(heading, justify="left" if heading in ("fault", "", "note") else "right", overflow="fold")
     for row in rows.values():
         numbers = [f"{getattr(row, count):,}" for count in COUNTS]
-        notes = [f"{note}: {number:,}" if not isinstance(number, str) else f"{note}: {number}" for note, number in row.notes.items()]
+        notes = [
+            f"{note}: {number:,}" if not isinstance(number, str) else f"{note}: {number}"
+            for note, number in row.notes.items()
+        ]
         mark = "[green]kept[/]" if row.kept else "[red]BROKEN[/]"
         drawn.add_row(row.fault, *numbers, f"{row.seconds:.0f}", mark, "; ".join([*notes, *row.problems]))
     return drawn

@@ -99,7 +99,8 @@ async def _filled(store: Path, recorders: int, batches: int) -> int:
             for part in range(batches):
                 first = part * EVENTS
                 entries = [
-                    NewEvent("sent", n, f"channel {n % 3}", b'{"n": %d}' % n, n % 5, "all") for n in range(first, first + EVENTS)
+                    NewEvent("sent", n, f"channel {n % 3}", b'{"n": %d}' % n, n % 5, "all")
+                    for n in range(first, first + EVENTS)
                 ]
                 await log.append(writer, entries, unacknowledged_ns=part)
             await log.touch(writer, ended_at=time.time_ns())

@@ -53,8 +53,10 @@ class Row:
 
     def most(self, note: str, number: float) -> None:
         """Keep the largest of something for the note."""
-        self.notes[note] = max(float(self.notes.get(note, 0)), round(number, 3)) if number % 1 else max(
-            self.notes.get(note, 0), int(number)
+        self.notes[note] = (
+            max(float(self.notes.get(note, 0)), round(number, 3))
+            if number % 1
+            else max(self.notes.get(note, 0), int(number))
         )  # type: ignore[type-var]
 
     def as_dict(self) -> dict[str, Any]:

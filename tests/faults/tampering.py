@@ -153,7 +153,9 @@ def _other_values(old: Any, *, only_absence: bool) -> Iterator[Any]:
 
 def _change(store: Path, table: str, column: str, key: int, new: Any) -> bool:
     with closing(sqlite3.connect(store)) as connection, connection:
-        before = connection.execute(f"SELECT typeof({column}), {column} FROM {table} WHERE rowid = ?", (key,)).fetchone()
+        before = connection.execute(
+            f"SELECT typeof({column}), {column} FROM {table} WHERE rowid = ?", (key,)
+        ).fetchone()
         try:
             connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (new, key))
         except sqlite3.IntegrityError:

@@ -1,0 +1,104 @@
+"""Four processes write into one experiment while tails come and go and others read."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+from messager_store import EventLog
+
+from .evidence import count_disorder, events, findings, recorders
+from .process import Worker
+from .row import Row, Run, fault
+
+EXP = "e1"
+WRITERS = 4
+MESSAGES = 6000
+BURST = 15
+"""Events that a writer records before it lets its event loop run."""
+TAILS = 3
+STAYS = 0.3
+"""Seconds a tail stays at the most before it goes and comes back."""
+
+
+@fault("four-writers", "Four processes write while tails come and go", short=1, long=15)
+async def four_writers(run: Run, row: Row) -> None:
+    """Each tail sees each event once, a reader sees the log as it was when it began."""
+    for number in range(run.tries):
+        folder = run.place(f"shared-{number}")
+        store = folder / "log.db"
+        async with EventLog.open(str(store)) as log:
+            workers = [
+                await Worker.start("write", folder, store=str(store), exp=EXP, messages=MESSAGES, burst=BURST)
+                for _ in range(WRITERS)
+            ]
+            for worker in workers:
+                await worker.heard("ready")
+            seeds = [run.dice.randrange(1 << 30) for _ in range(TAILS + 1)]
+            done = asyncio.Event()
+            tails = [asyncio.create_task(_tail(log, row, random.Random(seed))) for seed in seeds[:TAILS]]
+            reading = asyncio.create_task(_read(log, row, store, done))
+            for worker in workers:
+                await worker.ended()
+            done.set()
+            for found in await asyncio.gather(*tails):
+                _judge_tail(row, found)
+            await reading
+        row.tried += 1
+        row.offered += WRITERS * MESSAGES
+        logged = events(store, EXP)
+        row.lost += WRITERS * MESSAGES - len(logged)
+        count_disorder(row, logged, "sent")
+        for problem in await findings(store):
+            row.problem(problem)
+        run.progress(row)
+        shutil.rmtree(folder)
+
+
+async def _tail(log: EventLog, row: Row, dice: random.Random) -> list[tuple[int, int]]:
+    """Follow the recording in many sittings, each from where the one before it was cut off."""
+    seen: list[tuple[int, int]] = []
+    position: dict[int, int] = {}
+
+    async def sit() -> None:
+        async for entry in log.tail(EXP, position, poll=0.01):
+            seen.append((entry.recorder, entry.seq))
+            position[entry.recorder] = entry.seq
+            if len(seen) == WRITERS * MESSAGES:
+                return
+
+    while len(seen) < WRITERS * MESSAGES:
+        sitting = asyncio.create_task(sit())
+        await asyncio.wait([sitting], timeout=dice.uniform(0, STAYS))
+        if not sitting.done():
+            sitting.cancel()
+        await asyncio.gather(sitting, return_exceptions=True)
+        row.add("sittings of tails", 1)
+        if not sitting.cancelled() and sitting.exception() is not None:
+            raise sitting.exception() or AssertionError
+    return seen
+
+
+def _judge_tail(row: Row, seen: list[tuple[int, int]]) -> None:
+    row.doubled += sum(times - 1 for times in Counter(seen).values())
+    for ordinal in range(1, WRITERS + 1):
+        seqs = [seq for recorder, seq in seen if recorder == ordinal]
+        row.lost += len(set(range(1, MESSAGES + 1)) - set(seqs))
+        row.out_of_order += sum(1 for one, next_ in zip(seqs, seqs[1:], strict=False) if next_ < one)
+
+
+async def _read(log: EventLog, row: Row, store: Path, done: asyncio.Event) -> None:
+    """Read in replay order, again and again: a snapshot without holes, at least as new as the read."""
+    while not done.is_set():
+        before = {recorder.ordinal: recorder.last_seq for recorder in recorders(store, EXP)}
+        entries = [entry async for entry in log.read(EXP)]
+        row.add("reads meanwhile", 1)
+        cursors = [entry.cursor for entry in entries]
+        row.out_of_order += sum(1 for one, next_ in zip(cursors, cursors[1:], strict=False) if next_ <= one)
+        for ordinal, last in before.items():
+            seqs = [entry.seq for entry in entries if entry.recorder == ordinal]
+            row.doubled += len(seqs) - len(set(seqs))
+            row.lost += len(set(range(1, max([last, *seqs]) + 1)) - set(seqs))
