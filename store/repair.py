@@ -112,7 +112,9 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
 
 
 def _known(of: Experiment, row: RecorderRow) -> Repaired:
-    until = max(row.complete_until, min(time.time_ns(), row.complete_until + SILENT_NS))
+    silent = row.complete_until + SILENT_NS
+    now = time.time_ns()
+    until = now if row.complete_until < now < silent else silent  # its clock may have been ahead of ours
     after = iso(row.complete_until)
     missing = f"what it accepted after {after}"
     if row.durability == "strict":

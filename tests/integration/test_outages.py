@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -528,3 +529,17 @@ async def test_a_tap_that_starts_again_says_what_it_missed(log: EventLog) -> Non
     await again.stop()
     with contextlib.suppress(StoreError):
         await crashed.stop()
+
+
+async def test_what_a_recorder_whose_clock_was_ahead_may_have_lost_lies_in_a_gap(log: EventLog, store: str) -> None:
+    """The gap was empty: by our clock, the recorder had not even begun when it was repaired."""
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="messager")
+    ahead = time.time_ns() + 3_600_000_000_000
+    await log.append(writer, [NewEvent("sent", ahead, "c", b"x")], complete_until=ahead)
+    with sqlite3.connect(store) as other:
+        other.execute("UPDATE recorder SET pid = ?", (1 << 22 | 1,))
+    other.close()
+    [known] = await repair(log, of)
+    assert (known.since, known.until) == (ahead, ahead + registry.SILENT_NS)
