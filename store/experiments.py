@@ -399,8 +399,7 @@ async def close(database: Database, of: Experiment, *, force: bool = False) -> N
             .where(experiment.c.id == of.id, experiment.c.status == "open")
             .values(status="closed", closed_at=now)
         )
-    if of.status == "open":
-        await deliveries.work_out(database, of.id)
+    await deliveries.work_out(database, of.id)  # also where it was closed, by somebody who was killed before this
 
 
 async def publish_import(database: Database, of: Experiment, exp_id: str) -> None:
@@ -408,6 +407,7 @@ async def publish_import(database: Database, of: Experiment, exp_id: str) -> Non
 
     Raises `ExperimentExists`, and `StoreError` where somebody swept the import away meanwhile.
     """
+    await deliveries.work_out(database, of.id)  # before anybody sees it: who is killed here leaves nothing half done
     now = time.time_ns()
     async with database.writing() as connection:
         taken = select(experiment.c.id).where(experiment.c.exp_id == exp_id)
@@ -423,7 +423,6 @@ async def publish_import(database: Database, of: Experiment, exp_id: str) -> Non
         )
         if published.rowcount != 1:
             raise StoreError(f"the import of {exp_id!r} was taken for dead and cleared away; import it again")
-    await deliveries.work_out(database, of.id)
 
 
 def head_of(recorders: Iterable[RecorderRow]) -> str:

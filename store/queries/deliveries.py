@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from hashlib import sha256
 
-from sqlalchemy import insert, select, tuple_
+from sqlalchemy import select, tuple_
 
 from ..database import Database
 from ..schema import KINDS, REDACTED, SEQ_BITS, delivery, event, recorder
@@ -19,7 +19,8 @@ _Key = tuple[int | None, bytes]
 
 
 async def work_out(database: Database, experiment_id: int) -> None:
-    """Fill the deliveries of an experiment that is closed. Does nothing where it heard or said nothing.
+    """Fill the deliveries of an experiment that is closed, or is about to be. Does nothing where it heard or said
+    nothing, and nothing a second time.
 
     The same bytes may go over a channel more than once: what a listener received first is taken
     for the first sending of them, what it received second for the second, and so on.
@@ -43,7 +44,7 @@ async def work_out(database: Database, experiment_id: int) -> None:
         found, matching.found = matching.found, []
         if found:
             async with database.writing() as connection:
-                await connection.execute(insert(delivery), found)
+                await connection.execute(database.dialect.insert_or_ignore(delivery), found)
         if len(rows) < PAGE:
             return
         place = (rows[-1][1], rows[-1][0])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from messager import channels
 from messager_store import EventLog, NewEvent
 from messager_store import experiments as registry
+from messager_store.database import Database
+from messager_store.exchange.jsonl import import_jsonl
 from messager_store.jsontext import is_no_text
+from messager_store.queries import deliveries
 from tests.integration.test_log import experiment, filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
@@ -123,3 +129,28 @@ async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, stor
         await registry.close(log.database, of, force=True)
         found.append(steps(f"e{size}"))
     assert found[1] < found[0] * 8  # with 2.5 to 4 times the rows in the store; quadratic would be 16 times
+
+
+async def test_deliveries_are_there_as_soon_as_an_import_is_and_closing_again_finds_those_that_a_kill_cost(
+    log: EventLog, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was killed between publishing and working out left an import without them, for good."""
+    lines = [{"ts": 1, "channel": "c", "payload": "x"}, {"ts": 2, "kind": "received", "channel": "c", "payload": "x"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    published = []
+
+    async def work_out(database: Database, experiment_id: int) -> None:
+        published.extend(of.exp_id for of in await registry.every(database))
+        await deliveries.work_out(database, experiment_id)
+
+    monkeypatch.setattr(registry, "deliveries", SimpleNamespace(work_out=work_out))
+    of = await import_jsonl(log, tmp_path / "a.jsonl", "e1")
+    assert published == []
+    with sqlite3.connect(store) as connection:
+        assert connection.execute("DELETE FROM delivery").rowcount == 1
+    connection.close()
+    for _ in range(2):
+        await registry.close(log.database, of)
+    with sqlite3.connect(store) as connection:
+        assert connection.execute("SELECT received_at FROM message").fetchall() == [(2,)]
+    connection.close()
