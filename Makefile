@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format bench faults clean
 
 help:  ## Say what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -32,6 +32,9 @@ format: $(VENV)/test  ## Put the code into its standard form
 
 bench: $(VENV)/test  ## Measure, side by side
 	$(BIN)/python bench/run.py
+
+faults: $(VENV)/test  ## Kill, cut, fill, lock and step, many times: the long form of tests/faults (20 minutes)
+	$(BIN)/python -m tests.faults --long
 
 clean:  ## Remove what was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -54,7 +54,6 @@ async def stepped(run: Run, row: Row) -> None:
             count_disorder(row, events(store, EXP), "sent")
             kept = sum(1 for entry in logged if entry.kind == "sent")
             await _judge_unclean(row, store, worker.said["sent_at"][kept:])
-            run.progress(row)
             shutil.rmtree(folder)
 
 

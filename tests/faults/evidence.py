@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def within(ts: int, stretches: Iterable[tuple[int, int]]) -> bool:
 def count_repeats(row: Row, numbers: Sequence[int]) -> None:
     """Count as doubled what is there more than once, and as out of order what stands before a smaller number."""
     row.doubled += sum(times - 1 for times in Counter(numbers).values())
-    row.out_of_order += sum(1 for one, next_ in zip(numbers, numbers[1:], strict=False) if next_ < one)
+    row.out_of_order += sum(1 for one, next_ in pairwise(numbers) if next_ < one)
 
 
 def count_disorder(row: Row, logged: Sequence[Logged], kind: str) -> None:
@@ -113,4 +114,4 @@ def count_disorder(row: Row, logged: Sequence[Logged], kind: str) -> None:
     for ordinal in {entry.recorder for entry in logged}:
         mine = [entry for entry in logged if entry.recorder == ordinal and entry.kind == kind and entry.n is not None]
         count_repeats(row, [entry.n for entry in mine if entry.n is not None])
-        row.out_of_order += sum(1 for one, next_ in zip(mine, mine[1:], strict=False) if next_.ts < one.ts)
+        row.out_of_order += sum(1 for one, next_ in pairwise(mine) if next_.ts < one.ts)

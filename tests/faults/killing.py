@@ -24,19 +24,19 @@ STARTS_WITHIN = 0.8
 """Seconds in which those come."""
 
 
-@fault("sigkill-buffered", "SIGKILL of a recording process, buffered", short=4, long=120, seconds=400)
+@fault("sigkill-buffered", "SIGKILL of a recording process, buffered", short=3, long=100, seconds=400)
 async def buffered(run: Run, row: Row) -> None:
     """What was acknowledged is there; what is missing came after it, and the log says so."""
     await _kills(run, row, durability="buffered", blocked=False)
 
 
-@fault("sigkill-blocked", "SIGKILL, buffered, its event loop blocked", short=3, long=100, seconds=400)
+@fault("sigkill-blocked", "SIGKILL, buffered, its event loop blocked", short=2, long=100, seconds=400)
 async def buffered_with_a_blocked_loop(run: Run, row: Row) -> None:
     """The same where the process keeps its event loop from running, as an agent's own work does."""
     await _kills(run, row, durability="buffered", blocked=True)
 
 
-@fault("sigkill-strict", "SIGKILL of a recording process, strict", short=4, long=120, seconds=400)
+@fault("sigkill-strict", "SIGKILL of a recording process, strict", short=3, long=100, seconds=400)
 async def strict(run: Run, row: Row) -> None:
     """Whatever anybody has seen on the wire is in the log."""
     await _kills(run, row, durability="strict", blocked=False)
@@ -67,7 +67,6 @@ async def _kills(run: Run, row: Row, *, durability: str, blocked: bool) -> None:
             row.tried += 1
             row.offered += worker.last("accepted")
             await judge_killed(row, store, worker, witness.saw, durability)
-            run.progress(row)
             shutil.rmtree(store.parent)
 
 

@@ -23,7 +23,7 @@ RECORDERS, BATCHES, EVENTS = 4, 150, 5
 OLDEST = "0001"
 
 
-@fault("kill-creation", "SIGKILL while a store is made", short=3, long=60)
+@fault("kill-creation", "SIGKILL while a store is made", short=2, long=40)
 async def creation(run: Run, row: Row) -> None:
     """The next one who opens the store makes it, and it works."""
     whole = await _duration(run.place("whole"), "head", None)
@@ -35,11 +35,10 @@ async def creation(run: Run, row: Row) -> None:
         written = await _filled(store, recorders=1, batches=2)
         row.offered += written
         await _judge(row, store, written)
-        run.progress(row)
         shutil.rmtree(folder)
 
 
-@fault("kill-migration", "SIGKILL while a store is migrated, up and down", short=4, long=80)
+@fault("kill-migration", "SIGKILL while a store is migrated, up and down", short=2, long=50)
 async def migration(run: Run, row: Row) -> None:
     """The store is at one revision or the other, whole; `db upgrade` then works, and verify finds nothing."""
     ready = run.place("ready")
@@ -64,7 +63,6 @@ async def migration(run: Run, row: Row) -> None:
             continue
         await _migrated(store, "head")
         await _judge(row, store, written)
-        run.progress(row)
         shutil.rmtree(folder)
 
 

@@ -44,14 +44,13 @@ async def redis_killed(run: Run, row: Row) -> None:
                 await asyncio.sleep(run.dice.uniform(0, BETWEEN))
                 await asyncio.to_thread(server.start)
                 row.tried += 1
-                run.progress(row)
                 await sender.heard("sent", sender.last("sent") + 20)
             await _end(server, sender, tap)
         await _judge(row, store, sender, None)
         shutil.rmtree(folder)
 
 
-@fault("proxy-cut", "Connections cut", short=4, long=100)
+@fault("proxy-cut", "Connections cut", short=4, long=80)
 async def cut(run: Run, row: Row) -> None:
     """Nothing is sent twice, nobody is told a lie, what a listener missed lies in its gaps."""
 
@@ -74,7 +73,7 @@ async def silent(run: Run, row: Row) -> None:
     await _through_proxies(run, row, act)
 
 
-@fault("proxy-half", "Writes cut in the middle", short=4, long=100)
+@fault("proxy-half", "Writes cut in the middle", short=4, long=80)
 async def half(run: Run, row: Row) -> None:
     """The same."""
 
@@ -85,7 +84,7 @@ async def half(run: Run, row: Row) -> None:
     await _through_proxies(run, row, act, sender_only=True)
 
 
-@fault("proxy-answer", "Answers cut off after the write", short=4, long=100)
+@fault("proxy-answer", "Answers cut off after the write", short=4, long=80)
 async def answer(run: Run, row: Row) -> None:
     """The same: the message may be out, so it is not sent again."""
 
@@ -120,7 +119,6 @@ async def _through_proxies(
                     await asyncio.sleep(run.dice.uniform(0, BETWEEN))
                     await act(proxies[0] if sender_only else run.dice.choice(proxies))
                     row.tried += 1
-                    run.progress(row)
                     await sender.heard("sent", sender.last("sent") + 20)
                     for proxy in proxies:
                         proxy.requests = b""
@@ -133,8 +131,14 @@ async def _through_proxies(
 async def _end(server: RedisServer, sender: Worker, tap: Worker) -> None:
     """End the sender, let the tap hear the last of it, end the tap."""
     await sender.stop()
+    await _caught_up(server.port, tap)
+    await tap.stop()
+
+
+async def _caught_up(port: int, tap: Worker) -> None:
+    """Return once the tap has heard, or has noticed that it missed, what was published before this call."""
     before = len(tap.said["heard"])
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
     async def hears() -> bool:
         writer.write(b"*3\r\n$7\r\nPUBLISH\r\n$1\r\n-\r\n$%d\r\n%s\r\n" % (len(LAST), LAST))
@@ -144,7 +148,6 @@ async def _end(server: RedisServer, sender: Worker, tap: Worker) -> None:
     await until(hears, 30)
     writer.close()
     await writer.wait_closed()
-    await tap.stop()
 
 
 async def _judge(row: Row, store: Path, sender: Worker, saw: list[int] | None) -> None:
@@ -199,6 +202,8 @@ def judge_listener(row: Row, logged: list[Logged], published: dict[int, int]) ->
 
 SLOW_PAYLOAD = 20_000
 """Bytes of a message for a listener that is too slow."""
+FLOOD_SECONDS = 60.0
+"""Seconds within which a listener must have been cut off and be back."""
 
 
 @fault("listener-cut-off", "A listener so slow that Redis cuts it off", short=2, long=20)
@@ -214,29 +219,30 @@ async def cut_off(run: Run, row: Row) -> None:
             )
             await tap.heard("ready")
             published = await _flood(server.port, tap)
-            await tap.heard("heard", max(published) - 1)
+            await _caught_up(server.port, tap)
             await tap.stop()
             row.tried += 1
             row.offered += len(published)
             judge_listener(row, events(store, EXP), published)
             for problem in await findings(store):
                 row.problem(problem)
-            run.progress(row)
             shutil.rmtree(folder)
 
 
 async def _flood(port: int, tap: Worker) -> dict[int, int]:
-    """Publish until the tap was cut off and is back; the time (ns) of each message, immediately before its write."""
+    """Publish until the tap was cut off, came back and heard more; when (ns) each message was about to be written."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     published: dict[int, int] = {}
-    back = 0
-    while back < 20 and len(published) < 20_000:
-        number = len(published) + 1
-        payload = json.dumps({"n": number, "pad": "x" * (SLOW_PAYLOAD if not back else 10)}).encode()
-        published[number] = time.time_ns()
-        writer.write(b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n$%d\r\n%s\r\n" % (len(payload), payload))
-        await reader.readline()
-        back += bool(tap.said["gap"])
+    back = 0  # the number after which the tap listened again
+    async with asyncio.timeout(FLOOD_SECONDS):
+        while not back or tap.last("heard") <= back:
+            number = len(published) + 1
+            payload = json.dumps({"n": number, "pad": "" if back else "x" * SLOW_PAYLOAD}).encode()
+            published[number] = time.time_ns()
+            writer.write(b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n$%d\r\n%s\r\n" % (len(payload), payload))
+            await reader.readline()
+            if not back and tap.said["gap"]:
+                back = number
     writer.close()
     await writer.wait_closed()
     return published

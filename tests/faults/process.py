@@ -17,8 +17,17 @@ PATIENCE = 60.0
 """Seconds after which a process that says nothing of what it should, or does not end, counts as hung."""
 
 
+_running: set[Worker] = set()
+
+
 class Hung(Exception):
     """A process did not do in time what it should."""
+
+
+async def kill_those_left() -> None:
+    """End the processes that a fault which failed has left behind."""
+    for worker in list(_running):
+        await worker.kill()
 
 
 class Worker:
@@ -30,6 +39,7 @@ class Worker:
     def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
         self._process = process
         self._errors = errors
+        _running.add(self)
         self.said: dict[str, list[int]] = defaultdict(list)
         """The numbers said, by word."""
         self._heard = asyncio.Event()
@@ -93,6 +103,7 @@ class Worker:
         async with _patience("a worker did not end", self):
             code = await self._process.wait()
             await self._listening
+        _running.discard(self)
         return code
 
     def complaint(self) -> str:

@@ -38,7 +38,6 @@ async def slow_subscriber(run: Run, row: Row) -> None:
             row.lost += MESSAGES - len(set(arrived))
             count_repeats(row, arrived)
             row.most("s held back", report.held_back_s)
-            run.progress(row)
 
 
 async def _fill(log: EventLog) -> None:

@@ -30,7 +30,7 @@ class Row:
     """Those whose place contradicts the order in which they were offered."""
     unnoticed: int = 0
     """What went wrong, or missing as the promise allows, without the log saying so."""
-    notes: dict[str, int | float | str] = field(default_factory=dict)
+    notes: dict[str, int | float] = field(default_factory=dict)
     """What else was counted; no promise."""
     problems: list[str] = field(default_factory=list)
     """What should not have happened at all, in words."""
@@ -53,11 +53,7 @@ class Row:
 
     def most(self, note: str, number: float) -> None:
         """Keep the largest of something for the note."""
-        self.notes[note] = (
-            max(float(self.notes.get(note, 0)), round(number, 3))
-            if number % 1
-            else max(self.notes.get(note, 0), int(number))
-        )  # type: ignore[type-var]
+        self.notes[note] = max(self.notes.get(note, 0), round(number, 3))
 
     def as_dict(self) -> dict[str, Any]:
         """The row as JSON has it."""
@@ -70,6 +66,11 @@ class Row:
             "seconds": round(self.seconds, 1),
         }
 
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Row:
+        """What `as_dict` gave."""
+        return cls(**{field: value for field, value in data.items() if field != "kept"})
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -78,7 +79,6 @@ class Run:
     tries: int
     folder: Path
     dice: random.Random
-    progress: Callable[[Row], None] = lambda row: None
 
     def place(self, name: str) -> Path:
         """A new folder inside the run's."""

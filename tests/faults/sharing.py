@@ -6,6 +6,7 @@ import asyncio
 import random
 import shutil
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 from messager_store import EventLog
@@ -54,7 +55,6 @@ async def four_writers(run: Run, row: Row) -> None:
         count_disorder(row, logged, "sent")
         for problem in await findings(store):
             row.problem(problem)
-        run.progress(row)
         shutil.rmtree(folder)
 
 
@@ -87,7 +87,7 @@ def _judge_tail(row: Row, seen: list[tuple[int, int]]) -> None:
     for ordinal in range(1, WRITERS + 1):
         seqs = [seq for recorder, seq in seen if recorder == ordinal]
         row.lost += len(set(range(1, MESSAGES + 1)) - set(seqs))
-        row.out_of_order += sum(1 for one, next_ in zip(seqs, seqs[1:], strict=False) if next_ < one)
+        row.out_of_order += sum(1 for one, next_ in pairwise(seqs) if next_ < one)
 
 
 async def _read(log: EventLog, row: Row, store: Path, done: asyncio.Event) -> None:
@@ -97,7 +97,7 @@ async def _read(log: EventLog, row: Row, store: Path, done: asyncio.Event) -> No
         entries = [entry async for entry in log.read(EXP)]
         row.add("reads meanwhile", 1)
         cursors = [entry.cursor for entry in entries]
-        row.out_of_order += sum(1 for one, next_ in zip(cursors, cursors[1:], strict=False) if next_ <= one)
+        row.out_of_order += sum(1 for one, next_ in pairwise(cursors) if next_ <= one)
         for ordinal, last in before.items():
             seqs = [entry.seq for entry in entries if entry.recorder == ordinal]
             row.doubled += len(seqs) - len(set(seqs))

@@ -95,7 +95,6 @@ async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any)
                 row.problem(f"away-{number}: a spool was left: {[path.name for path in (folder / 'spool').iterdir()]}")
             for problem in await findings(store):
                 row.problem(f"away-{number}: {problem}")
-            run.progress(row)
             shutil.rmtree(folder)
 
 
@@ -164,7 +163,7 @@ def _limit(store: Path, workers: list[Worker]) -> Iterator[None]:
             resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, before)
 
 
-@fault("sigkill-spooling", "SIGKILL while the store is locked, then drain", short=2, long=60, seconds=500)
+@fault("sigkill-spooling", "SIGKILL while the store is locked, then drain", short=2, long=40, seconds=500)
 async def killed_while_spooling(run: Run, row: Row) -> None:
     """What was on disk in the spool is there after a drain, once."""
     with redis_server() as server:
@@ -176,16 +175,15 @@ async def killed_while_spooling(run: Run, row: Row) -> None:
             row.offered += worker.last("accepted")
             await _drained(row, folder)
             await judge_killed(row, folder / "log.db", worker, saw, durability)
-            run.progress(row)
             shutil.rmtree(folder)
 
 
-@fault("kill-drain", "SIGKILL while a spool is drained, again and again", short=2, long=40, seconds=400)
+@fault("kill-drain", "SIGKILL while a spool is drained, again and again", short=2, long=20, seconds=400)
 async def killed_while_draining(run: Run, row: Row) -> None:
     """The next drain goes on: everything is there in the end, once."""
     with redis_server() as server:
         made = run.place("made")
-        worker, saw = await _spooled(made, server.port, "buffered", 1.0)
+        worker, saw = await _spooled(made, server.port, "buffered", 1.0, pause=0.002)
     ready = made.rename(run.folder / "ready")  # what a recorder's row says of its spool leads nowhere then
     whole = 0.0
     for number in range(run.tries + 1):
@@ -205,11 +203,12 @@ async def killed_while_draining(run: Run, row: Row) -> None:
         row.offered += worker.last("secured")
         await _drained(row, folder)
         await judge_killed(row, store, worker, saw, "buffered")
-        run.progress(row)
         shutil.rmtree(folder)
 
 
-async def _spooled(folder: Path, port: int, durability: str, seconds: float) -> tuple[Worker, list[int]]:
+async def _spooled(
+    folder: Path, port: int, durability: str, seconds: float, pause: float = 0.0
+) -> tuple[Worker, list[int]]:
     """A store, and beside it the spool of a process that was killed while the store was locked."""
     store = folder / "log.db"
     async with Witness.watching(port) as witness:
@@ -220,6 +219,7 @@ async def _spooled(folder: Path, port: int, durability: str, seconds: float) -> 
             exp=EXP,
             redis=f"redis://127.0.0.1:{port}/0",
             listen=True,
+            pause=pause,
             recorder={"durability": durability, "spool": str(folder / "log.db-spool")},
         )
         await worker.heard("secured", 50)
@@ -232,7 +232,7 @@ async def _spooled(folder: Path, port: int, durability: str, seconds: float) -> 
 
 
 async def _drain_within(run: Run, folder: Path, duration: float | None) -> float:
-    """Drain in a process that is killed at some time in so many seconds, or in one that nobody kills; how long it took."""
+    """Drain in a process that is killed within so many seconds, or that nobody kills; how long it ran."""
     worker = await Worker.start("drain", folder, store=str(folder / "log.db"), spool=str(folder / "log.db-spool"))
     await worker.heard("ready")
     started = asyncio.get_running_loop().time()

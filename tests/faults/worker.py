@@ -236,7 +236,7 @@ async def drain_(store: str, spool: str) -> None:
     """Put what was spooled into the store, a few events at a time. Says `ready` before and `done` after."""
     from messager_store import draining
 
-    draining.BATCH_EVENTS = 100
+    draining.BATCH_EVENTS = 50
     async with EventLog.open(store) as log:
         say("ready")
         async for done in draining.drain(log, Path(spool)):
@@ -283,5 +283,9 @@ VERBS: dict[str, Callable[..., Any]] = {
 }
 
 
+LONGEST = 300
+"""Seconds after which a process that nobody has ended ends by itself."""
+
 if __name__ == "__main__":
+    signal.alarm(LONGEST)
     asyncio.run(VERBS[sys.argv[1]](**json.loads(sys.argv[2])))

@@ -1,0 +1,22 @@
+"""The short form of the fault harness: every fault a few times, every promise kept."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from pathlib import Path
+
+import pytest
+
+from . import every_fault
+from .__main__ import made
+from .row import Run
+
+FAULTS = every_fault()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_no_promise_is_broken_by_the_fault(name: str, tmp_path: Path) -> None:
+    fault, seed = FAULTS[name], secrets.randbelow(1 << 32)
+    row = await made(fault, Run(fault.short, tmp_path, random.Random(f"{seed} {name}")))
+    assert row.kept, f"`python -m tests.faults --only {name} --seed {seed}`: {row.as_dict()}"
