@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import secrets
 from pathlib import Path
 
 import pytest
+
+from tests.support import ROOT
 
 from . import every_fault
 from .__main__ import made
@@ -20,3 +23,9 @@ async def test_no_promise_is_broken_by_the_fault(name: str, tmp_path: Path) -> N
     fault, seed = FAULTS[name], secrets.randbelow(1 << 32)
     row = await made(fault, Run(fault.short, tmp_path, random.Random(f"{seed} {name}")))
     assert row.kept, f"`python -m tests.faults --only {name} --seed {seed}`: {row.as_dict()}"
+
+
+def test_the_page_on_reliability_names_every_row_and_no_other() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    rows = re.findall(r"\| ([^|]*) \|$", page.split("## What is promised")[1].split("## What no row")[0], re.MULTILINE)
+    assert set(re.findall(r"`([a-z-]+)`", " ".join(rows))) == set(FAULTS)
