@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from messager.clock import Clock
@@ -33,15 +34,20 @@ class Batch(NamedTuple):
     unacknowledged_ns: int
     """How long the oldest of them has waited."""
     complete_until: int
-    """A moment (ns UTC) before which nothing was accepted that is not in it, or before it."""
+    """A moment (ns UTC) before which nothing happened that is not in it, before it, or never told;
+    0 where that is not known."""
 
 
 class Backlog:
-    """Events by seq: the oldest on disk, the newest in memory."""
+    """Events by seq: the oldest on disk, the newest in memory.
 
-    def __init__(self, spool: Spool, clock: Clock) -> None:
+    `horizon` gives a moment (ns UTC) before which nothing has happened that is still to be told.
+    """
+
+    def __init__(self, spool: Spool, clock: Clock, horizon: Callable[[], int]) -> None:
         self.spool = spool
         self._clock = clock
+        self._horizon = horizon
         self._memory: list[tuple[NewEvent, int]] = []  # with the monotonic time (ns) of accepting it
         self._bytes = 0
         self._first = 1  # seq of the first in memory
@@ -124,7 +130,7 @@ class Backlog:
         seq = self._done + 1
         if seq <= self.spool.last_seq:
             entries = await asyncio.to_thread(self.spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
-            return Batch(entries, max(0, self._clock.now() - entries[0].ts), entries[0].ts)
+            return Batch(entries, max(0, self._clock.now() - entries[0].ts), 0)
         if not self._memory:
             return None
         size = count = 0
@@ -133,9 +139,8 @@ class Backlog:
                 break
             size += len(entry.payload)
             count += 1
-        complete = self._clock.now() if count == len(self._memory) else self._clock.at(self._memory[count][1])
         oldest = time.monotonic_ns() - self._memory[0][1]
-        return Batch([entry for entry, _ in self._memory[:count]], oldest, complete)
+        return Batch([entry for entry, _ in self._memory[:count]], oldest, self._complete_behind(count))
 
     async def to_disk(self) -> None:
         """Move what is in memory now to the spool. Raises `SpoolFull`; what did not fit stays in memory."""
@@ -164,7 +169,7 @@ class Backlog:
             size += len(entry.payload)
             count += 1
         entries = [entry for entry, _ in some[:count]]
-        complete = self._clock.now() if count == len(self._memory) else self._clock.at(self._memory[count][1])
+        complete = self._complete_behind(count)
         while True:
             try:
                 await asyncio.to_thread(self.spool.write, first, entries, complete)
@@ -173,6 +178,10 @@ class Backlog:
                 log.error("%s; it is not recorded", error)
                 entries[error.index] = unfit(entries[error.index], error)
         self._forget(first + count - 1)
+
+    def _complete_behind(self, count: int) -> int:
+        """A moment before which everything that happened is among the first `count` in memory, or before them."""
+        return min([self._horizon(), *(entry.ts for entry, _ in self._memory[count:])])
 
     def _forget(self, seq: int) -> None:
         """Let go of what is in memory up to `seq`."""

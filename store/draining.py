@@ -126,7 +126,7 @@ async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], Non
 async def _append(log_: EventLog, writer: Writer, entries: list[NewEvent]) -> None:
     while True:
         try:
-            await log_.append(writer, entries, complete_until=entries[0].ts)
+            await log_.append(writer, entries, complete_until=0)
             return
         except BadEvent as error:
             entries[error.index] = unfit(entries[error.index], error)

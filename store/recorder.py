@@ -113,7 +113,9 @@ class Recorder:
         self._writer: Writer | None = None
         folder = Path(spool or os.environ.get("MESSAGER_SPOOL") or log.database.dialect.spool_folder).absolute()
         facts = {"recorder": self.uuid, "exp_id": self.exp_id, "store": log.where}
-        self._backlog = Backlog(Spool(folder / f"{self.uuid}{ENDING}", facts, spool_bytes), self.clock)
+        spool_file = Spool(folder / f"{self.uuid}{ENDING}", facts, spool_bytes)
+        self._backlog = Backlog(spool_file, self.clock, self._horizon)
+        self._under_way: dict[int, tuple[MessageRecord, int]] = {}  # the last of each wave, and when it began
         self._intents: dict[int, tuple[MessageRecord, int]] = {}  # sendings under way, with the seqs of their intents
         self._stamps = self.clock
         self._facts: dict[str, Any] = {}
@@ -234,6 +236,8 @@ class Recorder:
         Strict: once each is in the log as an intent, committed or in the spool. Raises `StoreError`
         where that cannot be; they must not be published then.
         """
+        if records:
+            self._under_way[id(records[-1])] = (records[-1], self._stamps.now())
         if self.durability == "buffered":
             if self._backlog.full:
                 await self._hold()
@@ -245,7 +249,7 @@ class Recorder:
             raise StoreError(f"not sent: recorder {self.ordinal} of {self.exp_id} has ended, and it is strict")
         if self._backlog.full:
             await self._hold()
-        last = 0
+        last, now = 0, self._stamps.now()
         for record in records:
             try:
                 entry = self._entry(record)
@@ -253,7 +257,7 @@ class Recorder:
                 raise StoreError(f"not sent: `redact` raised {error!r}, and the recorder is strict") from error
             if entry is None:
                 continue  # `redact` leaves it out
-            seq = self._accept(entry)
+            seq = self._accept(entry._replace(ts=now))
             if seq is None:
                 raise StoreUnavailable(self.log.where, "not sent: neither the store nor the spool takes more events")
             self._intents[id(record)] = (record, last := seq)
@@ -262,6 +266,8 @@ class Recorder:
     def after(self, record: MessageRecord) -> None:
         """Take one event. Never blocks and never raises; what does not fit is dropped and counted."""
         cause = None
+        if self._under_way:
+            self._under_way.pop(id(record), None)
         if self._intents and (intent := self._intents.pop(id(record), None)) is not None:
             if record.kind == "sent":
                 return  # it is in the log already
@@ -310,6 +316,10 @@ class Recorder:
         """Return once at most so many events wait in memory; in one outage after `HOLD_SECONDS` in all."""
         if len(self._backlog) > most:
             await self._hold(most)
+
+    def _horizon(self) -> int:
+        """A moment before which nothing has happened that we are still to be told of."""
+        return min([self._stamps.now(), *(began for _, began in self._under_way.values())])
 
     def _accept(self, entry: NewEvent) -> int | None:
         """Put an event into the backlog; its seq, or None where there was no room."""
@@ -479,7 +489,7 @@ class Recorder:
         if ending:
             facts["ended_at"] = time.time_ns()
         if facts or time.monotonic() - self._last_commit >= HEARTBEAT_SECONDS:
-            complete = {} if self._backlog.waiting else {"complete_until": self.clock.now()}
+            complete = {} if self._backlog.waiting else {"complete_until": self._horizon()}
             try:
                 await self.log.touch(self._started(), **complete, **facts)
             except BaseException:

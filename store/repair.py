@@ -116,7 +116,7 @@ def _known(of: Experiment, row: RecorderRow) -> Repaired:
     now = time.time_ns()
     until = now if row.complete_until < now < silent else silent  # its clock may have been ahead of ours
     after = iso(row.complete_until)
-    missing = f"what it accepted after {after}"
+    missing = f"what it sent and received after {after}"
     if row.durability == "strict":
         missing = f"what it received after {after} (its sendings are all there; the last ones may not have left)"
     return Repaired(of.exp_id, row.ordinal, row.last_seq, row.complete_until, until, missing, left_spool(row))

@@ -110,7 +110,7 @@ recorder = Table(
     Column("first_ts", BigInteger),
     Column("last_ts", BigInteger),
     Column("worst_unacknowledged", BigInteger, nullable=False, comment="longest wait for a commit, ns"),
-    Column("complete_until", BigInteger, comment="what it accepted before this moment is in the log"),
+    Column("complete_until", BigInteger, comment="what happened before this moment is in the log"),
     Column("unclean", SmallInteger, nullable=False, server_default="0", comment="1: it ended without saying so"),
     Column("durability", String, nullable=False, server_default="buffered", comment="buffered or strict"),
     Column("spool", String, comment="the file it writes to while the store is away"),

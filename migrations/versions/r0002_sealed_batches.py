@@ -26,7 +26,7 @@ def upgrade() -> None:
     )
     op.add_column(
         "recorder",
-        sa.Column("complete_until", sa.BigInteger, comment="what it accepted before this moment is in the log"),
+        sa.Column("complete_until", sa.BigInteger, comment="what happened before this moment is in the log"),
     )
     op.add_column(
         "recorder",
