@@ -116,8 +116,9 @@ class Recorder:
         spool_file = Spool(folder / f"{self.uuid}{ENDING}", facts, spool_bytes)
         self._backlog = Backlog(spool_file, self.clock, self._horizon)
         self._under_way: dict[int, tuple[MessageRecord, int]] = {}  # the last of each wave, and when it began
-        self._intents: dict[int, tuple[MessageRecord, int]] = {}  # sendings under way, with the seqs of their intents
+        self._intents: dict[int, tuple[MessageRecord, int, int]] = {}  # sendings under way; seq and ts of their intents
         self._stamps = self.clock
+        self._no_wave = asyncio.Event()
         self._facts: dict[str, Any] = {}
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -212,6 +213,11 @@ class Recorder:
         if self._writer is None or self._task is None:
             return
         if not self._ending:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    while self._under_way:  # what became of these is to be recorded too
+                        self._no_wave.clear()
+                        await self._no_wave.wait()
             self._ending = True
             self._give_up = time.monotonic() + STOP_SECONDS
         self._wake.set()
@@ -260,23 +266,24 @@ class Recorder:
             seq = self._accept(entry._replace(ts=now))
             if seq is None:
                 raise StoreUnavailable(self.log.where, "not sent: neither the store nor the spool takes more events")
-            self._intents[id(record)] = (record, last := seq)
+            self._intents[id(record)] = (record, last := seq, now)
         await self._secured(last)
 
     def after(self, record: MessageRecord) -> None:
         """Take one event. Never blocks and never raises; what does not fit is dropped and counted."""
-        cause = None
+        intent = None
         if self._under_way:
             self._under_way.pop(id(record), None)
-        if self._intents and (intent := self._intents.pop(id(record), None)) is not None:
-            if record.kind == "sent":
+            self._no_wave.set()
+        if self._intents:
+            intent = self._intents.pop(id(record), None)
+            if intent is not None and record.kind == "sent":
                 return  # it is in the log already
-            cause = (self.ordinal, intent[1])
         if self._ending:
             self.dropped += 1
             return
         try:
-            entry = self._entry(record, cause)  # now, as the object that was sent may change afterwards
+            entry = self._entry(record, intent)  # now, as the object that was sent may change afterwards
         except Exception:
             log.exception("a %s event cannot be read; it is not recorded", record.kind)
             self._backlog.drop(1)
@@ -564,8 +571,11 @@ class Recorder:
             raise StoreError("the recorder has not been started: use `async with Recorder(...)`, or await start()")
         return self._writer
 
-    def _entry(self, record: MessageRecord, cause: tuple[int, int] | None = None) -> NewEvent | None:
-        """The record as it may be kept, with the ids that nobody named worked out."""
+    def _entry(self, record: MessageRecord, intent: tuple[MessageRecord, int, int] | None = None) -> NewEvent | None:
+        """The record as it may be kept, with the ids that nobody named worked out; `intent` is what it takes back."""
+        cause, ts = None, record.ts
+        if intent is not None:
+            cause, ts = (self.ordinal, intent[1]), max(ts, intent[2])  # never before what it takes back
         from_id, to_id, flags = record.from_id, record.to_id, 0
         msg_id = None
         if record.channel is not None:
@@ -578,7 +588,7 @@ class Recorder:
             msg_id = self._identifier.msg_id(record.payload, record.message)
         entry = NewEvent(
             record.kind,
-            record.ts,
+            ts,
             record.channel,
             record.payload,
             from_id,

@@ -346,6 +346,36 @@ async def test_strict_takes_a_failed_publish_back(log: EventLog) -> None:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM message")).scalar_one() == 0
 
 
+@pytest.mark.parametrize("durability", ["buffered", "strict"])
+async def test_what_is_under_way_when_a_recorder_stops_is_recorded_with_its_outcome(
+    log: EventLog, durability: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "STOP_SECONDS", 30)
+    answered = asyncio.Event()
+    publishing = asyncio.Event()
+
+    class Slow(MemoryBroker):
+        async def publish(self, messages):  # type: ignore[no-untyped-def]
+            publishing.set()
+            await answered.wait()
+            return [PublishError("the answer was lost", "unknown") for _ in messages]
+
+    taker = Recorder(log, "e1", durability=durability)
+    await taker.start()
+    async with Messager(Slow(), "e1") as messager:
+        messager.add_log_hook(taker)
+        sending = asyncio.create_task(messager.send_message("c", {"n": 1}))
+        await publishing.wait()
+        stopping = asyncio.create_task(taker.stop())
+        await asyncio.sleep(0)
+        answered.set()
+        with pytest.raises(PublishError):
+            await sending
+        await stopping
+    kinds = [entry.kind async for entry in log.read("e1")]
+    assert kinds == (["failed"] if durability == "buffered" else ["sent", "failed"])
+
+
 async def test_a_strict_recorder_that_has_ended_lets_nothing_through(log: EventLog) -> None:
     taker = Recorder(log, "e1", durability="strict")
     async with Messager(MemoryBroker(), "e1") as messager:
