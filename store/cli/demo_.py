@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import run
+from .options import durability_option, run
 from .output import safe
 
 if TYPE_CHECKING:
     from ..log import EventLog
+    from ..recorder import Durability
     from ..replay import ReplayReport
 
 STORE = "messager-demo.db"
@@ -25,7 +26,8 @@ SPEED = 10.0
 @click.command()
 @click.option("--store", metavar="FILE", default=STORE, show_default=True, help="The SQLite file to leave behind.")
 @click.option("--ticks", type=click.IntRange(1, 100), default=6, show_default=True, help="How long the society lives.")
-def command(store: str, ticks: int) -> None:
+@durability_option
+def command(store: str, ticks: int, durability: Durability) -> None:
     """Run a small society of agents, record it, replay it ten times as fast, check every byte.
 
     Starts a redis-server of its own on a free port (the one on PATH, else the one inside the
@@ -35,14 +37,14 @@ def command(store: str, ticks: int) -> None:
 
     with redis_server() as server:
         _step(f"started a redis-server on port {server.port}")
-        run(_demo(server.url, server.port, store, ticks))
+        run(_demo(server.url, server.port, store, ticks, durability))
 
 
 def _step(text: str) -> None:
     click.echo(f"{click.style('*', fg='green')} {safe(text)}")
 
 
-async def _demo(url: str, port: int, store: str, ticks: int) -> None:
+async def _demo(url: str, port: int, store: str, ticks: int, durability: Durability) -> None:
     from uuid import uuid4
 
     from messager import RedisConfig
@@ -54,7 +56,7 @@ async def _demo(url: str, port: int, store: str, ticks: int) -> None:
 
     exp_id = str(uuid4())
     async with EventLog.open(store) as log:
-        await live(log, RedisConfig(server="127.0.0.1", port=port), exp_id, ticks)
+        await live(log, RedisConfig(server="127.0.0.1", port=port), exp_id, ticks, durability)
         data = await overview(log, await log.experiment(exp_id))
         kinds = ", ".join(f"{count} {kind}" for kind, count in data["kinds"].items() if count)
         _step(

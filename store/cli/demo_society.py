@@ -18,7 +18,7 @@ from messager import Messager, Msg, RedisConfig
 
 from .. import experiments
 from ..log import EventLog
-from ..recorder import Recorder
+from ..recorder import Durability, Recorder
 
 GROUPS = {"north": (1, 2, 3), "south": (4, 5, 6), "shop": (7, 8)}
 QUARREL = (2, 5)
@@ -104,13 +104,13 @@ class Group:
             await asyncio.sleep(POLL_SECONDS)
 
 
-async def live(log: EventLog, config: RedisConfig, exp_id: str, ticks: int) -> None:
+async def live(log: EventLog, config: RedisConfig, exp_id: str, ticks: int, durability: Durability) -> None:
     """Let the society live for so many ticks, recorded on all sides, and close the experiment."""
     described: dict[str, Any] = {"name": "demo society", "tags": ["demo"], "meta": {"seed": 7, "ticks": ticks}}
     async with AsyncExitStack() as stack:
 
         async def member(**described: Any) -> Messager:
-            recorder = await stack.enter_async_context(Recorder(log, exp_id, **described))
+            recorder = await stack.enter_async_context(Recorder(log, exp_id, durability=durability, **described))
             messager = Messager(config, exp_id, Quarrel())
             messager.add_log_hook(recorder)
             return await stack.enter_async_context(messager)
