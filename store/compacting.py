@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .database import Database
 from .dialects.base import Need
-from .errors import StoreBusy, StoreError
+from .errors import StoreBusy, StoreError, StoreUnavailable
 from .experiments import every, recorders_of
 from .removal import sweep_imports
 
@@ -33,7 +33,7 @@ async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
     await sweep_imports(database)
     async with database.reading() as connection:
         slack = await database.dialect.slack(connection)
-        needs = await database.dialect.compacting_needs(connection)
+        needs = await database.dialect.rewriting_needs(connection)
     for need in needs:
         if need.bytes > need.free:
             raise StoreError(
@@ -46,9 +46,11 @@ async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
 async def compact(database: Database) -> int:
     """Give free room back to the file system; bytes on disk afterwards.
 
-    Raises `StoreUnavailable` where somebody else writes all the while.
+    Raises `StoreUnavailable` where others are in the way all the while.
     """
-    await database.compact()
+    reason = await database.rewrite()
+    if reason is not None:
+        raise StoreUnavailable(database.where, reason)
     return database.dialect.bytes_on_disk()
 
 

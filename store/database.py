@@ -100,22 +100,13 @@ class Database:
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
 
-    async def scrub(self) -> None:
-        """Rewrite the store without what was deleted. Raises `ScrubUnfinished`."""
+    async def rewrite(self) -> str | None:
+        """Write the store anew without what was deleted, journals included; why not, where it could not be finished."""
         if self._writer is None:
             raise StoreUnavailable(self.where, "it has been closed")
         try:
             async with self._writer.connect() as connection:
-                await self.dialect.scrub(connection)
-        except DRIVER_ERRORS as error:
-            raise self.dialect.translate(error) from error
-
-    async def compact(self) -> None:
-        """Give free room inside the store back to the file system. Raises `StoreUnavailable` while it is written."""
-        if self._writer is None:
-            raise StoreUnavailable(self.where, "it has been closed")
-        try:
-            await self.dialect.compact(self._writer)
+                return await self.dialect.rewrite(connection)
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
 

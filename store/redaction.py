@@ -93,7 +93,7 @@ async def redact(
         if dry_run or (not found.ids and not found.done):
             return result
         if not found.ids or await _blank(log, of, where, found.ids, recorders, who, why, ids, result):
-            await database.scrub()
+            await scrub(log)
             return result
     raise ExperimentBusy(of.exp_id, ["others"], remedy="Redact it once nobody writes into it.")
 
@@ -103,7 +103,9 @@ async def scrub(log: EventLog) -> None:
 
     Raises `ScrubUnfinished`.
     """
-    await log.database.scrub()
+    reason = await log.database.rewrite()
+    if reason is not None:
+        raise ScrubUnfinished(log.where, reason)
 
 
 def _refuse_busy(of: Experiment, recorders: list[RecorderRow]) -> None:

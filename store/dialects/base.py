@@ -57,10 +57,10 @@ class Dialect(Protocol):
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         """From now on, this connection overwrites with zeros what it deletes."""
 
-    async def scrub(self, connection: AsyncConnection) -> None:
-        """Rewrite the store without what was deleted, journals included. Not inside a transaction.
+    async def rewrite(self, connection: AsyncConnection) -> str | None:
+        """Write the store anew without what was deleted, journals included. Not inside a transaction.
 
-        Raises `ScrubUnfinished` where other programs are in the way for too long.
+        Why it could not be finished: other programs were in the way for too long, or the disk is full.
         """
 
     async def size(self, connection: AsyncConnection) -> int:
@@ -75,8 +75,5 @@ class Dialect(Protocol):
     async def slack(self, connection: AsyncConnection) -> int:
         """Bytes inside the store that are free for new events."""
 
-    async def compacting_needs(self, connection: AsyncConnection) -> list[Need]:
-        """The room that `compact` takes for a while, a line for each file system."""
-
-    async def compact(self, engine: AsyncEngine) -> None:
-        """Give free room inside the store back to the file system."""
+    async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
+        """The room that `rewrite` takes for a while, a line for each file system."""

@@ -25,14 +25,14 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from ..errors import DamagedStore, NotAStore, ScrubUnfinished, StoreError, StoreUnavailable
+from ..errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
 from .base import Need
 
 BUSY_TIMEOUT_MS = 4000
 """How long one writer waits for another; a store out of reach is told within five seconds."""
 READERS = 4
-SCRUB_SECONDS = 10.0
-"""How long a scrub tries while others are in the way; each try waits for `BUSY_TIMEOUT_MS` itself."""
+REWRITE_SECONDS = 10.0
+"""How long a rewrite tries while others are in the way; each try waits for `BUSY_TIMEOUT_MS` itself."""
 MAGIC = b"SQLite format 3\x00"
 
 
@@ -100,12 +100,12 @@ class SQLite:
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("PRAGMA secure_delete=ON")
 
-    async def scrub(self, connection: AsyncConnection) -> None:
+    async def rewrite(self, connection: AsyncConnection) -> str | None:
         # Pages that were split before keep copies of rows in their unused parts, which no later deletion
         # reaches: only a new file has none. It is written through the write-ahead log, which goes last.
-        raw = (await connection.get_raw_connection()).driver_connection
+        raw = (await connection.get_raw_connection()).driver_connection  # outside of any transaction
         assert raw is not None
-        deadline = time.monotonic() + SCRUB_SECONDS
+        deadline = time.monotonic() + REWRITE_SECONDS
         for statement in ("PRAGMA secure_delete=ON", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
             while True:
                 try:
@@ -116,10 +116,15 @@ class SQLite:
                 except SQLiteError as error:
                     reason = str(error)
                     if "locked" not in reason and "busy" not in reason:
-                        raise ScrubUnfinished(self.where, reason) from None
+                        return reason
+                    reason = "another program keeps it locked"
+                except asyncio.CancelledError:
+                    await raw.interrupt()
+                    raise
                 if time.monotonic() > deadline:
-                    raise ScrubUnfinished(self.where, reason)
+                    return reason
                 await asyncio.sleep(0.05)
+        return None
 
     async def size(self, connection: AsyncConnection) -> int:
         pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
@@ -138,7 +143,7 @@ class SQLite:
         page_size = (await connection.execute(text("PRAGMA page_size"))).scalar_one()
         return int(pages) * int(page_size)
 
-    async def compacting_needs(self, connection: AsyncConnection) -> list[Need]:
+    async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
         """VACUUM builds the store anew in a temporary file, and copies that back through the WAL."""
         content = await self.size(connection) - await self.slack(connection)
         needs: dict[int, Need] = {}
@@ -147,19 +152,6 @@ class SQLite:
             there = needs.get(device, Need(folder, 0, shutil.disk_usage(folder).free))
             needs[device] = Need(there.folder, there.bytes + content, there.free)
         return list(needs.values())
-
-    async def compact(self, engine: AsyncEngine) -> None:
-        async with engine.connect() as connection:
-            raw = (await connection.get_raw_connection()).driver_connection  # outside of any transaction
-            assert raw is not None
-            try:
-                await raw.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-                await raw.execute_fetchall("VACUUM")
-            except asyncio.CancelledError:
-                await raw.interrupt()
-                raise
-            finally:
-                await raw.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
         engine = create_async_engine(

@@ -384,7 +384,7 @@ async def test_a_reader_of_an_old_state_keeps_the_file_and_is_told_of(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await secrets(log, await experiment(log), 100_000)
-    monkeypatch.setattr("messager_store.dialects.sqlite.SCRUB_SECONDS", 0.0)
+    monkeypatch.setattr("messager_store.dialects.sqlite.REWRITE_SECONDS", 0.0)
     monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 100)
     await log.close()
     await log.database.open()  # with the short time
@@ -455,7 +455,7 @@ if sys.argv[2] == "inside":
     room.insert = lambda table: os.kill(os.getpid(), signal.SIGKILL)
 else:
     from messager_store.database import Database
-    Database.scrub = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+    Database.rewrite = lambda self: os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
 
