@@ -22,10 +22,8 @@ import io
 import json
 import os
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import uuid4
 
@@ -41,6 +39,7 @@ from ..names import all_names
 from ..removal import remove, sweep_imports
 from ..schema import AGENT, FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
 from ..seals import SEAL, without_seal
+from .files import written
 from .sharing import Sharing
 
 FORMAT = "messager/1"
@@ -189,7 +188,7 @@ async def export_jsonl(
     recorders = await experiments.recorders_of(log.database, of.id)
     count = 0
     labels = _Labels(await causes(log.database, of))
-    with _written(path) as file:
+    with written(path) as file:
         if shared is not None:
             shared.begin((await all_names(log.database, of.id, AGENT)).values())
         file.write(_header(of, recorders, shared))
@@ -200,51 +199,6 @@ async def export_jsonl(
             if progress and count % 1000 == 0:
                 progress(count)
     return count
-
-
-@contextlib.contextmanager
-def _written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write that appears under its name only when all went well."""
-    if str(path) == "-":
-        yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer  # type: ignore[misc]
-        sys.stdout.buffer.flush()
-        return
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # a pipe, a device: written as they are
-        try:
-            with open(target, "wb") as direct:
-                yield direct
-        except OSError as error:
-            raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
-        return
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise StoreError(f"cannot write {target}: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as raw:
-            if target.suffix == ".gz":
-                # no name and no time inside, so that the same events give the same bytes
-                with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
-                    yield packed  # type: ignore[misc]
-            else:
-                yield raw
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, target)
-    except OSError as error:
-        raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-
-
-class _Terminal:
-    """Standard output where a person looks at it: the same JSON, with nothing that a terminal would obey."""
-
-    def write(self, line: bytes) -> None:
-        sys.stdout.buffer.write(json.dumps(json.loads(line)).replace("\x7f", "\\u007f").encode() + b"\n")
 
 
 async def import_jsonl(

@@ -19,7 +19,7 @@ from ..errors import StoreError
 from ..experiments import Experiment
 from ..log import EventLog
 from ..schema import KINDS, SEQ_BITS, batch, event, experiment, name, recorder, redaction, tag
-from .jsonl import _written as written
+from .files import written
 from .sealed import (
     BATCH,
     EXPERIMENT,

@@ -1,0 +1,60 @@
+"""A file that appears under its name when it is complete, and not before."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import StoreError
+
+
+@contextlib.contextmanager
+def written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write that appears under its name only when all went well."""
+    if str(path) == "-":
+        yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer  # type: ignore[misc]
+        sys.stdout.buffer.flush()
+        return
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():  # a pipe, a device: written as they are
+        try:
+            with open(target, "wb") as direct:
+                yield direct
+        except OSError as error:
+            raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
+        return
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as raw:
+            if target.suffix == ".gz":
+                # no name and no time inside, so that the same events give the same bytes
+                with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+                    yield packed  # type: ignore[misc]
+            else:
+                yield raw
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, target)
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+class _Terminal:
+    """Standard output where a person looks at it: the same JSON, with nothing that a terminal would obey."""
+
+    def write(self, line: bytes) -> None:
+        sys.stdout.buffer.write(json.dumps(json.loads(line)).replace("\x7f", "\\u007f").encode() + b"\n")
