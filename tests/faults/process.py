@@ -49,7 +49,8 @@ class Worker:
     async def start(cls, verb: str, folder: Path, **options: Any) -> Worker:
         """Start a process that works in `folder`."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("MESSAGER_")}
-        env |= {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
+        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        env |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONWARNINGS": "default"}
         errors = folder / "stderr.txt"
         with errors.open("ab") as file:
             process = await asyncio.create_subprocess_exec(

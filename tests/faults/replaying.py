@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from messager import RedisBroker
 from messager.testing import redis_server
@@ -13,8 +14,9 @@ from messager_store.replay.engine import Replay
 from .evidence import count_repeats, number_of
 from .row import Row, Run, fault
 
-MESSAGES, PAYLOAD = 30_000, 1500
-"""45 MB: more than the 32 MB after which Redis cuts a subscriber off."""
+MESSAGES, PAYLOAD = 40_000, 1500
+"""60 MB: more than the 32 MB after which Redis cuts a subscriber off."""
+TOO_MUCH = 55_000_000
 BYTES_AT_ONCE, PAUSE = 1 << 17, 0.0005
 """The slow subscriber reads so much, and then does something else for so many seconds."""
 
@@ -27,9 +29,15 @@ async def slow_subscriber(run: Run, row: Row) -> None:
         await _fill(log)
         for _ in range(run.tries):
             with redis_server() as server:
-                reader = asyncio.create_task(_read_slowly(server.port, pause=PAUSE * run.dice.uniform(0.5, 2)))
                 broker = RedisBroker.from_url(server.url)
-                report = await Replay(log, "e1", broker, speed="max", wait_for_subscribers=1).run()
+                replay = Replay(log, "e1", broker, speed="max", wait_for_subscribers=1)
+
+                def idle(replay: Replay = replay) -> bool:
+                    """Not a byte is read until the replay holds back, or has published too much."""
+                    return not replay._flow.held_ns and replay.report.published * PAYLOAD < TOO_MUCH
+
+                reader = asyncio.create_task(_read_slowly(server.port, idle, PAUSE * run.dice.uniform(0.5, 2)))
+                report = await replay.run()
                 await broker.publish([(b"c", b'{"last": 1}')])
                 await broker.close()
                 arrived = await reader
@@ -50,7 +58,7 @@ async def _fill(log: EventLog) -> None:
         await log.append(writer, [NewEvent("sent", n, "c", payload) for n, payload in payloads])
 
 
-async def _read_slowly(port: int, pause: float) -> list[int]:
+async def _read_slowly(port: int, idle: Callable[[], bool], pause: float) -> list[int]:
     """The numbers that arrive, until the last message or until the connection is cut."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # else the kernel reads for us
@@ -62,6 +70,8 @@ async def _read_slowly(port: int, pause: float) -> list[int]:
     data = b""
     with raw:
         while True:
+            while idle():
+                await asyncio.sleep(pause)
             try:
                 read = await loop.sock_recv(raw, BYTES_AT_ONCE)
             except ConnectionError:

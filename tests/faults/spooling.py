@@ -89,6 +89,8 @@ async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any)
                     await worker.stop()
                 await witness.caught_up()
             row.tried += 1
+            if not all(worker.said["away"] for worker in workers):
+                row.problem(f"away-{number}: not every recorder noticed that the store was away: the row shows nothing")
             for durability, worker in zip(DURABILITIES, workers, strict=True):
                 await _judge_away(row, store, durability, worker, witness.saw)
             if (folder / "spool").exists():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import random
 import signal
@@ -34,6 +35,14 @@ BACK_OFF = 0.01
 def say(word: str, number: int = 0) -> None:
     """Tell the harness; unbuffered, and in one piece."""
     os.write(1, b"%s %d\n" % (word.encode(), number))
+
+
+class Noticing(logging.Handler):
+    """Says `away` when a recorder warns that the store does not take a batch."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "trying again, and keeping events" in record.getMessage():
+            say("away")
 
 
 class Told:
@@ -110,10 +119,11 @@ def fill_on_request(log: EventLog) -> None:
     def turn() -> None:
         nonlocal full
         full = not full
-        asyncio.get_running_loop().create_task(log.database.discard_connections())
+        told.append(asyncio.create_task(writer.dispose()))  # the next connection hears of it
 
     writer = log.database._writer
     assert writer is not None
+    told: list[asyncio.Task[None]] = []
     event.listen(writer.sync_engine, "connect", on_connect)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, turn)
 
@@ -288,4 +298,5 @@ LONGEST = 300
 
 if __name__ == "__main__":
     signal.alarm(LONGEST)
+    logging.getLogger("messager_store").addHandler(Noticing())
     asyncio.run(VERBS[sys.argv[1]](**json.loads(sys.argv[2])))
