@@ -46,7 +46,9 @@ Redact = Callable[[NewEvent], NewEvent | None]
 
 FLUSH_SECONDS = 0.02
 SPOOL_SECONDS = 1.0
-"""After so long without an acknowledgement, events go to the spool."""
+"""After so long without an acknowledgement, events go to the spool ..."""
+SPOOL_AGAIN_SECONDS = 0.1
+"""... and after so long while the store is known to be away."""
 HOLD_SECONDS = 5.0
 """How long, in one outage, senders are held back when neither store nor spool takes more."""
 HEARTBEAT_SECONDS = 5.0
@@ -514,14 +516,18 @@ class Recorder:
     def _set_alarm(self) -> None:
         """See to it that what the store does not acknowledge in time goes to the spool."""
         if self._alarm is None and (self._spooling is None or self._spooling.done()):
-            wait = max(0.0, SPOOL_SECONDS - self._backlog.oldest_age)
+            wait = max(0.0, self._patience() - self._backlog.oldest_age)
             self._alarm = asyncio.get_running_loop().call_later(wait, self._overdue)
+
+    def _patience(self) -> float:
+        """How long (s) an event may wait in memory for the store."""
+        return SPOOL_AGAIN_SECONDS if self._away or self._backlog.spool.first_seq else SPOOL_SECONDS
 
     def _overdue(self) -> None:
         self._alarm = None
         if self._task is None or self._task.done() or not len(self._backlog):
             return
-        if self._backlog.oldest_age >= SPOOL_SECONDS:
+        if self._backlog.oldest_age >= self._patience():
             self._start_spooling()
         else:
             self._set_alarm()
@@ -540,7 +546,8 @@ class Recorder:
             self._spool_error = error
         self._answer()
         if len(self._backlog):
-            self._alarm = asyncio.get_running_loop().call_later(SPOOL_SECONDS, self._overdue)
+            wait = SPOOL_SECONDS if self._spool_error else self._patience()
+            self._alarm = asyncio.get_running_loop().call_later(wait, self._overdue)
 
     async def _end(self, error: Exception | None = None) -> None:
         """The last act: what the store has not got stays in the spool."""

@@ -1,0 +1,106 @@
+"""The backlog gives every event to the store once and in order, however memory, disk and store take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager import Clock
+from messager_store import NewEvent, backlog
+from messager_store.backlog import Backlog
+from messager_store.errors import SpoolFull
+from messager_store.spool import Spool
+
+
+def made(folder: Path, **more: Any) -> Backlog:
+    clock = Clock()
+    return Backlog(Spool(folder / "r.spool", {"recorder": "r", "exp_id": "e", "store": "s"}, **more), clock, clock.now)
+
+
+def entry(number: int) -> NewEvent:
+    return NewEvent("sent", number, "c", b"%d" % number)
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_whoever_is_faster_the_store_gets_each_event_once_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    dice = random.Random(seed)
+
+    async def turns() -> None:
+        for _ in range(dice.randrange(6)):
+            await asyncio.sleep(0)
+
+    async def to_thread(call: Callable[..., Any], *given: Any) -> Any:
+        await turns()
+        result = call(*given)
+        await turns()
+        return result
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    monkeypatch.setattr(backlog, "BATCH_EVENTS", dice.randint(1, 7))
+    waiting = made(tmp_path)
+    stored: list[bytes] = []
+    over = False
+
+    async def commits() -> None:
+        while not over or waiting.waiting:
+            batch = await waiting.next_batch()
+            await turns()
+            if batch is not None:
+                stored.extend(event.payload for event in batch.events)
+                waiting.acknowledge(waiting.acknowledged + len(batch.events))
+            await asyncio.sleep(0)
+
+    async def spools() -> None:
+        while not over:
+            await turns()
+            await waiting.to_disk()
+            assert waiting.secured >= waiting.acknowledged
+
+    tasks = [asyncio.create_task(commits()), asyncio.create_task(spools())]
+    for number in range(200):
+        assert waiting.add(entry(number)) == number + 1
+        if dice.random() < 0.4:
+            await turns()
+    over = True
+    await asyncio.gather(*tasks)
+    assert stored == [b"%d" % number for number in range(200)]
+    assert (waiting.acknowledged, len(waiting), waiting.spool.path.exists()) == (200, 0, False)
+
+
+async def test_what_was_dropped_is_told_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 3)
+    waiting = made(tmp_path)
+    assert [waiting.add(entry(number)) for number in range(5)] == [1, 2, 3, None, None]
+    batch = await waiting.next_batch()
+    assert batch is not None and len(batch.events) == 3
+    waiting.acknowledge(3)
+    assert waiting.waiting == 1
+    assert waiting.add(entry(5)) == 5
+    batch = await waiting.next_batch()
+    assert batch is not None
+    assert [event.kind for event in batch.events] == ["gap", "sent"]
+    assert batch.events[0].meta is not None and batch.events[0].meta["count"] == 2
+
+
+async def test_a_spool_that_is_full_leaves_the_rest_in_memory(tmp_path: Path) -> None:
+    waiting = made(tmp_path, limit=600)
+    for number in range(4):
+        waiting.add(entry(number))
+    await waiting.to_disk()
+    for number in range(4, 40):
+        waiting.add(entry(number))
+    with pytest.raises(SpoolFull):
+        await waiting.to_disk()
+    assert (waiting.secured, len(waiting), waiting.last) == (4, 36, 40)
+    stored = []
+    while (batch := await waiting.next_batch()) is not None:
+        stored += batch.events
+        waiting.acknowledge(waiting.acknowledged + len(batch.events))
+    assert stored == [entry(number) for number in range(40)]
