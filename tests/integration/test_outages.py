@@ -202,8 +202,11 @@ async def test_a_disk_that_is_full_is_waited_for(log: EventLog, store: str, tmp_
     full = False
 
     def limit(connection: Any, record: Any, proxy: Any) -> None:
-        pages = connection.execute("PRAGMA page_count").fetchone()[0] if full else 1_000_000
-        connection.execute(f"PRAGMA max_page_count={pages}")
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA page_count")
+        pages = cursor.fetchone()[0] if full else 1_000_000
+        cursor.execute(f"PRAGMA max_page_count={pages}")
+        cursor.close()
 
     assert log.database._writer is not None
     event.listen(log.database._writer.sync_engine, "checkout", limit)
@@ -476,6 +479,19 @@ async def test_a_recorder_that_was_taken_for_dead_goes_on_where_it_was(log: Even
     assert (await verify(log.database, of)).problems == []
     rows = await registry.recorders_of(log.database)
     assert [(row.role, row.state) for row in rows] == [("messager", "repaired"), ("repair", "ended")]
+
+
+async def test_a_recorder_in_whose_name_somebody_else_wrote_keeps_out_of_the_log(log: EventLog) -> None:
+    taker = Recorder(log, "e1")
+    await taker.start()
+    take(taker, 0, 10)
+    await taker.flush()
+    await log.append(await log.take_over(taker.uuid), [NewEvent("sent", 10, "c", b"10")])
+    take(taker, 10, 10)
+    with pytest.raises(RecorderFenced):
+        await taker.stop()
+    assert taker.spooled == 10
+    assert await payloads(log) == numbers(0, 11)
 
 
 async def test_two_recorders_of_one_log_wait_for_each_other_and_lose_nothing(log: EventLog, store: str) -> None:
