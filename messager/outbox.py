@@ -85,6 +85,7 @@ class Outbox:
     async def _wave(self, wave: list[tuple[MessageRecord, int, asyncio.Future[None]]]) -> None:
         records = [record for record, _, _ in wave]
         results: Sequence[int | Exception | None]
+        writing = False
         try:
             for hook in self._hooks:
                 await hook.before_send(records)
@@ -92,9 +93,22 @@ class Outbox:
             now = self._clock.now()
             for record in records:
                 record.ts = now
+            writing = True
             results = await self._broker.publish(wire)
+        except asyncio.CancelledError:
+            gone = PublishError("it was cancelled on the way", "unknown" if writing else "not_sent")
+            for _, _, future in wave:
+                future.cancel()
+            self._settle(wave, [gone] * len(wave))
+            raise
         except Exception as error:
             results = [error] * len(wave)
+        self._settle(wave, results)
+
+    def _settle(
+        self, wave: list[tuple[MessageRecord, int, asyncio.Future[None]]], results: Sequence[int | Exception | None]
+    ) -> None:
+        """Tell the hooks, and those who wait, what became of each message."""
         done = self._clock.now()
         for (record, started, future), result in zip(wave, results, strict=True):
             record.duration_ns = done - started

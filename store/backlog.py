@@ -11,7 +11,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 from messager.clock import Clock
 
@@ -23,6 +24,8 @@ BATCH_EVENTS = 5000
 BATCH_BYTES = 8 * 1024 * 1024
 MEMORY_EVENTS = 200_000
 MEMORY_BYTES = 256 * 1024 * 1024
+
+T = TypeVar("T")
 
 log = logging.getLogger("messager_store")
 
@@ -48,8 +51,9 @@ class Backlog:
         self.spool = spool
         self._clock = clock
         self._horizon = horizon
-        self._memory: list[tuple[NewEvent, int]] = []  # with the monotonic time (ns) of accepting it
+        self._memory: list[tuple[NewEvent, int, int]] = []  # with the monotonic time (ns) of accepting it, and its size
         self._bytes = 0
+        self._thread = ThreadPoolExecutor(1, "messager-spool")  # not the loop's own, which agents may keep busy
         self._first = 1  # seq of the first in memory
         self._done = 0  # the last seq that the store has acknowledged
         self._lock = asyncio.Lock()
@@ -93,6 +97,11 @@ class Backlog:
         """Whether the next event would be dropped."""
         return len(self._memory) >= MEMORY_EVENTS or self._bytes >= MEMORY_BYTES
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so much is in memory that some of it should go to disk, whatever the store does."""
+        return len(self._memory) >= MEMORY_EVENTS // 2 or self._bytes >= MEMORY_BYTES // 2
+
     def add(self, entry: NewEvent) -> int | None:
         """Accept an event; its seq, or None where there is no room and it was dropped."""
         if self.full:
@@ -100,8 +109,9 @@ class Backlog:
             return None
         if self._dropped:
             self.tell_drops()
-        self._memory.append((entry, time.monotonic_ns()))
-        self._bytes += len(entry.payload)
+        size = _size(entry)
+        self._memory.append((entry, time.monotonic_ns(), size))
+        self._bytes += size
         return self.last
 
     def drop(self, number: int) -> None:
@@ -115,7 +125,7 @@ class Backlog:
         if self._dropped and not self.full:
             gap = _gap("events could not be written to the store", self._drop_since, self._clock.now(), self._dropped)
             self._drop_since, self._dropped = None, 0
-            self._memory.append((gap, time.monotonic_ns()))
+            self._memory.append((gap, time.monotonic_ns(), 0))
 
     def acknowledge(self, seq: int) -> None:
         """Forget the events up to `seq`: the store has them."""
@@ -129,18 +139,13 @@ class Backlog:
         self.tell_drops()
         seq = self._done + 1
         if seq <= self.spool.last_seq:
-            entries = await asyncio.to_thread(self.spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
+            entries = await self._in_thread(self.spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
             return Batch(entries, max(0, self._clock.now() - entries[0].ts), 0)
         if not self._memory:
             return None
-        size = count = 0
-        for entry, _ in self._memory[:BATCH_EVENTS]:
-            if count and size + len(entry.payload) > BATCH_BYTES:
-                break
-            size += len(entry.payload)
-            count += 1
+        count = self._fitting(BATCH_EVENTS)
         oldest = time.monotonic_ns() - self._memory[0][1]
-        return Batch([entry for entry, _ in self._memory[:count]], oldest, self._complete_behind(count))
+        return Batch([entry for entry, _, _ in self._memory[:count]], oldest, self._complete_behind(count))
 
     async def to_disk(self) -> None:
         """Move what is in memory now to the spool. Raises `SpoolFull`; what did not fit stays in memory."""
@@ -157,43 +162,60 @@ class Backlog:
     async def end(self, ended_at: int) -> None:
         """Move everything to the spool, and note there that its recorder has ended. Raises `SpoolFull`."""
         await self.to_disk()
-        await asyncio.to_thread(self.spool.end, ended_at, self._done + 1)
+        await self._in_thread(self.spool.end, ended_at, self._done + 1)
 
     async def _move_some(self, last: int) -> None:
         first = self._first
-        some = self._memory[: min(BATCH_EVENTS, last - first + 1)]
-        count = size = 0
-        for entry, _ in some:
-            if count and size + len(entry.payload) > BATCH_BYTES:
-                break
-            size += len(entry.payload)
-            count += 1
-        entries = [entry for entry, _ in some[:count]]
+        count = self._fitting(min(BATCH_EVENTS, last - first + 1))
+        entries = [entry for entry, _, _ in self._memory[:count]]
         complete = self._complete_behind(count)
         while True:
             try:
-                await asyncio.to_thread(self.spool.write, first, entries, complete)
+                await self._in_thread(self.spool.write, first, entries, complete)
                 break
             except BadEvent as error:
                 log.error("%s; it is not recorded", error)
                 entries[error.index] = unfit(entries[error.index], error)
         self._forget(first + count - 1)
 
+    def close(self) -> None:
+        """Let go of the spool, and of the thread that writes it."""
+        self._thread.shutdown(wait=False)
+        self.spool.close()
+
+    async def _in_thread(self, call: Callable[..., T], *given: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *given)
+
+    def _fitting(self, most: int) -> int:
+        """How many of the first `most` in memory make a batch."""
+        count = total = 0
+        for _, _, size in self._memory[:most]:
+            if count and total + size > BATCH_BYTES:
+                break
+            total += size
+            count += 1
+        return count
+
     def _complete_behind(self, count: int) -> int:
         """A moment before which everything that happened is among the first `count` in memory, or before them."""
-        return min([self._horizon(), *(entry.ts for entry, _ in self._memory[count:])])
+        return min([self._horizon(), *(entry.ts for entry, _, _ in self._memory[count:])])
 
     def _forget(self, seq: int) -> None:
         """Let go of what is in memory up to `seq`."""
         count = seq - self._first + 1
         if count > 0:
-            self._bytes -= sum(len(entry.payload) for entry, _ in self._memory[:count])
+            self._bytes -= sum(size for _, _, size in self._memory[:count])
             del self._memory[:count]
             self._first += count
 
     def _empty_spool(self) -> None:
         if self.spool.first_seq and self._done >= self.spool.last_seq:
             self.spool.remove()
+
+
+def _size(entry: NewEvent) -> int:
+    """Bytes an event takes in memory, but for a constant."""
+    return len(entry.payload) + (0 if entry.meta is None else len(repr(entry.meta)))
 
 
 def unfit(entry: NewEvent, error: BadEvent) -> NewEvent:

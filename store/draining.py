@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,10 @@ from pathlib import Path
 from .backlog import BATCH_BYTES, BATCH_EVENTS, unfit
 from .errors import BadEvent, ExperimentClosed, RecorderFenced, SpoolDamaged, SpoolHeld, StoreError, StoreUnavailable
 from .event import NewEvent
-from .experiments import recorder_by_uuid
+from .experiments import RecorderRow, recorder_by_uuid
+from .host import this_process
 from .log import EventLog, Writer
-from .spool import Spool, left_in
+from .spool import LOCKS, Spool, left_in
 
 log = logging.getLogger("messager_store")
 
@@ -76,38 +78,41 @@ async def drain_left(log_: EventLog, folder: Path, exp_id: str) -> None:
                 log.warning("%d events were drained from the spool %s", done.events, done.path)
             else:
                 log.warning("the spool %s stays: %s", done.path, done.reason)
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         log.warning("a spool of %s could not be drained: %s", exp_id, error)
 
 
 async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], None] | None) -> Drained:
     done = Drained(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
     row = await recorder_by_uuid(log_.database, done.recorder)
-    if row is not None and row.ended_at is not None and row.last_seq >= spool.last_seq and spool.damaged_at is None:
-        done.ended = not row.unclean  # an earlier drain came as far as that
-        await asyncio.to_thread(spool.remove)
+    done.reason = _why_not(log_, spool, row)
+    if done.reason is not None:
+        done.left = len(spool)
         return done
+    assert row is not None
+    if row.ended_at is not None and row.last_seq >= spool.last_seq and spool.damaged_at is None:
+        done.ended = not row.unclean  # an earlier drain came as far as that
+        return await _removed(spool, done)
     try:
         writer = await log_.take_over(done.recorder)
     except (RecorderFenced, ExperimentClosed) as error:
         done.left, done.reason = len(spool), f"{error} To give up what is in it, delete it"
         return done
-    first = spool.facts["first_seq"]
-    if writer.last_seq < first - 1:
-        done.left = len(spool)
-        done.reason = f"it begins at seq {first}, and the store ends at {writer.last_seq}: events between are gone"
+    try:
+        while writer.last_seq < spool.last_seq:
+            seq = writer.last_seq + 1
+            entries = await asyncio.to_thread(spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
+            await _append(log_, writer, entries)
+            done.events += writer.last_seq - seq + 1
+            if progress:
+                progress(done.events)
+    except (RecorderFenced, SpoolDamaged) as error:
+        done.left, done.reason = spool.last_seq - writer.last_seq, str(error)
         return done
-    while writer.last_seq < spool.last_seq:
-        seq = writer.last_seq + 1
-        entries = await asyncio.to_thread(spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
-        await _append(log_, writer, entries)
-        done.events += writer.last_seq - seq + 1
-        if progress:
-            progress(done.events)
-    told: dict[str, int] = {}
+    told: dict[str, int] = {"heartbeat_at": row.heartbeat_at}  # a drain is no sign of its life
     if spool.complete_until is not None:
         told["complete_until"] = spool.complete_until
-    if row is not None and row.unclean and row.ended_at is not None:
+    if row.unclean and row.ended_at is not None:
         told["ended_at"] = row.ended_at  # repaired already, and still so
     elif spool.ended_at is not None and spool.damaged_at is None:
         told["ended_at"] = spool.ended_at
@@ -119,7 +124,32 @@ async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], Non
             "To give up the rest, delete it"
         )
         return done
-    await asyncio.to_thread(spool.remove)
+    return await _removed(spool, done)
+
+
+def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None) -> str | None:
+    """Why a spool is not drained into this store, if it is not."""
+    store = str(spool.facts.get("store", ""))
+    if store != log_.where and os.path.exists(store):
+        return f"it belongs to the store {store}: drain it into that one, with --store"
+    if row is None:
+        return (
+            f"{log_.where} knows no such recorder: it wrote into {store or 'another store'}, which was replaced, "
+            "or its experiment was removed. Delete it only to give up what is in it"
+        )
+    if row.last_seq < spool.facts["first_seq"] - 1:
+        return f"it begins at seq {spool.facts['first_seq']}, the store ends at {row.last_seq}: events are gone between"
+    locks = LOCKS and row.host == this_process().host
+    if row.state == "alive" and spool.ended_at is None and not locks:
+        return "its recorder was alive a moment ago, and whether it still is cannot be seen from here; try again later"
+    return None
+
+
+async def _removed(spool: Spool, done: Drained) -> Drained:
+    try:
+        await asyncio.to_thread(spool.remove)
+    except OSError as error:
+        done.reason = f"all of it is in the store, but it cannot be removed: {error.strerror}"
     return done
 
 

@@ -194,9 +194,7 @@ class EventLog:
             if row.status != "open":
                 raise ExperimentClosed(row.exp_id)
             await connection.execute(
-                update(recorder)
-                .where(recorder.c.id == row.id)
-                .values(epoch=row.epoch + 1, ended_at=None, heartbeat_at=time.time_ns())
+                update(recorder).where(recorder.c.id == row.id).values(epoch=row.epoch + 1, ended_at=None)
             )
         of = await experiments.by_exp_id(self.database, row.exp_id)
         if of is None:
@@ -315,7 +313,7 @@ class EventLog:
             changed = await connection.execute(
                 update(recorder)
                 .where(recorder.c.id == writer.id, recorder.c.uuid == writer.uuid, recorder.c.epoch == writer.epoch)
-                .values(heartbeat_at=time.time_ns(), **values)
+                .values({"heartbeat_at": time.time_ns(), **values})
             )
             if changed.rowcount != 1:
                 raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")

@@ -27,6 +27,7 @@ from .errors import (
     BadEvent,
     ExperimentBusy,
     RecorderFenced,
+    SpoolDamaged,
     SpoolFull,
     StoreError,
     StoreUnavailable,
@@ -132,7 +133,7 @@ class Recorder:
         self._away = False  # the store did not take the last batch
         self._spool_error: SpoolFull | None = None
         self._held_out = False  # senders were held back in vain; not again before something is taken
-        self._ending = False
+        self._ending = self._ended = False
         self._give_up = 0.0
         self._uncertain = False  # whether the batch may have been committed without our knowing
         self._in_flight = 0  # how many events it has
@@ -214,7 +215,7 @@ class Recorder:
         """
         if self._writer is None or self._task is None:
             return
-        if not self._ending:
+        if not self._ending and not self._task.done():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     while self._under_way:  # what became of these is to be recorded too
@@ -223,12 +224,25 @@ class Recorder:
             self._ending = True
             self._give_up = time.monotonic() + STOP_SECONDS
         self._wake.set()
-        await asyncio.wait([self._task])
+        await self._finished(self._task)
         if self.failure is not None:
             raise self.failure
         if self._close_experiment and not self.spooled:
             with contextlib.suppress(ExperimentBusy):
                 await close(self.log, self._writer.experiment)
+
+    async def _finished(self, task: asyncio.Task[None]) -> None:
+        """Return when the committer has ended; one that is stuck is ended, and what it had goes to the spool."""
+        while not task.done():
+            before = self._backlog.acknowledged
+            await asyncio.wait([task], timeout=2 * STOP_SECONDS)
+            if not task.done() and self._backlog.acknowledged == before:
+                task.cancel()
+                await asyncio.wait([task], timeout=STOP_SECONDS)
+                break
+        if not self._ended:
+            reason = "its task was cancelled" if not task.done() or task.cancelled() else f"{task.exception()!r}"
+            await self._end(StoreError(f"recorder {self.ordinal} of {self.exp_id} could not go on: {reason}"))
 
     async def __aenter__(self) -> Recorder:
         await self.start()
@@ -317,13 +331,15 @@ class Recorder:
         self._started()
         if self.failure is not None:
             raise self.failure
+        if self._ended and self._backlog.waiting:
+            raise StoreError(f"the recorder has ended; {self.spooled} events wait in {self.spool_path}")
         if self._backlog.waiting:
             self._backlog.tell_drops()
             await self._wait_for(self._backlog.last, store=True)
 
     async def room(self, most: int) -> None:
         """Return once at most so many events wait in memory; in one outage after `HOLD_SECONDS` in all."""
-        if len(self._backlog) > most:
+        if len(self._backlog) > most or self._backlog.full:
             await self._hold(most)
 
     def _horizon(self) -> int:
@@ -342,18 +358,22 @@ class Recorder:
         waiting = len(self._backlog)
         if waiting == 1 or waiting >= BATCH_EVENTS:
             self._wake.set()
+            if self._alarm is None:
+                self._set_alarm()
+        if self._backlog.crowded:
+            self._start_spooling()
         return seq
 
     async def _hold(self, most: int | None = None) -> None:
         """Hold a sender back until something has left the memory, but not for ever."""
         deadline = time.monotonic() + HOLD_SECONDS
-        while self._backlog.full if most is None else len(self._backlog) > most:
+        while self._backlog.full or (most is not None and len(self._backlog) > most):
             left = deadline - time.monotonic()
             if left <= 0:
                 self._held_out = True
             if self._held_out or self.failure is not None:
                 return
-            if self._away:
+            if self._away or self.spooled:
                 self._start_spooling()
             self._moved.clear()
             self._flush_now = True
@@ -365,7 +385,7 @@ class Recorder:
     async def _secured(self, seq: int) -> None:
         """Return once everything up to `seq` is in the store or on disk. Raises where neither takes it."""
         while self._backlog.secured < seq:
-            if self._away:
+            if self._away or self.spooled:
                 self._start_spooling()
             try:
                 async with asyncio.timeout(HOLD_SECONDS):
@@ -407,13 +427,14 @@ class Recorder:
             ending = self._ending  # once this is set, nothing new comes
             try:
                 while self._backlog.waiting:
-                    self._set_alarm()
                     await self._commit()
                     self._answer()
                 await self._touch(ending=ending)
                 pause = FLUSH_SECONDS
                 if ending:
                     return await self._end()
+            except SpoolDamaged as error:
+                return await self._end(error)
             except RecorderFenced as error:
                 if not await self._take_place_again():
                     return await self._end(error)
@@ -485,7 +506,9 @@ class Recorder:
             return True  # tried again with the next batch
         except StoreError:
             return False
-        if writer.last_seq not in expected:
+        # what is in the spool may have been drained by somebody who did not see that we hold it
+        drained = known.last_seq < writer.last_seq <= self._backlog.spool.last_seq
+        if writer.last_seq not in expected and not drained:
             return False  # somebody else wrote in our name
         self._writer, self._uncertain = writer, False
         self._backlog.acknowledge(writer.last_seq)
@@ -496,7 +519,7 @@ class Recorder:
         """Say that we are alive, or that we end, with whatever else is new."""
         facts, self._facts = self._facts, {}
         if ending:
-            facts["ended_at"] = time.time_ns()
+            facts |= {"ended_at": time.time_ns(), "unclean": 0}
         if facts or time.monotonic() - self._last_commit >= HEARTBEAT_SECONDS:
             complete = {} if self._backlog.waiting else {"complete_until": self._horizon()}
             try:
@@ -515,7 +538,7 @@ class Recorder:
 
     def _set_alarm(self) -> None:
         """See to it that what the store does not acknowledge in time goes to the spool."""
-        if self._alarm is None and (self._spooling is None or self._spooling.done()):
+        if self._alarm is None and not self._ended:
             wait = max(0.0, self._patience() - self._backlog.oldest_age)
             self._alarm = asyncio.get_running_loop().call_later(wait, self._overdue)
 
@@ -525,7 +548,7 @@ class Recorder:
 
     def _overdue(self) -> None:
         self._alarm = None
-        if self._task is None or self._task.done() or not len(self._backlog):
+        if self._ended or not len(self._backlog):
             return
         if self._backlog.oldest_age >= self._patience():
             self._start_spooling()
@@ -533,7 +556,7 @@ class Recorder:
             self._set_alarm()
 
     def _start_spooling(self) -> None:
-        if self._spooling is None or self._spooling.done():
+        if not self._ended and (self._spooling is None or self._spooling.done()):
             self._spooling = asyncio.create_task(self._spool())
 
     async def _spool(self) -> None:
@@ -545,33 +568,33 @@ class Recorder:
                 log.error("%s", error)
             self._spool_error = error
         self._answer()
-        if len(self._backlog):
+        if len(self._backlog) and self._alarm is None and not self._ended:
             wait = SPOOL_SECONDS if self._spool_error else self._patience()
             self._alarm = asyncio.get_running_loop().call_later(wait, self._overdue)
 
     async def _end(self, error: Exception | None = None) -> None:
         """The last act: what the store has not got stays in the spool."""
-        self._ending = True
+        self._ending = self._ended = True
         if self._alarm is not None:
             self._alarm.cancel()
         if self._spooling is not None:
             await asyncio.wait([self._spooling])
-        fenced = isinstance(error, RecorderFenced)
         if error is not None:
+            if isinstance(error, RecorderFenced):
+                self.failure = error
             try:
-                if fenced:
-                    self.failure = error if isinstance(error, StoreError) else None
-                    await self._backlog.to_disk()
-                else:
+                if self.failure is None:
                     await self._backlog.end(time.time_ns())
-            except SpoolFull as full:
+                else:
+                    await self._backlog.to_disk()
+            except Exception as full:
                 lost = len(self._backlog)
                 self.dropped += lost
                 self.failure = StoreUnavailable(self.log.where, f"{lost} events are lost: {error}; and {full}")
             left = f"{self.spooled} events wait in {self.spool_path}: put them into the store with `messager drain`"
             log.error("%s; nothing more is recorded; %s", error, left if self.spooled else "nothing is left over")
         self._refuse(error or StoreError("the recorder has ended"), everybody=True)
-        self._backlog.spool.close()
+        self._backlog.close()
 
     def _started(self) -> Writer:
         if self._writer is None:
@@ -607,4 +630,9 @@ class Recorder:
             cause,
             record.meta,
         )
-        return entry if self._redact is None else self._redact(entry)
+        if self._redact is None:
+            return entry
+        kept = self._redact(entry)
+        if kept is not None and not (isinstance(kept, NewEvent) and isinstance(kept.payload, bytes)):
+            raise TypeError(f"`redact` gave {kept!r:.100}, not a NewEvent with bytes as its payload, nor None")
+        return kept

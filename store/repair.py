@@ -16,7 +16,6 @@ from . import experiments
 from .errors import StoreError
 from .event import NewEvent, iso
 from .experiments import SILENT_NS, Experiment, RecorderRow
-from .host import this_process
 from .log import EventLog
 from .schema import recorder
 
@@ -59,7 +58,7 @@ async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[
         gaps.append(
             NewEvent(
                 "gap",
-                time.time_ns(),
+                known.since,  # where it belongs, so that a late repair does not make the experiment longer
                 None,
                 b"",
                 meta={
@@ -112,9 +111,9 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
 
 
 def _known(of: Experiment, row: RecorderRow) -> Repaired:
-    silent = row.complete_until + SILENT_NS
+    # without its store it may have lived on for long after its last heartbeat, and its clock may be ahead of ours
     now = time.time_ns()
-    until = now if row.complete_until < now < silent else silent  # its clock may have been ahead of ours
+    until = now if row.complete_until < now else row.complete_until + SILENT_NS
     after = iso(row.complete_until)
     missing = f"what it sent and received after {after}"
     if row.durability == "strict":
@@ -123,7 +122,7 @@ def _known(of: Experiment, row: RecorderRow) -> Repaired:
 
 
 def left_spool(row: RecorderRow) -> str | None:
-    """The spool that a recorder left on this host."""
-    if row.spool is None or row.host != this_process().host or not Path(row.spool).exists():
+    """The spool that a recorder left, where it can be seen from here."""
+    if row.spool is None or not Path(row.spool).exists():
         return None
     return row.spool

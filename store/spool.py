@@ -9,9 +9,12 @@ left out.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +29,18 @@ try:
 except ImportError:  # Windows: there, nothing tells a live spool from one that was left
     fcntl = None  # type: ignore[assignment]
 
+LOCKS = fcntl is not None
+"""Whether a spool tells if its recorder lives."""
+
 FORMAT = "messager-spool/1"
 SPOOL_BYTES = 1 << 30
 """How large one recorder's spool may become."""
 ENDING = ".spool"
 
-_FRAME = struct.Struct("<III")
-_MOST_BYTES = 1 << 31
+_FRAME = struct.Struct("<BIII")  # what it is, the lengths of its line and its payload, CRC-32 of both
+_CHECK = struct.Struct("<I")  # CRC-32 of the above
+_HEAD_BYTES = _FRAME.size + _CHECK.size
+_EVENT, _NOTE = 1, 2
 _HEADER_BYTES = 1 << 16
 
 
@@ -64,14 +72,19 @@ class Spool:
     def open(cls, path: Path) -> Spool:
         """A spool that was left behind, held from now on.
 
-        Raises `SpoolHeld` while its recorder lives, and `SpoolDamaged` where it is no spool.
+        Raises `SpoolHeld` while its recorder lives, `SpoolDamaged` where it is no spool, and
+        `FileNotFoundError` where it is gone.
         """
         try:
             file = open(path, "r+b")  # noqa: SIM115
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise SpoolDamaged(str(path), error.strerror or str(error)) from None
         try:
             _hold(file, path)
+            if not _is_at(file, path):
+                raise FileNotFoundError(path)  # its recorder was about to remove it
             spool = cls(path, _header(file, path))
             spool._look_through(file)
         except BaseException:
@@ -100,13 +113,14 @@ class Spool:
         frames = []
         for index, entry in enumerate(entries):
             try:
-                frames.append(_frame(_event_line(entry), entry.payload))
+                frames.append(_frame(_EVENT, _event_line(entry), entry.payload))
             except (TypeError, ValueError, RecursionError, struct.error) as error:
                 raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be kept: {error}") from None
-        frames.append(_frame(json.dumps({"complete_until": complete_until}).encode()))
+        last = first_seq + len(entries) - 1
+        frames.append(_frame(_NOTE, json.dumps({"complete_until": complete_until, "last_seq": last}).encode()))
         self._append(b"".join(frames), first_seq)
         self.first_seq = self.first_seq or first_seq
-        self.last_seq = first_seq + len(entries) - 1
+        self.last_seq = last
         self.complete_until = complete_until
 
     def end(self, ended_at: int, next_seq: int) -> None:
@@ -114,25 +128,29 @@ class Spool:
 
         `next_seq` is what the store lacks where nothing is here. Raises `SpoolFull`.
         """
-        self._append(_frame(json.dumps({"ended_at": ended_at}).encode()), next_seq)
+        self._append(_frame(_NOTE, json.dumps({"ended_at": ended_at}).encode()), next_seq)
         self.ended_at = ended_at
 
     def read(self, seq: int, most: int, most_bytes: int) -> list[NewEvent]:
-        """The events from `seq` on: at most so many, and so many payload bytes (but one at least)."""
+        """The events from `seq` on: at most so many, and so many payload bytes (but one at least).
+
+        In place of one that was damaged on the disk stands a gap. Raises `SpoolDamaged` where nothing
+        behind a damage can be found.
+        """
         last = self.last_seq
         at, offset = self._next if self._next[0] and self._next[0] <= seq else (self.first_seq, 0)
         entries: list[NewEvent] = []
         size = 0
-        with open(self.path, "rb") as file:
+        with self._reading() as file:
             if offset:
                 file.seek(offset)
             else:
                 _header(file, self.path)
             while at <= last and len(entries) < most and size < most_bytes:
-                line, payload = _read_frame(file, self.path)
-                if line[:1] == b"[":
+                what, line, payload = _read_frame(file, self.path)
+                if what == _EVENT:
                     if at >= seq:
-                        entries.append(_event(line, payload))
+                        entries.append(_lost_event(entries) if line is None else _event(line, payload))
                         size += len(payload)
                     at += 1
             self._next = (at, file.tell())
@@ -146,7 +164,8 @@ class Spool:
                 self._file.write(bytes(1 << 20))
             self._file.flush()
             os.fsync(self._file.fileno())
-        self.path.unlink(missing_ok=True)
+        if self._file is None or _is_at(self._file, self.path):
+            self.path.unlink(missing_ok=True)
         self.close()
         self.first_seq = self.last_seq = self._size = 0
         self._next = (0, 0)
@@ -161,13 +180,24 @@ class Spool:
         if file is not None:
             file.close()
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[BinaryIO]:
+        """The file from its beginning, read beside the writing; also where its name is gone."""
+        if self._file is not None and hasattr(os, "pread"):
+            yield io.BufferedReader(_Beside(self._file.fileno()), 1 << 18)
+        else:
+            with open(self.path, "rb") as file:
+                yield file
+
     def _append(self, data: bytes, first_seq: int) -> None:
+        if self._size + len(data) > self._limit:
+            raise SpoolFull(str(self.path), f"it may hold {self._limit:,} bytes")
         try:
             if self._file is None:
                 self._make(first_seq)
+            elif not _is_at(self._file, self.path):
+                self._make_again()
             assert self._file is not None
-            if self._size + len(data) > self._limit:
-                raise SpoolFull(str(self.path), f"it may hold {self._limit:,} bytes")
             self._file.seek(self._size)
             _write_all(self._file, data)
             os.fsync(self._file.fileno())
@@ -176,15 +206,31 @@ class Spool:
             raise SpoolFull(str(self.path), error.strerror or str(error)) from None
         self._size += len(data)
 
+    def _make_again(self) -> None:
+        """Somebody removed the file under us: what was in it goes into a new one."""
+        assert self._file is not None
+        old, size = self._file, self._size
+        self._file = None
+        try:
+            self._make(self.facts["first_seq"])
+            assert self._file is not None
+            for at in range(self._size, size, 1 << 20):
+                _write_all(self._file, os.pread(old.fileno(), min(1 << 20, size - at), at))
+            self._size = size
+        finally:
+            old.close()
+
     def _make(self, first_seq: int) -> None:
         """The file with its header, held, and its name safe on the disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         file: BinaryIO = os.fdopen(handle, "r+b", buffering=0)
         if fcntl is not None:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # somebody who looks at it holds it for a moment
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)  # somebody who looks at it holds it for a moment
         self._file = file
-        header = json.dumps({"format": FORMAT, **self.facts, "first_seq": first_seq}).encode() + b"\n"
+        self.facts["first_seq"] = first_seq
+        header = json.dumps({"format": FORMAT, **self.facts}).encode() + b"\n"
         _write_all(file, header)
         self._size = len(header)
         folder = os.open(self.path.parent, os.O_RDONLY)
@@ -213,17 +259,17 @@ class Spool:
         count = 0
         while self._size < end:
             try:
-                line, _ = _read_frame(file, self.path)
-                told = None if line[:1] == b"[" else json.loads(line)
+                what, line, _ = _read_frame(file, self.path)
+                told = json.loads(line) if what == _NOTE and line is not None else {}
+                if told.get("last_seq", first + count - 1) != first + count - 1:
+                    raise SpoolDamaged(str(self.path), "events of it are missing")
             except SpoolDamaged:
                 if not _cut_short(file, self._size, end):
                     self.damaged_at = self._size
                 break
-            if told is None:
-                count += 1
-            else:
-                self.complete_until = told.get("complete_until", self.complete_until)
-                self.ended_at = told.get("ended_at", self.ended_at)
+            count += what == _EVENT
+            self.complete_until = told.get("complete_until", self.complete_until)
+            self.ended_at = told.get("ended_at", self.ended_at)
             self._size = file.tell()
         if count:
             self.first_seq, self.last_seq = first, first + count - 1
@@ -298,33 +344,95 @@ def _event(line: bytes, payload: bytes) -> NewEvent:
     return NewEvent(kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, origin, meta)
 
 
-def _frame(line: bytes, payload: bytes = b"") -> bytes:
-    return b"".join((_FRAME.pack(len(line), len(payload), crc32(payload, crc32(line))), line, payload))
+def _lost_event(before: list[NewEvent]) -> NewEvent:
+    """What stands for an event that was damaged on the disk."""
+    at = before[-1].ts if before else time.time_ns()
+    meta = {"reason": "an event was damaged in the spool", "since": at, "until": at, "count": 1}
+    return NewEvent("gap", at, None, b"", meta=meta)
 
 
-def _read_frame(file: BinaryIO, path: Path) -> tuple[bytes, bytes]:
-    head = file.read(_FRAME.size)
-    if len(head) == _FRAME.size:
-        line_length, payload_length, check = _FRAME.unpack(head)
-        if line_length + payload_length < _MOST_BYTES:
-            line, payload = file.read(line_length), file.read(payload_length)
-            whole = len(line) == line_length and len(payload) == payload_length
-            if whole and crc32(payload, crc32(line)) == check and line[:1] in (b"[", b"{"):
-                return line, payload
+def _frame(what: int, line: bytes, payload: bytes = b"") -> bytes:
+    head = _FRAME.pack(what, len(line), len(payload), crc32(payload, crc32(line)))
+    return b"".join((head, _CHECK.pack(crc32(head)), line, payload))
+
+
+def _read_head(file: BinaryIO) -> tuple[int, int, int, int] | None:
+    """What a frame says that it is; None where no head of one is there."""
+    data = file.read(_HEAD_BYTES)
+    head = data[: _FRAME.size]
+    if len(data) < _HEAD_BYTES or _CHECK.unpack(data[_FRAME.size :])[0] != crc32(head):
+        return None
+    what, line_length, payload_length, check = _FRAME.unpack(head)
+    return what, line_length, payload_length, check
+
+
+def _read_frame(file: BinaryIO, path: Path) -> tuple[int, bytes | None, bytes]:
+    """What the next frame is, its line and its payload; None for a line where the body was damaged."""
+    head = _read_head(file)
+    if head is not None:
+        what, line_length, payload_length, check = head
+        line, payload = file.read(line_length), file.read(payload_length)
+        if len(line) == line_length and len(payload) == payload_length:
+            whole = crc32(payload, crc32(line)) == check and _is_json(line, what)
+            return (what, line, payload) if whole else (what, None, b"")
     raise SpoolDamaged(str(path), "a frame of it is not whole")
+
+
+def _is_json(line: bytes, what: int) -> bool:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) if what == _NOTE else isinstance(data, list) and len(data) == 11
 
 
 def _cut_short(file: BinaryIO, at: int, end: int) -> bool:
     """Whether the frame at `at` only lacks its end, or never got more than zeros."""
     file.seek(at)
-    head = file.read(_FRAME.size)
-    if len(head) < _FRAME.size:
+    if end - at < _HEAD_BYTES:
         return True
-    line_length, payload_length, _ = _FRAME.unpack(head)
-    if at + _FRAME.size + line_length + payload_length > end:
-        return True
+    head = _read_head(file)
+    if head is not None:
+        return at + _HEAD_BYTES + head[1] + head[2] > end
     file.seek(at)
     return not any(file.read(min(end - at, 1 << 20)))
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether an open file is the one of that name."""
+    ours = os.fstat(file.fileno())
+    try:
+        there = os.stat(path)
+    except OSError:
+        return False
+    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+
+
+class _Beside(io.RawIOBase):
+    """Reads a file at a position of its own, while others write to the same handle."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        self._at = offset if whence == 0 else self._at + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = os.pread(self._handle, len(buffer), self._at)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def _header(file: BinaryIO, path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from messager.brokers import Broker
 from messager.record import MessageRecord
 
 from .experiments import recorders_of
+from .host import this_process
 from .recorder import Recorder
 
 POLL_SECONDS = 0.1
@@ -98,7 +99,10 @@ class Tap:
         rows = await recorders_of(recorder.log.database, recorder.experiment.id)
         taps = [row for row in rows if row.role == "tap" and row.ordinal != recorder.ordinal]
         before = [row for row in taps if set(row.patterns) & set(self._patterns)]
-        if before and before[-1].state in ("unclean", "repaired"):
+        if not before:
+            return
+        state, elsewhere = before[-1].state, before[-1].host != this_process().host
+        if state in ("unclean", "repaired") or (state == "alive" and elsewhere):  # a container that was restarted
             reason = f"tap {before[-1].ordinal} ended uncleanly, and nobody listened until this one did"
             self._gap(reason, before[-1].complete_until, recorder.clock.now())
 

@@ -45,7 +45,9 @@ class SQLite:
 
     def __init__(self, path: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="messager-") if path == ":memory:" else None
-        self.path = os.path.abspath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
+        self.path = (
+            os.path.realpath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
+        )
         self.where = self.path if self._folder is None else path
         self.spool_folder = f"{self.path}-spool"
 
@@ -156,7 +158,11 @@ class SQLite:
     def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
         engine = create_async_engine(
             # mode=rw: a file that went away is missed, not made anew
-            URL.create("sqlite+aiosqlite", database=f"file:{quote(self.path)}", query={"mode": "rw", "uri": "true"}),
+            URL.create(
+                "sqlite+aiosqlite",
+                database=f"file://{quote(os.fsencode(self.path))}",
+                query={"mode": "rw", "uri": "true"},
+            ),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=connections,
             max_overflow=0,

@@ -191,7 +191,7 @@ async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(log:
         await taker.stop()
     assert taker.spooled == 10
     [done] = await everything_drained(log, taker.spool_path.parent)
-    assert done.left == 10 and "there is none" in (done.reason or "")
+    assert done.left == 10 and "knows no such recorder" in (done.reason or "")
     os.replace(f"{store}.moved", store)
     async with EventLog.open(store) as back:
         assert [done.events for done in await everything_drained(back, taker.spool_path.parent)] == [10]
@@ -478,7 +478,7 @@ async def test_a_recorder_that_was_taken_for_dead_goes_on_where_it_was(log: Even
     assert await payloads(log) == numbers(0, 20)
     assert (await verify(log.database, of)).problems == []
     rows = await registry.recorders_of(log.database)
-    assert [(row.role, row.state) for row in rows] == [("messager", "repaired"), ("repair", "ended")]
+    assert [(row.role, row.state) for row in rows] == [("messager", "ended"), ("repair", "ended")]
 
 
 async def test_a_recorder_in_whose_name_somebody_else_wrote_keeps_out_of_the_log(log: EventLog) -> None:

@@ -36,13 +36,13 @@ async def test_whoever_is_faster_the_store_gets_each_event_once_and_in_order(
         for _ in range(dice.randrange(6)):
             await asyncio.sleep(0)
 
-    async def to_thread(call: Callable[..., Any], *given: Any) -> Any:
+    async def in_thread(self: Backlog, call: Callable[..., Any], *given: Any) -> Any:
         await turns()
         result = call(*given)
         await turns()
         return result
 
-    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    monkeypatch.setattr(Backlog, "_in_thread", in_thread)
     monkeypatch.setattr(backlog, "BATCH_EVENTS", dice.randint(1, 7))
     waiting = made(tmp_path)
     stored: list[bytes] = []

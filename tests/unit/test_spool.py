@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,16 +93,81 @@ def test_a_frame_that_a_crash_cut_short_is_left_out_and_no_damage(tmp_path: Path
 def test_a_changed_byte_is_found_and_what_stands_before_it_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "r1.spool"
     left(path)
-    whole = bytearray(path.read_bytes())
+    before = path.read_bytes()
+    whole = bytearray(before)
     at = whole.index(b"not json {")
     whole[at] ^= 1
     path.write_bytes(whole)
     spool = Spool.open(path)
-    assert spool.damaged_at is not None and 0 < len(spool) < 30
-    assert spool.read(7, 1000, 10**6) == events()[: len(spool)]
+    assert spool.damaged_at is None and len(spool) == 30
+    found = spool.read(7, 1000, 10**6)
     spool.close()
+    [wrong] = [number for number, entry in enumerate(found) if entry != events()[number]]
+    assert events()[wrong].payload == b"not json {" and found[wrong].kind == "gap"
+    # a changed length: what follows cannot be found, but it is not taken for a frame that a crash cut short
+    for bit in range(17):
+        whole = bytearray(before)
+        head = whole.index(json.dumps(["sent", 12]).encode()[:-1]) - 17
+        whole[head + bit] ^= 64
+        path.write_bytes(whole)
+        spool = Spool.open(path)
+        assert spool.damaged_at == head and len(spool) == 12
+        assert spool.read(7, 1000, 10**6) == events()[:12]
+        spool.close()
     [info] = spools(tmp_path)
     assert "damaged" in (info.damage or "")
+
+
+def test_a_spool_that_lost_events_in_the_middle_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "r1.spool"
+    left(path)
+    whole = path.read_bytes()
+    first, second = (whole.index(json.dumps(["sent", number]).encode()[:-1]) - 17 for number in (3, 4))
+    path.write_bytes(whole[:first] + whole[second:])
+    spool = Spool.open(path)
+    assert spool.damaged_at is not None
+    spool.close()
+
+
+def test_a_first_write_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "r1.spool", FACTS, limit=1000)
+    with pytest.raises(SpoolFull):
+        spool.write(1, [NewEvent("sent", 1, "c", bytes(2000))], 5)
+    assert not spool.path.exists()
+    spool.write(6, events(2), 6)
+    spool.close()
+    again = Spool.open(spool.path)
+    assert (again.first_seq, again.last_seq) == (6, 7)
+    again.close()
+
+
+def test_a_spool_that_somebody_removed_is_read_on_and_made_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "r1.spool", FACTS)
+    spool.write(1, events(10), 5)
+    spool.path.unlink()
+    assert spool.read(1, 100, 10**6) == events(10)
+    spool.write(11, events(5), 6)
+    spool.close()
+    again = Spool.open(spool.path)
+    assert again.read(1, 100, 10**6) == [*events(10), *events(5)]
+    again.close()
+
+
+def test_a_spool_that_is_removed_while_another_looks_at_it_is_gone_for_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = Spool(tmp_path / "r1.spool", FACTS)
+    live.write(1, events(3), 5)
+
+    def hold(file: object, path: Path) -> None:  # the recorder is done in the moment before the lock is taken
+        live.remove()
+        live.write(4, events(3), 6)
+
+    monkeypatch.setattr("messager_store.spool._hold", hold)
+    with pytest.raises(FileNotFoundError):
+        Spool.open(live.path)
+    assert live.path.exists() and live.read(4, 10, 10**6) == events(3)
+    live.close()
 
 
 @pytest.mark.parametrize(
