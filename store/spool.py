@@ -452,6 +452,8 @@ def _hold(file: BinaryIO, path: Path) -> None:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SpoolHeld(str(path)) from None
+        except OSError:  # a file system without locks
+            return
 
 
 def _is_held(file: BinaryIO) -> bool:
@@ -459,7 +461,9 @@ def _is_held(file: BinaryIO) -> bool:
         return False
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(file.fileno(), fcntl.LOCK_UN)
     except BlockingIOError:
         return True
-    fcntl.flock(file.fileno(), fcntl.LOCK_UN)
+    except OSError:
+        return False
     return False

@@ -392,3 +392,25 @@ async def test_a_subclass_may_use_listen_for_messages_with_a_pubsub_of_redis_py(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     await client.aclose()
+
+
+async def test_a_message_that_was_on_its_way_when_everything_was_cancelled_is_logged_as_unknown() -> None:
+    publishing = asyncio.Event()
+
+    class Slow(MemoryBroker):
+        async def publish(self, messages: Any) -> Any:
+            publishing.set()
+            await asyncio.Event().wait()
+
+    listed = Listed()
+    async with Messager(Slow(), "e1") as messager:
+        messager.add_log_hook(listed)
+        sending = asyncio.create_task(messager.send_message("c", {}))
+        await publishing.wait()
+        task = messager._outbox._task
+        assert task is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+    [record] = listed.records
+    assert (record.kind, (record.meta or {})["outcome"]) == ("failed", "unknown")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -402,6 +403,80 @@ def test_a_durability_that_there_is_not_is_refused(store: str) -> None:
         asyncio.run(make())
 
 
+async def test_what_a_cancelled_committer_had_is_in_the_spool(log: EventLog) -> None:
+    taker = Recorder(log, "e1")
+    await taker.start()
+    take(taker, 0, 10)
+    await taker.flush()
+    take(taker, 10, 10)
+    assert taker._task is not None
+    taker._task.cancel()
+    await taker.stop()
+    assert taker.spooled == 10
+    with pytest.raises(StoreError, match="10 events wait"):
+        await taker.flush()
+    assert [done.events for done in await everything_drained(log, taker.spool_path.parent)] == [10]
+    assert await payloads(log) == numbers(0, 20)
+
+
+async def test_a_commit_that_never_returns_holds_up_neither_strict_senders_nor_the_end(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hangs(EventLog):
+        async def append(self, *given: Any, **named: Any) -> None:
+            await asyncio.Event().wait()
+
+    taker = Recorder(Hangs(log.database), "e1", durability="strict")
+    await taker.start()
+    async with Messager(MemoryBroker(), "e1") as messager:
+        messager.add_log_hook(taker)
+        for number in range(5):
+            await messager.send_message("c", {"n": number})
+    await taker.stop()
+    assert taker.spooled == 5
+    assert [done.events for done in await everything_drained(log, taker.spool_path.parent)] == [5]
+
+
+async def test_what_redact_gives_must_be_an_event(log: EventLog) -> None:
+    async with Recorder(log, "e1", redact=lambda entry: entry._replace(payload=None)) as taker:  # type: ignore[arg-type]
+        take(taker, 0, 5)
+    assert (taker.accepted, taker.dropped) == (0, 5)
+    [gap] = [entry async for entry in log.read("e1")]
+    assert gap.kind == "gap" and gap.meta is not None and gap.meta["count"] == 5
+
+
+async def test_memory_that_fills_up_goes_to_disk_before_the_store_is_known_to_be_away(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "SPOOL_SECONDS", 60)
+    monkeypatch.setattr(backlog, "MEMORY_BYTES", 1_000_000)
+    async with Recorder(log, "e1") as taker:
+        with locked(store):
+            for number in range(60):
+                taker.after(MessageRecord("sent", number, "c", bytes(20_000)))
+                await taker.room(10_000)
+    assert (taker.accepted, taker.dropped) == (60, 0)
+    assert len(await payloads(log)) == 60
+
+
+async def test_a_spool_of_another_store_is_left_to_that_store(log: EventLog, store: str, tmp_path: Path) -> None:
+    taker = Recorder(log, "e1", spool=tmp_path / "shared")
+    await taker.start()
+    with locked(store):
+        take(taker, 0, 10)
+        await taker.stop()
+    async with log.database.reading() as connection:
+        await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(store, tmp_path / "copy.db")
+    for other in ("copy.db", "empty.db"):
+        async with EventLog.open(str(tmp_path / other)) as elsewhere:
+            [done] = await everything_drained(elsewhere, tmp_path / "shared")
+            assert (done.events, done.left) == (0, 10) and f"belongs to the store {log.where}" in (done.reason or "")
+    heartbeat = (await registry.recorders_of(log.database))[0].heartbeat_at
+    assert [done.events for done in await everything_drained(log, tmp_path / "shared")] == [10]
+    assert (await registry.recorders_of(log.database))[0].heartbeat_at == heartbeat  # no sign of its life
+
+
 async def test_redact_sees_every_event_before_it_is_kept_anywhere(log: EventLog, store: str) -> None:
     def redact(entry: NewEvent) -> NewEvent | None:
         if entry.payload == b'{"drop": 1}':
@@ -459,7 +534,7 @@ async def test_repair_says_what_a_crash_may_have_cost(log: EventLog, store: str,
     found = [entry async for entry in log.read("e1")]
     assert [(entry.kind, entry.recorder) for entry in found] == [("sent", 1), ("gap", 2)]
     assert found[1].meta is not None and found[1].meta["recorder"] == 1 and found[1].meta["count"] is None
-    assert found[0].ts < found[1].meta["since"]
+    assert found[0].ts < found[1].meta["since"] == found[1].ts  # so that a late repair stretches nothing
     rows = await registry.recorders_of(log.database)
     assert [(row.state, row.role) for row in rows] == [("repaired", "messager"), ("ended", "repair")]
 
