@@ -123,7 +123,12 @@ class Backlog:
     def tell_drops(self) -> None:
         """Put the gap for what was dropped behind the events that came before."""
         if self._dropped and not self.full:
-            gap = _gap("events could not be written to the store", self._drop_since, self._clock.now(), self._dropped)
+            gap = _gap(
+                "events were not kept: store and spool took no more, or they could not be read",
+                self._drop_since,
+                self._clock.now(),
+                self._dropped,
+            )
             self._drop_since, self._dropped = None, 0
             self._memory.append((gap, time.monotonic_ns(), 0))
 

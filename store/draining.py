@@ -18,7 +18,7 @@ from pathlib import Path
 from .backlog import BATCH_BYTES, BATCH_EVENTS, unfit
 from .errors import BadEvent, ExperimentClosed, RecorderFenced, SpoolDamaged, SpoolHeld, StoreError, StoreUnavailable
 from .event import NewEvent
-from .experiments import RecorderRow, recorder_by_uuid
+from .experiments import RecorderRow, recorder_by_uuid, recorders_of
 from .host import this_process
 from .log import EventLog, Writer
 from .spool import LOCKS, Spool, left_in
@@ -44,6 +44,12 @@ class Drained:
     """Why the file stays, if it does."""
     held: bool = False
     """Whether it stays because its recorder lives, and drains it itself."""
+
+
+async def folders_of(log_: EventLog) -> list[Path]:
+    """Where spools may be: beside the store, and wherever its recorders said that they spool, if seen from here."""
+    named = {Path(row.spool).parent for row in await recorders_of(log_.database) if row.spool}
+    return sorted({Path(log_.database.dialect.spool_folder), *(folder for folder in named if folder.is_dir())})
 
 
 async def drain(

@@ -227,7 +227,8 @@ async def _verify_recorder(
     elif row.state == "alive":
         verdict.notes.append(f"{who} is recording")
     if row.kinds["gap"]:
-        verdict.notes.append(f"{who} knows of {row.kinds['gap']} gaps (`messager events {of.exp_id} --kind gap`)")
+        gaps = f"{row.kinds['gap']} gap{'' if row.kinds['gap'] == 1 else 's'}"
+        verdict.notes.append(f"{who} knows of {gaps} (`messager events {of.exp_id} --kind gap`)")
 
 
 class _Counters:

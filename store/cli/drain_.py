@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--spool", metavar="DIR", help="Where the spools are. [env MESSAGER_SPOOL; default: beside the store]")
+@click.option(
+    "--spool",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIR",
+    help="Only the spools of this folder. [default: those beside the store, and wherever its recorders spool]",
+)
 @store_option
 @json_option
 def command(spool: str | None, store: str, as_json: bool) -> None:
@@ -36,17 +40,18 @@ def command(spool: str | None, store: str, as_json: bool) -> None:
 
 
 async def _drain(spool: str | None, store: str, quiet: bool) -> list[Drained]:
-    from ..draining import drain
+    from ..draining import drain, folders_of
 
     found = []
     async with opened(store) as log:
-        folder = Path(spool or os.environ.get("MESSAGER_SPOOL") or log.database.dialect.spool_folder)
-        async for done in drain(log, folder, progress=None if quiet else counter("drained")):
-            found.append(done)
-            if not quiet:
-                _show(done)
+        folders = [Path(spool)] if spool else await folders_of(log)
+        for folder in folders:
+            async for done in drain(log, folder, progress=None if quiet else counter("drained")):
+                found.append(done)
+                if not quiet:
+                    _show(done)
     if not found and not quiet:
-        note(f"no spools in {folder}")
+        note(f"no spools in {' or '.join(map(str, folders))}")
     return found
 
 

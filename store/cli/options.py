@@ -132,6 +132,15 @@ def _json_or_text(value: str) -> Any:
         return value
 
 
+def ask(question: str) -> bool:
+    """A yes or no, asked on standard error. Ctrl-C ends the question, and with it the verb."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the event loop's would only take note of it
+    try:
+        return click.confirm(question, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def confirmed(question: str, yes: bool, otherwise: str, show: Callable[[], None]) -> None:
     """Ask, after showing what it is about. A no ends the verb with exit code 1, and `otherwise` as its last word.
 
@@ -142,7 +151,7 @@ def confirmed(question: str, yes: bool, otherwise: str, show: Callable[[], None]
     if not sys.stdin.isatty():
         raise click.UsageError("this asks first, and there is no terminal to answer on: say --yes")
     show()
-    if not click.confirm(question, err=True):
+    if not ask(question):
         click.secho(otherwise, err=True, dim=True)
         raise click.exceptions.Exit(1)
 

@@ -63,6 +63,8 @@ async def _record(
     from ..tap import Tap
 
     wanted = list(patterns) or ["*"]
+    if durability == "strict":
+        note("a listener only receives, and receptions are buffered in strict too")
     described = meta_values(meta)
     async with broker_at(redis) as broker:
         await broker.connect()  # before an experiment is made that would stay empty

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import agent_ids, opened, run, store_option
+from .options import agent_ids, ask, opened, run, store_option
 from .output import note, plural, safe
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ async def _redact(exp: str, where: Where, who: str, why: str, ids: bool, dry_run
             _preview(planned)
         if dry_run:
             return True
-        if planned.events and not yes and not click.confirm("Blank them for good?", err=True):
+        if planned.events and not yes and not ask("Blank them for good?"):
             click.echo("nothing was redacted")
             return False
         done = await redact(log, of, where, who=who, why=why, ids=ids)

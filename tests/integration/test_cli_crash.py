@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -11,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import messager
+from tests.support import MESSAGER, messager
 
 CRASH = """
 import asyncio, os, signal, sqlite3, sys
@@ -94,3 +98,38 @@ def test_wrong_uses_get_one_line(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
     recorded = messager("record", "--exp", "e", "--durability", "eventual", cwd=tmp_path)
     assert recorded.returncode == 2 and "'buffered', 'strict'" in recorded.stderr
+
+
+@pytest.mark.parametrize("verb", [("rm", "e1"), ("compact",), ("redact", "e1", "--where", "kind=sent", "--why", "x")])
+def test_one_ctrl_c_ends_a_question_and_the_verb(crashed: Path, verb: tuple[str, ...]) -> None:
+    assert messager("drain", cwd=crashed).returncode == 0
+    assert messager("repair", cwd=crashed).returncode == 0
+    there, here = pty.openpty()
+    process = subprocess.Popen(
+        [*MESSAGER, *verb],
+        cwd=crashed,
+        stdin=here,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stderr is not None
+    said = b""
+    while b"[y/N]" not in said:
+        said += os.read(process.stderr.fileno(), 1000)
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=30)[1].decode()
+    os.close(there)
+    os.close(here)
+    assert process.returncode == 130 and "Traceback" not in rest, rest
+    assert messager("verify", "e1", cwd=crashed).returncode == 0
+
+
+def test_drain_finds_spools_in_the_folders_that_recorders_named(crashed: Path) -> None:
+    (crashed / "messager.db-spool").rename(crashed / "far")
+    [spool] = (crashed / "far").iterdir()
+    with sqlite3.connect(crashed / "messager.db") as connection:
+        connection.execute("UPDATE recorder SET spool = ?", (str(spool),))
+    connection.close()
+    assert "50 events of e1" in messager("drain", cwd=crashed).stdout
+    assert messager("drain", "--spool", "nowhere", cwd=crashed).returncode == 2
