@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .database import Database
 from .experiments import Experiment, RecorderRow, every, recorders_of
+from .repair import left_spool
 
 EVENT_BYTES = 90
 """What an event takes on disk beside its payload, roughly: its row, its place in the index, its check."""
@@ -23,6 +24,8 @@ class Holding:
     recording: bool
     events: int
     payload_bytes: int
+    spool: str | None = None
+    """A spool on this host with events that can still be put into it; None once it is closed."""
 
     @property
     def bytes(self) -> int:
@@ -47,6 +50,7 @@ def _holding(of: Experiment, recorders: list[RecorderRow]) -> Holding:
         any(row.state == "alive" for row in recorders),
         sum(row.last_seq for row in recorders),
         sum(row.payload_bytes for row in recorders),
+        next(filter(None, map(left_spool, recorders)), None) if of.status == "open" else None,
     )
 
 

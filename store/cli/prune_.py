@@ -29,7 +29,8 @@ def command(
     """Remove experiments that ended long ago. Lists them first, and asks.
 
     A closed experiment ended when it was closed, an open one when a recorder last showed that it
-    was alive. One that was unpacked is as old as it was where it was recorded.
+    was alive. One that was unpacked is as old as it was where it was recorded. One whose events
+    wait in a spool is left out.
     """
     from ..cursor import duration_ns
 
@@ -51,6 +52,11 @@ async def _prune(
         found, left_open = await outdated(log.database, before, keep_tags=keep, with_open=with_open)
         if left_open and not as_json:
             note(f"{plural(left_open, 'open experiment')} just as old: `messager close`, or --open, includes them")
+        for each in found:
+            if each.spool:
+                exp_id = each.experiment.exp_id
+                note(f"left out: events of {exp_id} wait in {each.spool}; `messager drain` stores them")
+        found = [each for each in found if not each.spool]
         gone: list[Holding] = []
         if not found:
             note(f"nothing to remove in {log.where}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("exps", nargs=-1, required=True, metavar="EXP...")
-@click.option("--force", is_flag=True, help="Also while a recorder runs: what it records afterwards is refused.")
+@click.option("--force", is_flag=True, help="Also while a recorder runs, or events wait in a spool: they are refused.")
 @click.option("--yes", is_flag=True, help="Do not ask. EXP is a whole exp_id or name then, no prefix.")
 @store_option
 def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> None:
@@ -41,6 +41,7 @@ async def _rm(words: tuple[str, ...], force: bool, yes: bool, store: str) -> Non
         found = await holdings(log.database, list(chosen.values()))
         if not force:
             await _refuse_busy(log, found)
+            _refuse_spooled(found)
         confirmed(
             f"Remove {'it' if len(found) == 1 else 'them'} from {log.where}?",
             yes,
@@ -57,6 +58,17 @@ async def _refuse_busy(log: EventLog, found: list[Holding]) -> None:
     for each in found:
         if each.recording:
             await refuse_while_recorded(log.database, each.experiment, "remove it")
+
+
+def _refuse_spooled(found: list[Holding]) -> None:
+    from ..errors import StoreError
+
+    for each in found:
+        if each.spool:
+            raise StoreError(
+                f"events of {each.experiment.exp_id} wait in {each.spool}. Put them into the store with "
+                "`messager drain`, or remove it without them with --force."
+            )
 
 
 def show(found: list[Holding]) -> None:

@@ -89,7 +89,8 @@ async def standing(
     folders |= {Path(row.spool).parent for row in running if row.spool and row.host == this_process().host}
     for folder in sorted(folders):
         found.spools += [info for info in spools(folder) if info.store in ("", log.where)]
-    found.problems = [*_of_spools(found), *_of_recorders(found), *_of_disk(found, min_free)]
+    takers = {row.uuid for row in rows if every[row.experiment_id].status == "open"}
+    found.problems = [*_of_spools(found, takers), *_of_recorders(found), *_of_disk(found, min_free)]
     return found
 
 
@@ -105,10 +106,17 @@ async def _writing(log: EventLog, row: RecorderRow, exp_id: str, idle_s: float) 
     return Writing(exp_id, row.ordinal, row.uuid, state, row.host, row.pid, row.last_seq, beat, age, left_spool(row))
 
 
-def _of_spools(found: Standing) -> list[Problem]:
+def _of_spools(found: Standing, takers: set[str]) -> list[Problem]:
+    """`takers` are the recorders whose experiments take events."""
     problems = []
     for info in found.spools:
-        if info.damage:
+        if info.store and info.recorder not in takers and not info.held:
+            what = (
+                f"{info.events:,} events of {info.exp_id} wait in {info.path}, and {found.store} takes them no more: "
+                "the experiment is closed, or not in it"
+            )
+            problems.append(Problem(what, "to give them up, delete the file"))
+        elif info.damage:
             problems.append(Problem(f"the spool {info.path} of {info.exp_id or '?'}: {info.damage}", "messager drain"))
         elif not info.held:
             what = f"{info.events:,} events of {info.exp_id} wait in {info.path}, and nobody drains it"

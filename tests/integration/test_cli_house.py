@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from messager_store import EventLog
 from tests.integration.test_cli import one_line
+from tests.integration.test_housekeeping import spooled
 from tests.support import MESSAGER, messager
 
 Run = Callable[..., Any]
@@ -131,6 +133,19 @@ def test_prune_lists_and_removes_what_is_old(run: Run, tmp_path: Path) -> None:
     done = run("prune", "--older-than", "30d", "--keep-tag", "game-2", "--yes", "--json")
     assert [row["removed"] for row in json.loads(done.stdout)] == [True]
     assert names(run) == ["game-2"]
+
+
+async def test_an_experiment_whose_events_wait_in_a_spool_is_not_removed_unless_forced(
+    run: Run, tmp_path: Path
+) -> None:
+    async with EventLog.open(str(tmp_path / "messager.db")) as log:
+        path = await spooled(log, "waits")
+    done = run("prune", "--older-than", "0s", "--open", "--keep-tag", "game-1", "--keep-tag", "game-2", "--yes")
+    assert done.returncode == 0 and names(run) == ["game-1", "game-2", "waits"]
+    assert f"events of waits wait in {path}" in done.stderr and "messager drain" in done.stderr
+    one_line(run("rm", "waits", "--yes"), 2, f"events of waits wait in {path}", "messager drain", "--force")
+    assert run("rm", "waits", "--yes", "--force").returncode == 0
+    assert names(run) == ["game-1", "game-2"]
 
 
 def test_compact_says_what_it_takes_and_gives_back(run: Run, tmp_path: Path) -> None:

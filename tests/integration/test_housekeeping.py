@@ -228,6 +228,42 @@ async def test_a_spool_that_nobody_drains_is_told_and_comes_before_repair(log: E
     assert len((await standing(log, tmp_path / "spools")).spools) == 1, "of another store"
 
 
+async def spooled(log: EventLog, exp_id: str = "e1") -> Path:
+    """The spool of an open experiment whose recorder is gone."""
+    of = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
+    assert of is not None
+    name = exp_id.ljust(32, "0")
+    path = Path(log.database.dialect.spool_folder) / f"{name}.spool"
+    await log.register(of, role="messager", name=name, spool=str(path))
+    spool = Spool(path, {"recorder": name, "exp_id": exp_id, "store": log.where})
+    spool.write(1, [sent(5), sent(6)], 7)
+    spool.close()
+    await sql(log, "UPDATE recorder SET pid = 4194305")
+    return path
+
+
+async def test_a_spool_that_the_store_takes_no_more_is_to_be_deleted_and_not_drained(log: EventLog) -> None:
+    path = await spooled(log)
+    of = await log.experiment("e1")
+    await registry.close(log.database, of, force=True)
+    ((what, remedy), *_) = await problems(log)
+    assert "2 events of e1 wait in" in what and str(path) in what and "closed" in what
+    assert remedy == "to give them up, delete the file"
+    await remove(log.database, await log.experiment("e1"))
+    assert [remedy for _, remedy in await problems(log)] == ["to give them up, delete the file"]
+    path.unlink()
+    assert await problems(log) == []
+
+
+async def test_an_experiment_is_told_with_the_spool_that_waits_for_it(log: EventLog) -> None:
+    path = await spooled(log)
+    (held,) = await holdings(log.database, [await log.experiment("e1")])
+    assert held.spool == str(path)
+    await registry.close(log.database, held.experiment, force=True)
+    (held,) = await holdings(log.database, [await log.experiment("e1")])
+    assert held.spool is None, "a closed one takes no more"
+
+
 async def test_a_disk_that_is_nearly_full_is_told(log: EventLog) -> None:
     ((what, remedy),) = await problems(log, min_free=1 << 60)
     assert "MB left" in what and "messager prune" in remedy
