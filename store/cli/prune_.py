@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--older-than", required=True, metavar="TIME", help="How long ago it must have ended, such as 30d.")
+@click.option(
+    "--older-than", required=True, metavar="TIME", help="How long ago it must have ended, with a unit: 30d, 12h."
+)
 @click.option("--keep-tag", "keep", multiple=True, metavar="TAG", help="But none with this tag.")
 @click.option("--open", "with_open", is_flag=True, help="Also open ones, where no recorder runs.")
 @click.option("--dry-run", is_flag=True, help="Only list them.")
@@ -35,9 +37,13 @@ def command(
     from ..cursor import duration_ns
 
     try:
+        if not older_than.strip()[-1:].isalpha():
+            raise ValueError
         before = time.time_ns() - duration_ns(older_than)
-    except ValueError as error:
-        raise click.UsageError(f"--older-than: {error}") from None
+    except ValueError:
+        raise click.UsageError(
+            f"--older-than takes a time with its unit, such as 30d or 1.5h, not {older_than!r}"
+        ) from None
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json asks nothing: say --dry-run or --yes as well")
     run(_prune(before, keep, with_open, dry_run, yes, store, as_json))
