@@ -129,6 +129,16 @@ class ExperimentBusy(StoreError):
         self.exp_id = exp_id
 
 
+class ExperimentChanged(StoreError):
+    """The experiment is not any more what it was when it was looked at."""
+
+    def __init__(self, exp_id: str) -> None:
+        super().__init__(
+            f"the experiment {exp_id!r} was tagged, closed or recorded into meanwhile: look at it, and choose again"
+        )
+        self.exp_id = exp_id
+
+
 class ScrubUnfinished(StoreError):
     """What was redacted is gone from the log, but the file could not be rewritten: old pages may still hold it."""
 

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 
 from sqlalchemy import delete, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .database import Database
+from .errors import ExperimentChanged
 from .experiments import SILENT_NS, Experiment, RecorderRow, check_idle, recorders_of
 from .host import this_process
 from .schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, name, recorder, redaction, tag
@@ -21,19 +23,23 @@ async def remove(
     of: Experiment,
     *,
     spare_busy: bool = False,
+    spare_changed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> bool:
     """Remove an experiment with everything that belongs to it, if it still has the status it had in `of`.
 
     It is out of sight at once, and its recorders are fenced: what they append from then on is refused.
     What a crash leaves of it is swept with unfinished imports. With `spare_busy`, raises
-    `ExperimentBusy` while a recorder is alive. `progress` is told how many events of how many.
+    `ExperimentBusy` while a recorder is alive; with `spare_changed`, `ExperimentChanged` where it was
+    tagged, closed or recorded into since `of` was read. `progress` is told how many events of how many.
     Whether it was there to be removed.
     """
     async with database.writing() as connection:
         if spare_busy:
             rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
             check_idle(of, rows, "remove it")
+        if spare_changed:
+            await _check_unchanged(connection, of)
         hidden = await connection.execute(
             update(experiment)
             .where(experiment.c.id == of.id, experiment.c.status.in_((of.status, "removing")))
@@ -63,6 +69,15 @@ async def remove(
             await connection.execute(delete(table).where(table.c.experiment_id == of.id))
         await connection.execute(delete(experiment).where(experiment.c.id == of.id))
     return True
+
+
+async def _check_unchanged(connection: AsyncConnection, of: Experiment) -> None:
+    row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one_or_none()
+    if row is None or row.status == "removing":
+        return  # there is nothing left to spare
+    tags = sorted((await connection.execute(select(tag.c.tag).where(tag.c.experiment_id == of.id))).scalars())
+    if (row.status, row.closed_at, row.recorders, tags) != (of.status, of.closed_at, of.recorders, of.tags):
+        raise ExperimentChanged(of.exp_id)
 
 
 def _may_go_on(entry: RecorderRow) -> bool:

@@ -52,9 +52,14 @@ def command(
 async def _prune(
     before: int, keep: tuple[str, ...], with_open: bool, dry_run: bool, yes: bool, store: str, as_json: bool
 ) -> None:
+    from ..experiments import every
     from ..retention import outdated
 
     async with opened(store) as log:
+        known = {word for each in await every(log.database) for word in each.tags}
+        for word in keep:
+            if word not in known:
+                raise click.UsageError(f"--keep-tag: no experiment has the tag {word!r}, so it keeps none")
         found, left_open = await outdated(log.database, before, keep_tags=keep, with_open=with_open)
         if left_open and not as_json:
             note(f"{plural(left_open, 'open experiment')} just as old: `messager close`, or --open, includes them")
@@ -72,7 +77,7 @@ async def _prune(
         else:
             question = f"Remove {plural(len(found), 'experiment')} from {log.where}?"
             confirmed(question, yes, "nothing was removed", lambda: show(found))
-            gone = await remove_all(log, found, force=False, quiet=as_json)
+            gone = await remove_all(log, found, force=False, spare_changed=True, quiet=as_json)
     if as_json:
         print_json([_entry(each, removed=each in gone) for each in found])
 

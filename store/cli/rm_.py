@@ -97,17 +97,25 @@ def show(found: list[Holding]) -> None:
         note(f"{plural(len(found), 'experiment')}, {plural(events, 'event')}, about {size(freed)} on disk")
 
 
-async def remove_all(log: EventLog, found: list[Holding], *, force: bool, quiet: bool = False) -> list[Holding]:
+async def remove_all(
+    log: EventLog, found: list[Holding], *, force: bool, spare_changed: bool = False, quiet: bool = False
+) -> list[Holding]:
     """Remove them one after another; which ones there were to be removed."""
-    from ..errors import ExperimentBusy
+    from ..errors import ExperimentBusy, ExperimentChanged
     from ..removal import remove
 
     gone = []
     for each in found:
         try:
             with Progress(f"removing {safe(each.experiment.exp_id)}:") as progress:
-                removed = await remove(log.database, each.experiment, spare_busy=not force, progress=progress)
-        except ExperimentBusy as error:
+                removed = await remove(
+                    log.database,
+                    each.experiment,
+                    spare_busy=not force,
+                    spare_changed=spare_changed,
+                    progress=progress,
+                )
+        except (ExperimentBusy, ExperimentChanged) as error:
             if len(found) == 1:
                 raise
             note(f"left out: {error}")

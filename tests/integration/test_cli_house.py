@@ -30,8 +30,10 @@ def run(tmp_path: Path) -> Run:
     return lambda *arguments, **options: messager(*arguments, cwd=tmp_path, **options)
 
 
-def asked(folder: Path, answer: str, *arguments: str) -> tuple[int, str, str]:
-    """Run a verb on a terminal, and answer what it asks."""
+def asked(
+    folder: Path, answer: str, *arguments: str, meanwhile: Callable[[], object] | None = None
+) -> tuple[int, str, str]:
+    """Run a verb on a terminal, and answer what it asks; `meanwhile` is done while it waits."""
     there, here = pty.openpty()
     process = subprocess.Popen(
         [*MESSAGER, *arguments],
@@ -42,11 +44,17 @@ def asked(folder: Path, answer: str, *arguments: str) -> tuple[int, str, str]:
         text=True,
         env={**os.environ},
     )
+    asking = ""
+    if meanwhile is not None:
+        assert process.stderr is not None
+        while "[y/N]" not in asking:
+            asking += process.stderr.read(1)
+        meanwhile()
     os.write(there, answer.encode())
     stdout, stderr = process.communicate(timeout=30)
     os.close(there)
     os.close(here)
-    return process.returncode, stdout, stderr
+    return process.returncode, stdout, asking + stderr
 
 
 def names(run: Run) -> list[str]:
@@ -136,6 +144,22 @@ def test_prune_lists_and_removes_what_is_old(run: Run, tmp_path: Path) -> None:
     done = run("prune", "--older-than", "30d", "--keep-tag", "game-2", "--yes", "--json")
     assert [row["removed"] for row in json.loads(done.stdout)] == [True]
     assert names(run) == ["game-2"]
+
+
+def test_what_was_tagged_while_the_question_was_open_is_not_pruned(run: Run, tmp_path: Path) -> None:
+    question = ("prune", "--older-than", "0s")
+    code, stdout, stderr = asked(tmp_path, "y\n", *question, meanwhile=lambda: run("tag", "game-1", "paper"))
+    assert code == 0 and "removed game-2" in stdout and "left out" in stderr and "game-1" in stderr
+    assert names(run) == ["game-1"]
+
+
+def test_a_tag_that_keeps_nothing_is_told(run: Run) -> None:
+    one_line(
+        run("prune", "--older-than", "0s", "--keep-tag", "game-1", "--keep-tag", "Game-2", "--yes"),
+        2,
+        "no experiment has the tag 'Game-2'",
+    )
+    assert names(run) == ["game-1", "game-2"]
 
 
 async def test_an_experiment_whose_events_wait_in_a_spool_is_not_removed_unless_forced(

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import time
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,14 @@ import pytest
 from messager_store import EventLog, Experiment
 from messager_store import experiments as registry
 from messager_store.compacting import compact, plan
-from messager_store.errors import ExperimentBusy, RecorderFenced, StoreBusy, StoreError, StoreUnavailable
+from messager_store.errors import (
+    ExperimentBusy,
+    ExperimentChanged,
+    RecorderFenced,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from messager_store.queries.standing import standing
 from messager_store.removal import remove, sweep_imports
 from messager_store.repair import repair
@@ -74,6 +82,24 @@ async def test_a_recorder_is_fenced_before_the_first_event_goes(log: EventLog, m
 
     await remove(log.database, of, progress=look)
     assert told == [(10, 25), (20, 25), (25, 25)] and refused == [True] * 3
+
+
+@pytest.mark.parametrize("change", ["tagged", "closed", "recorded"])
+async def test_what_was_changed_since_it_was_looked_at_is_spared(log: EventLog, change: str) -> None:
+    """A person answers a question about what was there when it was asked."""
+    of = await filled(log, [sent(1)])
+    await sql(log, "UPDATE recorder SET ended_at = 5")
+    if change == "tagged":
+        await registry.retag(log.database, of, ["paper"], [])
+    elif change == "closed":
+        await registry.close(log.database, of)
+    else:
+        await log.touch(await log.register(of, role="tap"), ended_at=9)
+    looked_at = replace(of, recorders=1)
+    with pytest.raises(ExperimentChanged, match="'e1' was tagged, closed or recorded into meanwhile: look at it"):
+        await remove(log.database, looked_at, spare_changed=True)
+    assert await remove(log.database, await log.experiment("e1"), spare_changed=True)
+    assert await remove(log.database, of, spare_changed=True) is False, "gone is not changed"
 
 
 async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
