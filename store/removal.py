@@ -26,7 +26,8 @@ async def remove(
     spare_changed: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> bool:
-    """Remove an experiment with everything that belongs to it, if it still has the status it had in `of`.
+    """Remove an experiment with everything that belongs to it, if it is still there as it was seen in `of`:
+    open or closed, or else of the status it had.
 
     It is out of sight at once, and its recorders are fenced: what they append from then on is refused.
     What a crash leaves of it is swept with unfinished imports. With `spare_busy`, raises
@@ -40,9 +41,10 @@ async def remove(
             check_idle(of, rows, "remove it")
         if spare_changed:
             await _check_unchanged(connection, of)
+        seen = VISIBLE if of.status in VISIBLE else (of.status,)
         hidden = await connection.execute(
             update(experiment)
-            .where(experiment.c.id == of.id, experiment.c.status.in_((of.status, "removing")))
+            .where(experiment.c.id == of.id, experiment.c.status.in_((*seen, "removing")))
             .values(status="removing")
         )
         if hidden.rowcount != 1:

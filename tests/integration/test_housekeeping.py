@@ -102,6 +102,13 @@ async def test_what_was_changed_since_it_was_looked_at_is_spared(log: EventLog, 
     assert await remove(log.database, of, spare_changed=True) is False, "gone is not changed"
 
 
+async def test_what_was_closed_since_it_was_looked_at_is_removed_all_the_same(log: EventLog) -> None:
+    of = await filled(log, [sent(1)])
+    await registry.close(log.database, of, force=True)
+    assert of.status == "open" and await remove(log.database, of)
+    assert await registry.every(log.database) == []
+
+
 async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
