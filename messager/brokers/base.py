@@ -29,7 +29,7 @@ class Backlog(NamedTuple):
     slowest: str
     """Who that is: an address, and a name where it has one."""
     subscriptions: int
-    """The most that one client has: so often at the most it gets one message."""
+    """The most of one client that one message may fit: so often at the most it gets it."""
 
 
 class PubSub(Protocol):

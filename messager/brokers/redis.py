@@ -191,7 +191,7 @@ class RedisBroker:
         slowest, most, subscriptions = b"", -1, 0
         for line in _CLIENT.finditer(answer):
             waiting = int(line["omem"])
-            subscriptions = max(subscriptions, int(line["sub"]) + int(line["psub"]))
+            subscriptions = max(subscriptions, min(int(line["sub"]), 1) + int(line["psub"]))
             if waiting > most:
                 slowest, most = line[0], waiting
         return Backlog(max(most, 0), _who(slowest), subscriptions)

@@ -218,13 +218,24 @@ class Replay:
                 "them off. Give the most messages a second with --rate, or a speed"
             )
 
+    def _refuse_copies(self, batch: list[tuple[Event, int]], wire: list[tuple[bytes, bytes]]) -> None:
+        """Raise `ReplayRefused` for a payload whose copies are above what a subscriber may have waiting."""
+        for (entry, _), message in zip(batch, wire, strict=True):
+            if not self._force and self._flow.cuts_off(*message):
+                copies, most = self._flow.copies(message[0]), self._flow.largest_payload
+                raise ReplayRefused(
+                    f"the payload of {entry.cursor} has {len(entry.payload):,} bytes, and one subscriber may get it "
+                    f"{copies} times: above {most:,} bytes in all the broker cuts it off. Leave it out with "
+                    "--exclude, --start and --end, or publish it with --force"
+                )
+
     async def _pass(self, of: Experiment, span: Span, rule: Sources) -> None:
         """Publish everything once."""
         paced = self._speed is not None
         first = previous = None
         cut = 0  # ns of silence taken out so far
         batch: list[tuple[Event, int]] = []
-        size = 0
+        full = 0.0
         messages = message_pages(self._log.database, of, self._selection, span, rule=rule)
         async with aclosing(_ahead(messages)) as pages:
             async for page in pages:
@@ -239,16 +250,17 @@ class Replay:
                     due = entry.ts - cut
                     if paced and self.clock.overdue(due) < 0:
                         await self._publish(batch)
-                        batch, size = [], 0
+                        batch, full = [], 0.0
                         await self.clock.wait_until(due)
-                    if len(batch) >= self._most or size + len(entry.payload) > self._flow.batch_bytes:
+                    share = self._flow.share(self._map(entry.channel or ""), entry.payload)
+                    if len(batch) >= self._most or full + share > 1:
                         await self._publish(batch)
-                        batch, size = [], 0
+                        batch, full = [], 0.0
                     batch.append((entry, due))
-                    size += len(entry.payload)
+                    full += share
                 if paced:
                     await self._publish(batch)
-                    batch, size = [], 0
+                    batch, full = [], 0.0
         await self._publish(batch)
         if first is not None and previous is not None:
             self.report.recorded_s += (previous - first - cut) / 1e9
@@ -260,7 +272,10 @@ class Replay:
         await self._flow.spend(wire)
         try:
             self._refuse_blind()
-        except ReplayRefused as error:  # it told so far
+            self._refuse_copies(batch, wire)
+        except ReplayRefused as error:
+            if not self.report.published:
+                raise
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
         if self._rate is not None:
             await self._rate.take(len(wire))

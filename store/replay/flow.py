@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from messager.brokers import Broker, OutputLimits
+from messager.brokers import Backlog, Broker, OutputLimits
 
 from ..errors import ReplayFailed
 
@@ -46,8 +46,8 @@ class Flow:
         self._max_hold = max_hold
         self._holding = holding or (lambda: None)
         self._credit = 0
-        self._copies = 1  # of the last batch's messages, to one client, at the most
-        self._subscriptions = 1
+        self._copies: dict[bytes, int] = {}  # by channel, to one client, at the most
+        self._subscriptions = 1  # which bounds them where nothing was published yet
         self._limit(OutputLimits(None, None))
         self.held_ns = 0
         """How long the replay was held back."""
@@ -58,10 +58,21 @@ class Flow:
         self.active = True
         """False where the broker does not say what waits for its subscribers."""
 
-    @property
-    def batch_bytes(self) -> int:
-        """Payload bytes to publish together, at the most."""
-        return max(min(BATCH_BYTES, self._most_credit // self._copies), 1)
+    def share(self, channel: bytes, payload: bytes) -> float:
+        """How much of a batch a message fills: those that are published together make 1 at the most."""
+        return max(len(payload) / BATCH_BYTES, self._cost(channel, payload) / self._most_credit)
+
+    def copies(self, channel: bytes) -> int:
+        """How often one client gets a message on this channel, at the most, as far as is known."""
+        return self._copies.get(channel, self._subscriptions)
+
+    def cuts_off(self, channel: bytes, payload: bytes) -> bool:
+        """Whether its copies alone could be more than may wait for one client."""
+        most = self.largest_payload
+        return most is not None and self._cost(channel, payload) - OVERHEAD > most
+
+    def _cost(self, channel: bytes, payload: bytes) -> int:
+        return (len(payload) + OVERHEAD) * self.copies(channel)
 
     @property
     def largest_payload(self) -> int | None:
@@ -72,27 +83,32 @@ class Flow:
     async def begin(self) -> None:
         """Learn the broker's limits, and whether it says what waits. Raises `BrokerUnavailable`."""
         self._limit(await self._broker.output_limits())
-        self.active = await self._broker.backlog() is not None
+        self._look(await self._broker.backlog())
+
+    def _look(self, backlog: Backlog | None) -> None:
+        self.active = backlog is not None
+        subscriptions = 1 if backlog is None else max(backlog.subscriptions, 1)
+        if subscriptions > self._subscriptions:
+            self._copies.clear()  # a new one may fit any channel
+        self._subscriptions = subscriptions
 
     def _limit(self, limits: OutputLimits) -> None:
         self._limits = limits
         tightest = min((limit for limit in limits if limit is not None), default=4 * CREDIT)
-        self._most_credit = min(CREDIT, tightest // 4)
+        self._most_credit = max(min(CREDIT, tightest // 4), 1)
         self._hold_above = min(HOLD_ABOVE, tightest // 2)
 
     async def spend(self, wire: Sequence[tuple[bytes, bytes]]) -> None:
         """Return when these (channel, payload) pairs may be published. Raises `ReplayFailed` after `max_hold`."""
-        need = sum(len(payload) + OVERHEAD for _, payload in wire) * self._copies
-        if need > self._credit and self.active:
-            await self._earn(need)
+        while self.active and (need := sum(self._cost(*message) for message in wire)) > self._credit:
+            await self._earn(need)  # which may find that one client gets more copies than was known
 
     def spent(self, wire: Sequence[tuple[bytes, bytes]], results: Sequence[Any]) -> None:
         """They were published, and this is what the broker said to each."""
-        self._copies = 1
-        for (_, payload), receivers in zip(wire, results, strict=True):
+        for (channel, payload), receivers in zip(wire, results, strict=True):
             # so often at the most did one client get it
             copies = max(min(receivers, self._subscriptions), 1) if isinstance(receivers, int) else 1
-            self._copies = max(self._copies, copies)
+            self._copies[channel] = max(self._copies.get(channel, 1), copies)
             self._credit -= (len(payload) + OVERHEAD) * copies
 
     async def _earn(self, need: int) -> None:
@@ -117,6 +133,5 @@ class Flow:
                 )
             backlog = await self._broker.backlog()
         self.held_by, self.stalled_ns = None, 0
-        self.active = backlog is not None
-        self._subscriptions = 1 if backlog is None else max(backlog.subscriptions, 1)
+        self._look(backlog)
         self._credit = max(self._most_credit, need)

@@ -181,6 +181,52 @@ async def test_the_slowest_of_many_counts_and_so_does_each_copy_it_gets(log: Eve
         reader.close()
 
 
+async def test_copies_count_from_the_first_message_on(log: EventLog, server: RedisServer) -> None:
+    """What goes out together at first makes 50 MB for a client that gets each message 200 times."""
+    wire = await large(log, [2000] * 150)
+    reader = RawReader(server.port, *(b"PSUBSCRIBE " + b"*" * stars + b"c" for stars in range(200)))
+    async with replaying(log, server.url) as (replay, task):
+        await until(lambda: replay.report.held_back_s > 0)
+        await drained(reader, task, len(wire) * 200)
+    assert replay.report.published == len(wire) and await subscribers(server.url) == 1
+    reader.close()
+
+
+async def test_a_payload_whose_copies_would_cut_a_subscriber_off_is_refused_unless_forced(
+    log: EventLog, server: RedisServer
+) -> None:
+    await large(log, [20 * MB])
+    reader = RawReader(server.port, b"PSUBSCRIBE *", b"PSUBSCRIBE c*")
+    async with replaying(log, server.url) as (replay, task):
+        with pytest.raises(ReplayRefused, match=r"1:1 has 20,971,520 bytes, .* get it 2 times: above .*--force"):
+            await task
+    assert replay.report.published == 0 and await subscribers(server.url) == 1
+    async with replaying(log, server.url, force=True) as (replay, task):
+        assert (await task).published == 1
+    reader.close()
+
+
+async def test_patterns_that_do_not_fit_a_channel_are_no_copies_once_that_is_known(log: EventLog) -> None:
+    class Limited(Heard):
+        async def output_limits(self) -> OutputLimits:
+            return OutputLimits(16_000, None)
+
+    await filled(log, [sent(1, b"small"), sent(2, b"x" * 10_000), sent(3, b"small", "d"), sent(4, b"y" * 10_000, "d")])
+    broker = Limited()
+    listener = broker.pubsub()
+    await listener.psubscribe("c", "[d]", "d")
+
+    async def read() -> None:
+        while True:
+            await listener.get_message(timeout=1)
+
+    reading = asyncio.create_task(read())
+    with pytest.raises(ReplayFailed, match=r"4:1:4 has 10,000 bytes.* get it 2 times.*; 3 messages were published"):
+        await Replay(log, "e1", broker, speed="max").run()
+    reading.cancel()
+    assert broker.payloads() == [b"small", b"x" * 10_000, b"small"]
+
+
 async def test_large_payloads_go_alone_and_wait_until_what_was_before_is_read(
     log: EventLog, server: RedisServer
 ) -> None:
