@@ -57,6 +57,8 @@ def without_credentials(url: str) -> str:
         return url.rpartition("@")[2]
     try:
         parts = urlsplit(url)
+        if _ambiguous(url):
+            return f"{scheme}://..."
         host = parts.netloc.rpartition("@")[2]
         whole = (
             parts.hostname and (parts.port is not None or ":" not in host.rpartition("]")[2]) and "@" not in parts.path
@@ -66,6 +68,12 @@ def without_credentials(url: str) -> str:
     except ValueError:
         rest = rest.rpartition("@")[2]
     return f"{scheme}://" + re.split(r"[?#]", rest, maxsplit=1)[0]
+
+
+def _ambiguous(url: str) -> bool:
+    """Whether a password may reach beyond where the URL's host seems to begin."""
+    parts = urlsplit(url)
+    return "#" in url or "@" in parts.query or (parts.netloc.count("@") > 0 and "@" in parts.path)
 
 
 _URL_FAULTS = re.compile(
@@ -120,6 +128,8 @@ class RedisBroker:
         """A broker at `redis://`, `rediss://` or `unix://`. Raises `ValueError` for any other URL."""
         timeout = float(options.get("timeout", 60.0)) or CONNECT_TIMEOUT
         try:
+            if _ambiguous(url) or "@" in urlsplit(url).path:
+                raise ValueError  # what follows would repeat parts of it, and connect to another host
             pool = ConnectionPool.from_url(url, **_connection_options(timeout))
             pool.make_connection()  # type: ignore[no-untyped-call]  # connects to nothing, but refuses options that it does not know
         except (ValueError, TypeError) as error:

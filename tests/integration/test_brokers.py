@@ -178,6 +178,17 @@ def test_an_url_that_is_not_redis_is_refused(url: str) -> None:
         RedisBroker.from_url(url)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["redis://user:p@ss/wo#rd@host:1/0", "redis://:se@cret/x?y@h:1/0", "redis://h:1/0#x", "redis://:se@cret/x@h:1/0"],
+)
+def test_an_url_that_could_be_read_in_two_ways_is_refused_with_the_way_to_write_it(url: str) -> None:
+    """Read as it stands, a part of the password is the host, and is shown as one."""
+    with pytest.raises(ValueError, match=r"/ @ : # \? % in a password are written as %2F") as caught:
+        RedisBroker.from_url(url)
+    assert not any(piece in str(caught.value) for piece in ("ss/", "wo#", "rd@", "cret", "user"))
+
+
 async def test_a_password_that_is_wrong_is_told_and_not_shown(redis: RedisServer) -> None:
     broker = RedisBroker.from_url(redis.url.replace("redis://", "redis://:hunter2@"))
     with pytest.raises(BrokerUnavailable) as caught:

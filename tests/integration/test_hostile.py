@@ -132,6 +132,7 @@ async def test_no_verb_lets_a_terminal_obey_what_was_recorded_or_typed(tmp_path:
 
 
 SECRETS = ["hunter2", "hun/ter2", "hun@ter2", "hun%ter2", "hun#ter2", "hun?ter2", "hun:ter2", "hun%40ter2"]
+SECRETS += ["hun@x/ter2#y", "hun@ter2/x?y", "x@hun/ter2", "x@hun/y#ter2", "x@hun:1/ter2?y"]
 
 
 SHAPES = [
