@@ -114,6 +114,8 @@ class Span:
     end: Cursor | None = None
     behind: Cursor | None = None
     limit: int | None = None
+    last_seqs: dict[int, int] | None = None
+    """By ordinal, behind which seq a recorder's events are left out; all of a recorder that is not in it."""
 
 
 def _among(column: Any, ids: list[int]) -> ColumnElement[bool]:
@@ -136,6 +138,8 @@ async def pages(
     With `above`, only those with more payload bytes than that.
     """
     numbers, ordinals, bounds = await _recorders(database, of)
+    if span.last_seqs is not None:
+        bounds = {number: min(last, span.last_seqs.get(ordinals[number], 0)) for number, last in bounds.items()}
     page = page or await _page_size(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     if span.end is not None:

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Literal
 
 from messager import channels as grammar
@@ -155,8 +156,10 @@ class Replay:
         span = Span(await resolve(database, of, self._start), await resolve(database, of, self._end))
         if span.start is not None and span.end is not None and span.start > span.end:
             raise StoreError(f"the start, {span.start}, lies behind the end, {span.end}")
-        total = sum(row.last_seq for row in await experiments.recorders_of(database, of.id))
-        # once for all passes: what a recorder adds meanwhile must not change which events are messages
+        # once for all passes: what a recorder adds meanwhile is not replayed, and changes not which events are messages
+        last_seqs = {row.ordinal: row.last_seq for row in await experiments.recorders_of(database, of.id)}
+        total = sum(last_seqs.values())
+        span = replace(span, last_seqs=last_seqs)
         rule = await sources(database, of, self._selection.kinds)
         await self._plan(of, span, rule)
         self.report.skipped = total - self.report.planned
@@ -177,6 +180,8 @@ class Replay:
             self._refuse_blind()
             await self._wait_for_subscribers()
             while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
+                if self.report.loops:
+                    await self._refuse_joined(of)
                 await self._pass(of, span, rule)
                 self.report.loops += 1
         except MessagerError as error:
@@ -184,6 +189,15 @@ class Replay:
         finally:
             self._tell()
         return self.report
+
+    async def _refuse_joined(self, of: Experiment) -> None:
+        """Raise `ReplayFailed` where a recorder came since the pass before, and would record the next one."""
+        if self._into_live:
+            return
+        try:
+            await refuse_live(self._log.database, of, self._selection, self._map, self._broker.url)
+        except ReplayRefused as error:
+            raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
 
     async def _plan(self, of: Experiment, span: Span, rule: Sources) -> None:
         """Count what one pass will publish."""

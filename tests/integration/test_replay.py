@@ -135,6 +135,31 @@ async def test_it_loops(log: EventLog) -> None:
     assert broker.time.now_ns / SECOND == pytest.approx(3, abs=1e-6)
 
 
+@pytest.mark.parametrize("into_live", [True, False])
+async def test_a_recorder_that_joins_between_two_passes_neither_adds_to_them_nor_is_overlooked(
+    log: EventLog, into_live: bool
+) -> None:
+    of = await filled(log, [sent(0, b"a"), sent(1, b"b")])
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET ended_at = 5")
+
+    class Joined(Heard):
+        async def publish(self, messages: Any) -> Any:
+            if not self.published:
+                tap = await log.register(of, role="tap", patterns=["*"])
+                await log.append(tap, [sent(2, b"of the replay")])
+            return await super().publish(messages)
+
+    broker = Joined()
+    replay = Replay(log, "e1", broker, speed="max", loops=3, into_live=into_live)
+    if into_live:
+        assert (await replay.run()).planned == 2
+    else:
+        with pytest.raises(ReplayFailed, match=r"recorder 2 of 'e1'.*--into-live; 2 messages were published"):
+            await replay.run()
+    assert broker.payloads() == [b"a", b"b"] * (3 if into_live else 1)
+
+
 async def test_a_loop_without_end_ends_when_cancelled_and_says_how_far_it_came(log: EventLog) -> None:
     await filled(log, [sent(0, b"a")])
     broker = Heard()
