@@ -23,14 +23,13 @@ class Plan:
 
 
 async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
-    """Clear away what killed imports and removals left, and say what compacting would do.
+    """Say what compacting would do, and change nothing.
 
     Raises `StoreBusy` while something is recorded, unless `while_recorded`, and `StoreError` where there is
     too little room for it.
     """
     if not while_recorded:
         await _check_idle(database)
-    await sweep_imports(database)
     async with database.reading() as connection:
         slack = await database.dialect.slack(connection)
         needs = await database.dialect.rewriting_needs(connection)
@@ -46,8 +45,10 @@ async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
 async def compact(database: Database) -> int:
     """Give free room back to the file system; bytes on disk afterwards.
 
-    Raises `StoreUnavailable` where others are in the way all the while.
+    What killed imports and removals left is cleared away before. Raises `StoreUnavailable` where others
+    are in the way all the while.
     """
+    await sweep_imports(database)
     reason = await database.rewrite()
     if reason is not None:
         raise StoreUnavailable(database.where, reason)
