@@ -78,6 +78,11 @@ class ReplayClock:
             return -1
         return self._now() - self._anchor - int((recorded_ns - self._recorded) / self.speed)
 
+    async def while_paused(self) -> None:
+        """Return when it is not paused."""
+        while self._paused:
+            await self._sleep(LONGEST_SLEEP)
+
     async def wait_until(self, recorded_ns: int) -> None:
         """Return when a recorded time is due."""
         while (late := self.overdue(recorded_ns)) < 0:

@@ -293,6 +293,7 @@ class Replay:
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
         if self._rate is not None:
             await self._rate.take(len(wire))
+        await self.clock.while_paused()  # what is not paced waits for no time, but for this
         report = self.report
         if self._speed is not None:
             for _, due in batch:

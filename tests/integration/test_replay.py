@@ -409,6 +409,28 @@ async def test_a_run_can_be_paused_and_sped_up(log: EventLog) -> None:
     assert [at for at, _, _ in broker.published] == pytest.approx([0, 20, 20], abs=0.2)
 
 
+@pytest.mark.parametrize("rate", [None, 500.0])
+async def test_a_run_at_full_speed_can_be_paused(log: EventLog, rate: float | None) -> None:
+    await filled(log, [sent(at, b"%d" % at) for at in range(1200)])
+    broker = Heard()
+    clock = ReplayClock(1.0, now=broker.time.now)
+    slept = 0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal slept
+        await broker.time.sleep(seconds)
+        slept += 1
+        if clock._paused:
+            assert broker.published == [], "it is paused"
+            if broker.time.now_ns > 20 * SECOND:
+                clock.resume()
+
+    clock._sleep = sleep
+    clock.pause()
+    report = await Replay(log, "e1", broker, speed="max", rate=rate, clock=clock).run()
+    assert report.published == 1200 and slept and broker.published[0][0] >= 20
+
+
 async def test_sessions_of_one_experiment_that_follow_each_other_are_all_replayed(
     log: EventLog, tmp_path: Path
 ) -> None:
