@@ -14,6 +14,8 @@ from typing import BinaryIO
 
 from ..errors import StoreError
 
+_SQLITE = b"SQLite format 3\0"
+
 
 @contextlib.contextmanager
 def written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
@@ -30,6 +32,8 @@ def written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         except OSError as error:
             raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
         return
+    if (store := _store_of(target)) is not None:
+        raise StoreError(f"{target} belongs to the store {store}, and would replace it: write to another file with -o")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
@@ -51,6 +55,18 @@ def written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+
+
+def _store_of(target: Path) -> Path | None:
+    """The SQLite file that `target` is, or is beside as its write-ahead log or spool; None where it is another file."""
+    stores = [target]
+    for part, suffixes in ((target, ("-wal", "-shm", "-journal")), (target.parent, ("-spool",))):
+        stores += [part.with_name(part.name[: -len(end)]) for end in suffixes if part.name[1:].endswith(end)]
+    for store in stores:
+        with contextlib.suppress(OSError), open(store, "rb") as opened:
+            if opened.read(len(_SQLITE)) == _SQLITE:
+                return store
+    return None
 
 
 class _Terminal:

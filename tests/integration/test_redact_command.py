@@ -133,3 +133,12 @@ def test_an_export_can_be_made_for_others(run: Run, tmp_path: Path) -> None:
 def test_an_export_with_a_path_that_is_none_writes_nothing(run: Run, tmp_path: Path, path: str) -> None:
     one_line(run("export", "e1", "-o", "b.jsonl", "--redact", path), 2, "is no path")
     assert not (tmp_path / "b.jsonl").exists()
+
+
+@pytest.mark.parametrize("verb", ["export", "pack"])
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm", "-spool/x.spool"])
+def test_nothing_is_written_over_a_store(run: Run, tmp_path: Path, verb: str, ending: str) -> None:
+    (tmp_path / "messager.db-spool").mkdir(exist_ok=True)
+    one_line(run(verb, "e1", "-o", f"messager.db{ending}"), 2, "belongs to the store", "-o")
+    assert len(rows(run)) == len(LINES)
+    assert run(verb, "e1", "-o", "messager.db-copy").returncode == 0
