@@ -100,6 +100,11 @@ class Database:
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
 
+    async def rewrite_wanted(self) -> bool:
+        """Whether something was redacted and the store has not been rewritten since: old pages may still hold it."""
+        async with self.reading() as connection:
+            return await self.dialect.rewrite_wanted(connection)
+
     async def rewrite(self) -> str | None:
         """Write the store anew without what was deleted, journals included; why not, where it could not be finished."""
         if self._writer is None:

@@ -90,7 +90,10 @@ async def redact(
             _refuse_busy(of, recorders)
         found = await find(database, of, where, recorders, ids=ids)
         result = await _described(log, of, found, recorders, dry_run)
-        if dry_run or (not found.ids and not found.done):
+        if dry_run:
+            return result
+        if not found.ids and not found.done:
+            await finish(log)
             return result
         if not found.ids or await _blank(log, of, where, found.ids, recorders, who, why, ids, result):
             await scrub(log)
@@ -106,6 +109,14 @@ async def scrub(log: EventLog) -> None:
     reason = await log.database.rewrite()
     if reason is not None:
         raise ScrubUnfinished(log.where, reason)
+
+
+async def finish(log: EventLog) -> bool:
+    """Rewrite the store where a redaction was cut off before that; whether one was. Raises `ScrubUnfinished`."""
+    if not await log.database.rewrite_wanted():
+        return False
+    await scrub(log)
+    return True
 
 
 def _refuse_busy(of: Experiment, recorders: list[RecorderRow]) -> None:
@@ -186,6 +197,7 @@ async def _blank(
     act = _Act(of, ordinals, set(numbers), mark, ids, where.speaks_of(), database.where)
     async with database.writing() as connection:
         await database.dialect.overwrite_deleted(connection)
+        await database.dialect.want_rewrite(connection)
         if not await _unchanged(connection, of, recorders, len(before)):
             return False
         # whoever has not ended is fenced: it would go on from a chain that is no more
@@ -408,4 +420,4 @@ async def _events(connection: AsyncConnection, recorder_id: int, first: int, end
         place = rows[-1].id
 
 
-__all__ = ["Redaction", "ScrubUnfinished", "redact", "scrub", "structure"]
+__all__ = ["Redaction", "ScrubUnfinished", "finish", "redact", "scrub", "structure"]

@@ -38,6 +38,11 @@ _SEQ_MASK = (1 << SEQ_BITS) - 1
 MOST_PROBLEMS = 100
 """Problems named per experiment; the rest are counted."""
 
+UNSCRUBBED = (
+    "a redaction was cut off before the file was rewritten, which may still hold what was taken out: "
+    "`messager redact --scrub`"
+)
+
 _WRONG_TYPE = (struct.error, TypeError, AttributeError, OverflowError)
 """What a value of a type or size that its column should not hold makes the check raise."""
 
@@ -97,6 +102,8 @@ async def verify_all(database: Database) -> AsyncIterator[Verdict]:
         unfinished = (await connection.execute(query)).scalar_one()
         if unfinished:
             stray.notes.append(f"{unfinished} imports did not finish; importing that exp_id again clears them away")
+    if await database.rewrite_wanted():
+        stray.notes.append(UNSCRUBBED)
     if stray.problems or stray.notes:
         yield stray
 
@@ -135,6 +142,8 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
     for problem in seals.finish(recorders):
         verdict.wrong(problem)
     verdict.notes += seals.notes()
+    if seals.rows and await database.rewrite_wanted():
+        verdict.notes.append(UNSCRUBBED)
     return verdict
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SHOWN = 5
 """Channels that the question names."""
+_FINISHED = "an earlier redaction was cut off before the file was rewritten: that is done now"
 _FIELDS = {
     "channel": "channels",
     "agent": "agents",
@@ -104,12 +105,14 @@ def _user() -> str:
 
 
 async def _redact(exp: str, where: Where, who: str, why: str, ids: bool, dry_run: bool, yes: bool, store: str) -> bool:
-    from ..redaction import redact
+    from ..redaction import finish, redact
 
     async with opened(store) as log:
         of = await log.experiment(exp)
         planned = await redact(log, of, where, who=who, why=why or "a dry run", ids=ids, dry_run=True)
         if not planned.events and not planned.done_before:
+            if not dry_run and await finish(log):
+                note(_FINISHED)
             click.echo(safe(f"no event of {of.exp_id} fits: nothing to redact"))
             return False
         if planned.events:
@@ -117,6 +120,8 @@ async def _redact(exp: str, where: Where, who: str, why: str, ids: bool, dry_run
         if dry_run:
             return True
         if planned.events and not yes and not ask("Blank them for good?"):
+            if await finish(log):
+                note(_FINISHED)
             click.echo("nothing was redacted")
             return False
         done = await redact(log, of, where, who=who, why=why, ids=ids)

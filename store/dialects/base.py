@@ -57,6 +57,12 @@ class Dialect(Protocol):
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         """From now on, this connection overwrites with zeros what it deletes."""
 
+    async def want_rewrite(self, connection: AsyncConnection) -> None:
+        """Keep, with this transaction, that `rewrite` has to follow it."""
+
+    async def rewrite_wanted(self, connection: AsyncConnection) -> bool:
+        """Whether `rewrite` was to follow a transaction and has not been finished since."""
+
     async def rewrite(self, connection: AsyncConnection) -> str | None:
         """Write the store anew without what was deleted, journals included. Not inside a transaction.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -34,6 +35,8 @@ READERS = 4
 REWRITE_SECONDS = 10.0
 """How long a rewrite tries while others are in the way; each try waits for `BUSY_TIMEOUT_MS` itself."""
 MAGIC = b"SQLite format 3\x00"
+_WANTED = "PRAGMA user_version"
+_CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 
 class SQLite:
@@ -102,17 +105,26 @@ class SQLite:
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("PRAGMA secure_delete=ON")
 
+    async def want_rewrite(self, connection: AsyncConnection) -> None:
+        # another number each time: a rewrite that began before this transaction must not take the mark away
+        await connection.exec_driver_sql(f"PRAGMA user_version={secrets.randbelow(2**31 - 1) + 1}")
+
+    async def rewrite_wanted(self, connection: AsyncConnection) -> bool:
+        return bool((await connection.exec_driver_sql("PRAGMA user_version")).scalar_one())
+
     async def rewrite(self, connection: AsyncConnection) -> str | None:
         # Pages that were split before keep copies of rows in their unused parts, which no later deletion
         # reaches: only a new file has none. It is written through the write-ahead log, which goes last.
         raw = (await connection.get_raw_connection()).driver_connection  # outside of any transaction
         assert raw is not None
         deadline = time.monotonic() + REWRITE_SECONDS
-        for statement in ("PRAGMA secure_delete=ON", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+        wanted = 0
+        for statement in (_WANTED, "PRAGMA secure_delete=ON", "VACUUM", _CHECKPOINT, "BEGIN IMMEDIATE"):
             while True:
                 try:
                     rows = list(await raw.execute_fetchall(statement))
-                    if "checkpoint" not in statement or not rows[0][0]:
+                    wanted = rows[0][0] if statement == _WANTED else wanted
+                    if statement != _CHECKPOINT or not rows[0][0]:
                         break
                     reason = "another program reads an old state of it"
                 except SQLiteError as error:
@@ -126,6 +138,11 @@ class SQLite:
                 if time.monotonic() > deadline:
                     return reason
                 await asyncio.sleep(0.05)
+        try:
+            if list(await raw.execute_fetchall(_WANTED)) == [(wanted,)] and wanted:
+                await raw.execute_fetchall("PRAGMA user_version=0")
+        finally:
+            await raw.execute_fetchall("COMMIT")
         return None
 
     async def size(self, connection: AsyncConnection) -> int:

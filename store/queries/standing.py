@@ -91,6 +91,9 @@ async def standing(
         found.spools += [info for info in spools(folder) if info.store in ("", log.where)]
     takers = {row.uuid for row in rows if every[row.experiment_id].status == "open"}
     found.problems = [*_of_spools(found, takers), *_of_recorders(found), *_of_disk(found, min_free)]
+    if await log.database.rewrite_wanted():
+        what = "a redaction was cut off before the file was rewritten, which may still hold what was taken out"
+        found.problems.append(Problem(what, "messager redact --scrub"))
     return found
 
 

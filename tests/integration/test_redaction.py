@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import pytest
 
 from messager import MemoryBroker
@@ -20,11 +21,13 @@ from messager_store import experiments as registry
 from messager_store.compare import compare
 from messager_store.errors import DamagedStore, ExperimentBusy, RecorderFenced, ScrubUnfinished, StoreError
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
+from messager_store.queries.standing import standing
 from messager_store.redaction import redact, scrub
 from messager_store.replay import Replay
 from messager_store.verify import verify
 from messager_store.where import Where, find
 from tests.integration.test_log import experiment, listed, sent
+from tests.support import messager
 
 SECRET = b"Marguerite Yourcenar"
 
@@ -467,5 +470,45 @@ async def test_a_kill_leaves_the_old_log_or_the_new_one(log: EventLog, store: st
     call = [sys.executable, "-c", KILLED, store, place]
     died = await asyncio.to_thread(subprocess.run, call, capture_output=True, timeout=60)
     assert died.returncode == -signal.SIGKILL, died.stderr
-    assert (await verify(log.database, of)).problems == []
+    verdict = await verify(log.database, of)
+    assert verdict.problems == []
     assert len([entry for entry in await listed(log.read("e1")) if entry.redacted]) == redacted
+    told = [str((await standing(log, min_free=0)).problems), str(verdict.notes)]
+    assert [("messager redact --scrub" in text) for text in told] == [redacted > 0] * 2
+    nothing = await redact(log, "e1", Where(contains=("nobody said this",)), who="me", why="x")
+    assert (nothing.events, nothing.done_before) == (0, 0)
+    told = [str((await standing(log, min_free=0)).problems), str((await verify(log.database, of)).notes)]
+    assert "--scrub" not in "".join(told)
+
+
+async def test_what_was_redacted_and_not_scrubbed_goes_with_the_next_redaction(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    await secrets(log, of)
+    call = [sys.executable, "-c", KILLED.replace('kinds=("sent",)', f"contains=({SECRET.decode()!r},)"), store, ""]
+    died = await asyncio.to_thread(subprocess.run, call, capture_output=True, timeout=60)
+    assert died.returncode == -signal.SIGKILL and await log.database.rewrite_wanted()
+    assert SECRET + SECRET in on_disk(store)
+    call = ["redact", "e1", "--where", f"contains={SECRET.decode()}", "--why", "x", "--yes", "--store", store]
+    again = await asyncio.to_thread(messager, *call, cwd=Path(store).parent)
+    assert again.returncode == 1 and "cut off" in again.stderr, again.stderr
+    assert SECRET + SECRET not in on_disk(store) and not await log.database.rewrite_wanted()
+
+
+async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = aiosqlite.Connection.execute_fetchall
+
+    async def meanwhile(self: Any, sql: str, *more: Any) -> Any:
+        rows = await plain(self, sql, *more)
+        if sql == "VACUUM":
+            await plain(self, "PRAGMA user_version=77")
+        return rows
+
+    async with log.database.writing() as connection:
+        await log.database.dialect.want_rewrite(connection)
+    with monkeypatch.context() as patched:
+        patched.setattr(aiosqlite.Connection, "execute_fetchall", meanwhile)
+        assert await log.database.rewrite() is None
+    assert await log.database.rewrite_wanted()
+    assert await log.database.rewrite() is None and not await log.database.rewrite_wanted()
