@@ -6,6 +6,20 @@ import json
 import re
 from typing import Any
 
+MOST_DEPTH = 100
+"""How deep ids and meta may be nested where they come from a file."""
+
+
+def is_deep(value: Any) -> bool:
+    """Whether a value is nested deeper than `MOST_DEPTH` levels."""
+    level, depth = [value], 0
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        if depth > MOST_DEPTH:
+            return True
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return False
+
 
 def dump(value: Any) -> str:
     """JSON text that any database can hold. What JSON has no word for becomes its `str`."""

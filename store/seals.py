@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from .event import iso
 from .schema import REDACTED, redaction
 
 if TYPE_CHECKING:
-    from .experiments import Experiment, RecorderRow
+    from .experiments import Experiment
 
 SEAL = "redaction"
 """The key of a redacted event's meta that holds the seal, in hex."""
@@ -147,8 +148,12 @@ class SealCheck:
     @classmethod
     async def load(cls, database: Database, of: Experiment) -> SealCheck:
         """For one experiment."""
+        return cls.of(await redactions_of(database, of.id))
+
+    @classmethod
+    def of(cls, rows: list[RedactionRow]) -> SealCheck:
+        """For the redactions of one experiment, oldest first."""
         found = cls()
-        rows = await redactions_of(database, of.id)
         try:
             for row, mark in zip(rows, sealed(rows), strict=True):
                 ranges = row.ranges()
@@ -191,18 +196,25 @@ class SealCheck:
             if ordinal <= len(positions) and positions[ordinal - 1] == seq:
                 self._links[ordinal] = chain_hash
 
-    def finish(self, recorders: list[RecorderRow]) -> list[str]:
-        """What is wrong, once every event was seen."""
-        problems = list(self.problems)
+    def unsealed(self) -> str | None:
+        """What is wrong with the events seen so far."""
+        return self._wrong_events()[0] if self._unsealed else None
+
+    def _wrong_events(self) -> list[str]:
+        problems = []
         for (ordinal, what), (first, count) in self._unsealed.items():
             more = f" and {count - 1} others" if count > 1 else ""
             problems.append(f"recorder {ordinal}, the event of seq {first}{more}: {what}")
+        return problems
+
+    def finish(self, uuids: Mapping[int, str]) -> list[str]:
+        """What is wrong, once every event was seen; `uuids` of the recorders, by ordinal."""
+        problems = [*self.problems, *self._wrong_events()]
         for checked in self.rows:
             if not checked.row.count or checked.seen != checked.row.count:
                 problems.append(f"{checked.name} names {checked.row.count} events, there are {checked.seen} of them")
         if self.rows:
             last = self.rows[-1]
-            uuids = {row.ordinal: row.uuid for row in recorders}
             at_the_time = range(1, len(last.row.positions()) + 1)
             pairs = [(uuids.get(ordinal, ""), self._links.get(ordinal, b"")) for ordinal in at_the_time]
             if bytes.fromhex(chain.head(pairs)) != last.row.head_after:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from .database import Database
 from .errors import ExperimentNotFound
 from .event import iso
 from .experiments import Experiment, RecorderRow, by_exp_id, every, head_of, recorders_of
-from .jsontext import is_no_text
+from .jsontext import is_deep, is_no_text
 from .names import name_hash
 from .schema import (
     AGENT,
@@ -139,7 +140,7 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
             await _verify_recorder(database, of, row, ordinal_of, seals, verdict)
         except _WRONG_TYPE:
             verdict.wrong(f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type")
-    for problem in seals.finish(recorders):
+    for problem in seals.finish({row.ordinal: row.uuid for row in recorders}):
         verdict.wrong(problem)
     verdict.notes += seals.notes()
     if seals.rows and await database.rewrite_wanted():
@@ -171,11 +172,21 @@ async def _verify_names(database: Database, of: Experiment, verdict: Verdict) ->
                 verdict.wrong(f"name {row.id} ({row.value!r}) was changed")
                 continue
             expected = None if is_no_text(row.value) else row.value.decode()
+            if row.what == AGENT and not _is_id(row.value):
+                verdict.wrong(f"name {row.id} ({row.value[:100]!r}) is no agent's id: nobody can read it")
             if row.hash != name_hash(row.value) or row.text != expected or row.what not in (CHANNEL, AGENT):
                 verdict.wrong(f"name {row.id} ({expected!r}) was changed")
         if len(rows) < PAGE:
             return
         at = rows[-1].id
+
+
+def _is_id(value: bytes) -> bool:
+    """Whether readers can make an agent's id of it."""
+    try:
+        return not is_deep(json.loads(value.decode()))
+    except (ValueError, RecursionError):
+        return False
 
 
 async def _verify_recorder(

@@ -33,6 +33,7 @@ from .. import experiments
 from ..errors import BadFile, ExperimentExists, StoreError
 from ..event import Event, NewEvent
 from ..experiments import Experiment, RecorderRow
+from ..jsontext import MOST_DEPTH, is_deep
 from ..log import EventLog, Writer
 from ..messages import causes
 from ..names import all_names
@@ -55,8 +56,6 @@ MOST_LINE = 256 * 1024 * 1024
 """Bytes a line may have, unpacked. A longer one is refused when so much of it was read."""
 MOST_NAME = 1024 * 1024
 """Bytes that a channel, an id or a text beside the payload may have."""
-MOST_DEPTH = 100
-"""How deep ids and meta may be nested."""
 _HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders"}
 _EVENT_FIELDS = {
     "ts",
@@ -393,12 +392,8 @@ class _Source:
 
     def _shallow(self, value: Any, field: str) -> None:
         """Refuse what is nested so deep that reading it again could fail."""
-        level, depth = [value], 0
-        while level := [item for item in level if isinstance(item, dict | list)]:
-            depth += 1
-            if depth > MOST_DEPTH:
-                raise self.bad(f"{field} is nested deeper than {MOST_DEPTH} levels")
-            level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+        if is_deep(value):
+            raise self.bad(f"{field} is nested deeper than {MOST_DEPTH} levels")
 
     def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent, int | None, int | None]:
         unknown = data.keys() - _EVENT_FIELDS

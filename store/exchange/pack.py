@@ -26,6 +26,7 @@ from .sealed import (
     FORMAT,
     MOST_LINE_BYTES,
     MOST_RECORDERS,
+    MOST_REDACTIONS,
     RECORDER,
     REDACTION,
     Chain,
@@ -129,6 +130,8 @@ async def _snapshot(database: Database, of: Experiment) -> _Snapshot:
 def _describe(out: _Lines, taken: _Snapshot, alive: set[str]) -> None:
     if len(taken.recorders) > MOST_RECORDERS:
         raise Unfit(f"it has {len(taken.recorders):,} recorders, a pack holds {MOST_RECORDERS:,}")
+    if len(taken.redactions) > MOST_REDACTIONS:
+        raise Unfit(f"it has {len(taken.redactions):,} redactions, a pack holds {MOST_REDACTIONS:,}")
     out.write({"format": FORMAT})
     of = row_to_json(EXPERIMENT, taken.of)
     out.write({"experiment": of, "tags": taken.tags, "redactions": len(taken.redactions), "head": taken.head})

@@ -15,12 +15,14 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
 
 from .. import chain
+from ..jsontext import MOST_DEPTH, is_deep
 from ..schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
 
 FORMAT = "messager-pack/1"
 MOST_LINE_BYTES = 256 * 1024 * 1024
 """One event must fit into a line of this many bytes; Redis cuts off who is sent more than 32 MB."""
 MOST_RECORDERS = 20_000
+MOST_REDACTIONS = 5_000
 MOST_BATCH_EVENTS = 1_000_000
 
 
@@ -114,6 +116,12 @@ def json_text(value: str, what: str, kind: type) -> Any:
     if not isinstance(data, kind):
         raise Unfit(f"{what} is not a JSON {'object' if kind is dict else 'list'}")
     return data
+
+
+def check_depth(value: Any, what: str) -> None:
+    """Raise `Unfit` for a value that is nested deeper than readers go."""
+    if is_deep(value):
+        raise Unfit(f"{what} is nested deeper than {MOST_DEPTH} levels")
 
 
 class Chain:

@@ -31,7 +31,7 @@ from ..experiments import Experiment
 from ..host import this_process
 from ..jsontext import is_no_text
 from ..log import EventLog, new_uuid
-from ..names import intern
+from ..names import agent_value, intern
 from ..queries import deliveries
 from ..removal import remove, sweep_imports
 from ..retention import EVENT_BYTES
@@ -50,6 +50,7 @@ from ..schema import (
     redaction,
     tag,
 )
+from ..seals import RedactionRow, SealCheck
 from .sealed import (
     BATCH,
     COUNTED,
@@ -57,10 +58,12 @@ from .sealed import (
     FORMAT,
     MOST_LINE_BYTES,
     MOST_RECORDERS,
+    MOST_REDACTIONS,
     RECORDER,
     REDACTION,
     Chain,
     Unfit,
+    check_depth,
     integer,
     json_text,
     row_from_json,
@@ -71,7 +74,7 @@ FLUSH_EVENTS = 5000
 FLUSH_BYTES = 8 * 1024 * 1024
 _MOST_NAMES = 50_000
 _MOST_NAME_BYTES = 16 * 1024 * 1024
-_MOST_REDACTIONS = 1_000_000
+_MOST_REDACTION_BYTES = 64 * 1024 * 1024
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
 _INT64 = 2**63
@@ -171,16 +174,17 @@ def _description(lines: _Lines) -> tuple[dict[str, Any], list[str], int, str]:
     integer(of["recorders"], "recorders", 0, MOST_RECORDERS)
     if of["status"] not in VISIBLE or (of["status"] == "closed") != (of["closed_at"] is not None):
         raise Unfit(f"the status {of['status']!r} and the time of closing do not fit")
-    json_text(of["meta"], "meta", dict)
+    check_depth(json_text(of["meta"], "meta", dict), "meta")
     tags = data["tags"]
     if not isinstance(tags, list) or len(tags) > MOST_RECORDERS:
         raise Unfit("tags is not a list of strings")
     try:
         experiments.checked_exp_id(of["exp_id"])
+        experiments.checked_name(of["name"])
         tags = experiments.checked_tags(text(word, "a tag") for word in tags)
     except StoreError as error:
         raise Unfit(str(error)) from None
-    return of, tags, integer(data["redactions"], "redactions", 0, _MOST_REDACTIONS), text(data["head"], "head")
+    return of, tags, integer(data["redactions"], "redactions", 0, MOST_REDACTIONS), text(data["head"], "head")
 
 
 class _Loading:
@@ -199,6 +203,7 @@ class _Loading:
         self._batches: list[dict[str, Any]] = []
         self._reached: dict[int, int] = {}  # last_seq by id
         self._complete: list[dict[str, Any]] = []
+        self._seals = SealCheck()
 
     @classmethod
     async def begin(cls, database: Database, of: dict[str, Any], exp_id: str, tags: list[str]) -> _Loading:
@@ -263,15 +268,24 @@ class _Loading:
                     insert(recorder).values({**row, **nothing, "experiment_id": self.of.id})
                 )
                 number = made.inserted_primary_key[0]  # type: ignore[index]
-                self.claims.append({**claims, "uuid": row["uuid"], "id": number})
+                self.claims.append({**claims, "uuid": row["uuid"], "id": number, "role": row["role"]})
 
     async def redactions(self, lines: _Lines, count: int) -> None:
         """The record of what was taken out."""
+        rows = []
+        size = 0
         for _ in range(count):
             row = row_from_json(REDACTION, lines.next("redaction")["redaction"])
             json_text(row["events"], "events", object)
+            size += len(row["events"])
+            if size > _MOST_REDACTION_BYTES:
+                raise Unfit(f"its redactions name more events than {_MOST_REDACTION_BYTES:,} characters tell")
+            rows.append(RedactionRow(0, **row))
             async with self._database.writing() as connection:
                 await connection.execute(insert(redaction).values(**row, experiment_id=self.of.id))
+        self._seals = SealCheck.of(rows)
+        if self._seals.problems:
+            raise Unfit(self._seals.problems[0])
 
     def check_room(self) -> None:
         """Raise `StoreError` where the disk cannot hold what the pack says that it has."""
@@ -289,6 +303,7 @@ class _Loading:
         done = 0
         for ordinal, claims in enumerate(self.claims, 1):
             sealed = Chain(ordinal, claims["uuid"], version)
+            self._seals.link(ordinal, 0, chain.first_link(claims["uuid"]))
             base = claims["id"] << SEQ_BITS
             size = 0
             while sealed.last_seq < claims["last_seq"]:
@@ -297,6 +312,9 @@ class _Loading:
                 for _ in range(part["count"]):
                     row = self._event(lines.next(), sealed)
                     row[0] = base | sealed.last_seq
+                    self._seals.see(ordinal, claims["role"], sealed.last_seq, row[7], row[-2], row[-1])
+                    if (problem := self._seals.unsealed()) is not None:
+                        raise Unfit(problem)
                     size += len(row[-1])
                     if size > claims["payload_bytes"]:
                         raise Unfit(f"recorder {ordinal} has more bytes of payload than it says")
@@ -309,12 +327,15 @@ class _Loading:
                         if progress:
                             progress(done, total)
                 sealed.end()
+                self._seals.link(ordinal, sealed.last_seq, part["chain_hash"])
                 self._batches.append({**part, "recorder_id": claims["id"]})
             sealed.hold_against(claims)
-            self._complete.append({f"new_{key}": value for key, value in claims.items() if key != "uuid"})
+            self._complete.append({f"new_{key}": value for key, value in claims.items() if key not in ("uuid", "role")})
             if len(self._batches) + len(self._complete) >= FLUSH_EVENTS:
                 await self._flush()
         await self._flush()
+        for problem in self._seals.finish({ordinal: each["uuid"] for ordinal, each in enumerate(self.claims, 1)}):
+            raise Unfit(problem)
 
     def _event(self, data: dict[str, Any], sealed: Chain) -> list[Any]:
         """An event's row, its names not yet ids; the chain takes note of it."""
@@ -330,7 +351,7 @@ class _Loading:
             raise Unfit(f"a {data['kind']} event has no channel")
         for agent in (sender, recipient):
             if agent is not None and (AGENT, agent) not in self._names:
-                json_text(agent.decode("utf-8", "replace"), "an id", object)
+                _check_id(agent)
         payload = _bytes(data, "payload") or b""
         flags = integer(data.get("flags", 0), "flags", 0, 255)
         if is_no_text(payload) and not flags & NO_TEXT:
@@ -339,7 +360,7 @@ class _Loading:
         msg_id = None if data.get("msg_id") is None else text(data["msg_id"], "msg_id")
         meta = None if data.get("meta") is None else text(data["meta"], "meta")
         if meta is not None:
-            json_text(meta, "meta", dict)
+            check_depth(json_text(meta, "meta", dict), "meta")
         origin, cause = self._cause(data.get("cause"))
         sealed.add(ts, kind, flags, channel, sender, recipient, msg_id, duration, receivers, origin, meta, payload)
         names = [
@@ -415,12 +436,23 @@ def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
         raise Unfit(f"{row['uuid']!r} is no name of a recorder")
     if not all(isinstance(pattern, str) for pattern in json_text(row["patterns"], "patterns", list)):
         raise Unfit("patterns is not a list of strings")
-    json_text(row["meta"], "meta", dict)
+    check_depth(json_text(row["meta"], "meta", dict), "meta")
     integer(row["last_seq"], "last_seq", 0, (1 << SEQ_BITS) - 1)
     integer(row["payload_bytes"], "payload_bytes", 0, _INT64 - 1)
     if row["ended_at"] is None:  # one from the future would be alive for ever
         row["heartbeat_at"] = min(row["heartbeat_at"], time.time_ns())
     return row
+
+
+def _check_id(agent: bytes) -> None:
+    """An id that readers can read, and that is kept in one way only."""
+    try:
+        value = json_text(agent.decode(), "an id", object)
+    except UnicodeDecodeError:
+        raise Unfit("an id is not UTF-8") from None
+    check_depth(value, "an id")
+    if agent_value(value) != agent:
+        raise Unfit("an id is JSON, but not as it is kept")
 
 
 def _optional(data: dict[str, Any], field: str) -> int | None:

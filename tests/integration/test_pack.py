@@ -311,6 +311,26 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "a kind there is not": (lambda p: p[5].update(kind=["sent"]), "is none of sent"),
     "no channel": (lambda p: p[5].pop("channel"), "has no channel"),
     "an id that is no JSON": (lambda p: p[5].update(from_id="{"), "an id is not JSON"),
+    "an id that is not UTF-8": (
+        lambda p: (p[5].pop("from_id"), p[5].update(from_id_base64="Iv8i")),
+        "an id is not UTF-8",
+    ),
+    "an id that is kept in another way": (lambda p: p[5].update(from_id=" 1"), "not as it is kept"),
+    "an id that is nested": (lambda p: p[5].update(from_id="[" * 101 + "]" * 101), "an id is nested deeper than 100"),
+    "meta that is nested": (
+        lambda p: p[5].update(meta='{"a":' + "[" * 100 + "]" * 100 + "}"),
+        "meta is nested deeper than 100",
+    ),
+    "meta of a recorder that is nested": (
+        lambda p: p[2]["recorder"].update(meta='{"a":' + "[" * 100 + "]" * 100 + "}"),
+        "meta is nested deeper than 100",
+    ),
+    "meta of an experiment that is nested": (
+        lambda p: p[1]["experiment"].update(meta='{"a":' + "[" * 100 + "]" * 100 + "}"),
+        "meta is nested deeper than 100",
+    ),
+    "a name longer than a page": (lambda p: p[1]["experiment"].update(name="n" * 1001), "cannot be a name"),
+    "more redactions than any": (lambda p: p[1].update(redactions=5001), "redactions is not between 0 and 5000"),
     "meta of an event": (lambda p: p[5].update(meta="[]"), "meta is not a JSON object"),
     "a cause in a recorder that is not": (lambda p: p[6].update(cause=[3, 1]), "the recorder of a cause"),
     "a payload twice": (lambda p: p[5].update(payload_base64="AA=="), "both payload and"),
@@ -340,6 +360,50 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
         await unpack(other, seal(tmp_path / "forged.pack", lines))
     await nothing_is_in(other)
     assert [verdict async for verdict in verify_all(other.database)] == []
+
+
+FORGED_REDACTIONS: dict[str, tuple[Change, str]] = {
+    "who": (lambda p: p[3]["redaction"].update(who="somebody else"), "no redaction that is written down"),
+    "which events": (
+        lambda p: p[3]["redaction"].update(events='{"ranges":[[1,1,2]],"recorders":[2]}'),
+        "no redaction that is written down",
+    ),
+    "events that cannot be read": (lambda p: p[3]["redaction"].update(events="[]"), "table redaction was changed"),
+    "more events than there are": (
+        lambda p: p[3]["redaction"].update(events='{"ranges":[[2,1,1]],"recorders":[2]}'),
+        "no redaction that is written down",
+    ),
+    "one dropped": (lambda p: (p.pop(3), p[1].update(redactions=0)), "no redaction that is written down"),
+    "the head it left": (lambda p: p[3]["redaction"].update(head_after="00" * 32), "left another head"),
+    "one added": (
+        lambda p: (
+            p.insert(4, {"redaction": {**p[3]["redaction"], "events": '{"ranges":[],"recorders":[2]}'}}),
+            p[1].update(redactions=2),
+        ),
+        "names 0 events",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGED_REDACTIONS)
+async def test_a_pack_with_a_forged_redaction_is_refused(
+    log: EventLog, other: EventLog, tmp_path: Path, what: str
+) -> None:
+    of = await filled(log, [sent(1, b"secret"), sent(2, b"plain")])
+    for row in await registry.recorders_of(log.database, of.id):
+        async with log.database.writing() as connection:
+            await connection.exec_driver_sql(f"UPDATE recorder SET ended_at = 1 WHERE id = {row.id}")
+    await redact(log, "e1", Where(contains=("secret",)), who="me", why="asked to")
+    await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    await unpack(other, seal(tmp_path / "same.pack", lines))
+    assert (await verify(other.database, await other.experiment("e1"))).ok
+    await remove(other.database, await other.experiment("e1"))
+    change, complaint = FORGED_REDACTIONS[what]
+    change(lines)
+    with pytest.raises(BadFile, match=complaint):
+        await unpack(other, seal(tmp_path / "forged.pack", lines))
+    await nothing_is_in(other)
 
 
 async def test_every_value_of_a_pack_matters(log: EventLog, other: EventLog, tmp_path: Path) -> None:

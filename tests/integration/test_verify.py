@@ -205,3 +205,12 @@ async def test_a_status_that_there_is_not_is_found(log: EventLog, store: str) ->
     connection.close()
     verdicts = [verdict async for verdict in verify_all(log.database)]
     assert any("'bogus'" in problem for verdict in verdicts for problem in verdict.problems)
+
+
+@pytest.mark.parametrize("value", [b"{", b'"\xff"', b"[" * 200 + b"]" * 200])
+async def test_an_agent_whose_id_nobody_can_read_is_named(log: EventLog, store: str, value: bytes) -> None:
+    of = await small_log(log)
+    with sqlite3.connect(store) as connection:
+        connection.execute("UPDATE name SET value = ? WHERE what = 1 AND text = '1'", (value,))
+    connection.close()
+    assert any("is no agent's id" in problem for problem in (await verify(log.database, of)).problems)
