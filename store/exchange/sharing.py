@@ -49,6 +49,7 @@ _MACHINE = frozenset(
     ]
 )
 """Keys of meta that tell of people and machines, at any depth."""
+_ROLES = ("messager", "tap", "import", "repair")
 _TOLD = ("role", "patterns", "started_at", "ended_at")
 """What a header still says of a recorder: what a replay of the copy needs."""
 
@@ -105,13 +106,19 @@ class Sharing:
             "tags": sorted({names.text(tag) for tag in data["tags"]}),
             "meta": self._meta(data["meta"]),
             "recorders": [
-                {key: self._patterns(row[key]) if key == "patterns" else row[key] for key in _TOLD if key in row}
+                {
+                    key: self._patterns(row[key]) if key == "patterns" else row[key]
+                    for key in _TOLD
+                    if key in row and _is_told(key, row[key])
+                }
                 for row in data["recorders"]
             ],
         }
 
     def _patterns(self, patterns: Any) -> Any:
         assert self._names is not None
+        if not isinstance(patterns, list):  # a file that was imported can say anything here
+            return []
         return [self._names.channel(word) for word in patterns if isinstance(word, str)]
 
     def _event_meta(self, meta: dict[str, Any]) -> dict[str, Any] | None:
@@ -131,6 +138,11 @@ class Sharing:
         assert self._names is not None
         found: dict[str, Any] = self._names.value(_impersonal(meta))
         return found
+
+
+def _is_told(key: str, value: Any) -> bool:
+    """Whether a value of a recorder is what the log would put there; an imported header can say anything."""
+    return key == "patterns" or (value in _ROLES if key == "role" else value is None or type(value) is int)
 
 
 def _impersonal(data: Any) -> Any:

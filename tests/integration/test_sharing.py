@@ -161,3 +161,21 @@ async def test_paths_are_blanked_and_counted(log: EventLog, tmp_path: Path) -> N
     assert "Malice" in lines[1]["payload"]
     assert [lines[at]["payload"] for at in (2, 3, 6)] == ['"[redacted]"'] * 3
     assert lines[4]["meta"]["fields"]["note"] == "[redacted]" and header["meta"]["seed"] == "[redacted]"
+
+
+async def test_what_an_imported_header_says_of_recorders_is_shared_only_where_the_log_would_say_it(
+    log: EventLog, tmp_path: Path
+) -> None:
+    told = [
+        {"patterns": 5, "role": "Alice", "started_at": "Alice", "ended_at": [1]},
+        {"patterns": ["exps:*", 5], "role": "tap", "started_at": 1, "ended_at": None},
+    ]
+    lines = [{"format": "messager/1", "recorders": told}, {"ts": 1, "channel": "c", "from_id": "Alice"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    await import_jsonl(log, tmp_path / "a.jsonl", "e1")
+    header, _, text = await shared_lines(log, tmp_path / "b.jsonl", pseudonymise=True)
+    assert "Alice" not in text
+    assert header["recorders"] == [
+        {"patterns": []},
+        {"role": "tap", "patterns": ["exps:*"], "started_at": 1, "ended_at": None},
+    ]
