@@ -49,18 +49,9 @@ class PathRedactor:
         """The payload without what stands at the paths."""
         if not payload:
             return payload
-        twice = False
-
-        def known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            nonlocal twice
-            found = dict(pairs)
-            twice = twice or len(found) != len(pairs)
-            return found
-
         try:
-            data = json.loads(payload, object_pairs_hook=known)
+            data, twice = loads(payload)
             cleaned = self.cleaned(data)
-            # a key that is there twice hides a value from every path: written anew, it is gone
             if cleaned is data and not twice:
                 return payload
             self.changed += 1
@@ -75,6 +66,22 @@ class PathRedactor:
         for steps in self._paths:
             data = _without(data, steps, 0)
         return data
+
+
+def loads(text: str | bytes) -> tuple[Any, bool]:
+    """The value of JSON, and whether a key of it is there twice.
+
+    Such a key hides a value from whoever looks at the value alone: written anew, it is gone.
+    """
+    twice = False
+
+    def known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        found = dict(pairs)
+        twice = twice or len(found) != len(pairs)
+        return found
+
+    return json.loads(text, object_pairs_hook=known), twice
 
 
 def _without(data: Any, steps: list[str], at: int) -> Any:
@@ -95,11 +102,11 @@ def _without(data: Any, steps: list[str], at: int) -> Any:
         return items if any(new is not old for new, old in zip(items, data, strict=True)) else data
     if isinstance(data, str) and data.lstrip()[:1] in ("{", "[", '"'):
         try:
-            inner = json.loads(data)
+            inner, twice = loads(data)
         except (ValueError, RecursionError):
             return data
         cleaned = _without(inner, steps, at)
-        return data if cleaned is inner else json.dumps(cleaned)
+        return data if cleaned is inner and not twice else json.dumps(cleaned)
     return data
 
 

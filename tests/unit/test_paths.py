@@ -105,3 +105,12 @@ def test_the_fields_of_a_mark_are_looked_into_and_other_events_stay_the_same_obj
     assert redactor("name")(mark) is mark
     gap = NewEvent("gap", 1, None, b"", meta={"reason": "x"})
     assert redactor("reason")(gap) is gap
+
+
+def test_a_key_that_is_there_twice_in_a_nested_string_hides_nothing() -> None:
+    for path in ("content.a.ssn", "content.a.b.ssn"):
+        clean = redact_paths(path)
+        assert b"123-45" not in clean(
+            json.dumps({"content": '{"a":{"ssn":"123-45","b":{"ssn":"123-45"}},"a":5}'}).encode()
+        )
+        assert clean.changed == 1
