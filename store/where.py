@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,12 @@ KEYS = ("channel", "agent", "from", "to", "kind", "cursor", "since", "until", "c
 PAGE = 500
 PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes in a page, as the recorder's average lets expect."""
+LEVELS = 32
+"""How often escapes are undone: JSON inside JSON, each level with twice the backslashes."""
+_ESCAPE = re.compile(
+    r"\\(?:u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|([\"\\/bfnrt]))"
+)
+_LETTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _SEQ_MASK = (1 << SEQ_BITS) - 1
 
 
@@ -63,29 +70,28 @@ class Where:
                 raise StoreError(f"{pattern!r} is no regular expression: {error}") from None
         return self
 
-    def speaks_of(self) -> Callable[[bytes], bool] | None:
-        """Whether bytes hold all that `contains` and `matches` ask; None where they ask nothing."""
+    def speaks_of(self, enough: Callable[[Iterable[bool]], bool] = all) -> Callable[[bytes], bool] | None:
+        """Whether bytes hold all that `contains` and `matches` ask, or, with `any`, some of it; None where they
+        ask nothing."""
         if not self.contains and not self.matches:
             return None
+        wanted = [(_raw(text), {text, unicodedata.normalize("NFC", text)}) for text in self.contains]
         patterns = [re.compile(pattern) for pattern in self.matches]
 
-        def holds(value: bytes) -> bool:
+        def answers(value: bytes) -> Iterator[bool]:
+            plain = b"\\" not in value and value.isascii()  # there is nothing to unpack
             said: list[str] | None = None
-            for wanted in self.contains:
-                if _raw(wanted) in value:
+            for raw, forms in wanted:
+                if raw in value or plain:
+                    yield raw in value
                     continue
-                if b"\\" not in value:  # nothing is escaped, so there is nothing to unpack
-                    return False
                 said = list(texts(value)) if said is None else said
-                if not any(wanted in text for text in said):
-                    return False
+                yield any(form in text for text in said for form in forms)
             for pattern in patterns:
                 said = list(texts(value)) if said is None else said
-                if not any(pattern.search(text) for text in said):
-                    return False
-            return True
+                yield any(pattern.search(text) for text in said)
 
-        return holds
+        return lambda value: enough(answers(value))
 
     async def conditions(
         self, database: Database, of: Experiment, recorders: list[RecorderRow]
@@ -144,9 +150,26 @@ def _raw(text: str) -> bytes:
 
 
 def texts(value: bytes) -> Iterator[str]:
-    """The payload as text, then every string in it where it is JSON, strings that hold JSON unpacked too."""
+    """All that bytes say: as text, every string in it where it is JSON, strings that hold JSON unpacked too.
+
+    And the text with its escapes undone, level by level: around JSON, between lines of it, behind a key that is
+    there twice or a nesting that is too deep to parse. Each once more as NFC, where that differs.
+    """
+    for text in _said(value):
+        yield text
+        if not text.isascii() and not unicodedata.is_normalized("NFC", text):
+            yield unicodedata.normalize("NFC", text)
+
+
+def _said(value: bytes) -> Iterator[str]:
     text = value.decode("utf-8", "backslashreplace")
     yield text
+    undone = text
+    for _ in range(LEVELS):
+        before, undone = undone, _ESCAPE.sub(_unescaped, undone)
+        if undone == before:
+            break
+        yield undone
     waiting: list[tuple[Any, int]] = [(text, 0)]
     while waiting:
         item, depth = waiting.pop()
@@ -162,6 +185,13 @@ def texts(value: bytes) -> Iterator[str]:
             waiting += [(part, depth) for pair in item.items() for part in pair]
         elif isinstance(item, list):
             waiting += [(part, depth) for part in item]
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    high, low, code, letter = found.groups()
+    if high:
+        return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
+    return chr(int(code, 16)) if code else _LETTERS.get(letter, letter)
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from messager_store.redaction import redact, scrub
 from messager_store.replay import Replay
 from messager_store.verify import verify
 from messager_store.where import Where, find
-from tests.integration.test_log import experiment, listed, sent
+from tests.integration.test_log import experiment, filled, listed, sent
 from tests.support import messager
 
 SECRET = b"Marguerite Yourcenar"
@@ -512,3 +512,33 @@ async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(
         assert await log.database.rewrite() is None
     assert await log.database.rewrite_wanted()
     assert await log.database.rewrite() is None and not await log.database.rewrite_wanted()
+
+
+NAME = "Zo\u00eb Quinn"
+ESCAPED = json.dumps({"content": NAME})
+
+
+@pytest.mark.parametrize("where", [Where(contains=(NAME,)), Where(matches=(NAME[:3] + r"\s",))])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        '{"content": "Zo\\u00eb Quinn", "content": "x"}',
+        json.dumps({"content": '{"content": "Zo\\u00eb Quinn", "content": "x"}'}),
+        '{"a": 1}\n' + ESCAPED + "\n",
+        "data: " + ESCAPED,
+        json.dumps("data: " + json.dumps("data: " + ESCAPED)),
+        "[" * 5000 + '"Zo\\u00eb Quinn"' + "]" * 5000,
+        "Zoe\u0308 Quinn",
+        "data: " + json.dumps("Zoe\u0308 Quinn"),
+    ],
+)
+async def test_a_name_is_found_however_it_is_wrapped(log: EventLog, payload: str, where: Where) -> None:
+    of = await filled(log, [sent(1, payload.encode()), sent(2, b"plain"), sent(3, "Zoe\u0301 Quinn".encode())])
+    found = await find(log.database, of, where, await registry.recorders_of(log.database, of.id))
+    assert [number & 0xFF for number in found.ids] == [1]
+
+
+async def test_a_pair_of_escapes_is_one_character(log: EventLog) -> None:
+    of = await filled(log, [sent(1, b'data: "\\ud83d\\ude00!"')])
+    where = Where(contains=("\U0001f600!",))
+    assert len((await find(log.database, of, where, await registry.recorders_of(log.database, of.id))).ids) == 1
