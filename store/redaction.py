@@ -82,6 +82,8 @@ async def redact(
     """
     if not why.strip() or not who.strip():
         raise StoreError("a redaction is written down: say who and why")
+    if not dry_run:
+        check_words(where, who, why)
     database = log.database
     of = exp if isinstance(exp, Experiment) else await log.experiment(exp)
     for _ in range(TRIES):
@@ -99,6 +101,16 @@ async def redact(
             await scrub(log)
             return result
     raise ExperimentBusy(of.exp_id, ["others"], remedy="Redact it once nobody writes into it.")
+
+
+def check_words(where: Where, who: str, why: str) -> None:
+    """Raise `StoreError` where who or why holds what is to be taken out: both are kept with the experiment."""
+    mentions = where.checked().speaks_of(any)
+    for option, text in (("who", who), ("why", why)):
+        if mentions is not None and mentions(text.encode("utf-8", "surrogateescape")):
+            raise StoreError(
+                f"{option} is kept with the experiment and holds what is looked for: say it in other words"
+            )
 
 
 async def scrub(log: EventLog) -> None:
@@ -194,7 +206,7 @@ async def _blank(
     at = time.time_ns()
     last = (sealed(before)[-1], before[-1].head_after) if before else None
     mark = seal(last, who, at, why, events, bytes.fromhex(result.head_before))
-    act = _Act(of, ordinals, set(numbers), mark, ids, where.speaks_of(), database.where)
+    act = _Act(of, ordinals, set(numbers), mark, ids, where.speaks_of(any), database.where)
     async with database.writing() as connection:
         await database.dialect.overwrite_deleted(connection)
         await database.dialect.want_rewrite(connection)
@@ -420,4 +432,4 @@ async def _events(connection: AsyncConnection, recorder_id: int, first: int, end
         place = rows[-1].id
 
 
-__all__ = ["Redaction", "ScrubUnfinished", "finish", "redact", "scrub", "structure"]
+__all__ = ["Redaction", "ScrubUnfinished", "check_words", "finish", "redact", "scrub", "structure"]

@@ -105,8 +105,10 @@ def _user() -> str:
 
 
 async def _redact(exp: str, where: Where, who: str, why: str, ids: bool, dry_run: bool, yes: bool, store: str) -> bool:
-    from ..redaction import finish, redact
+    from ..redaction import check_words, finish, redact
 
+    if not dry_run:  # before the question
+        check_words(where, who, why)
     async with opened(store) as log:
         of = await log.experiment(exp)
         planned = await redact(log, of, where, who=who, why=why or "a dry run", ids=ids, dry_run=True)

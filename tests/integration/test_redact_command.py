@@ -113,6 +113,10 @@ def test_wrong_uses_of_redact_are_told_in_one_line(run: Run, arguments: tuple[st
     assert "redacted" not in json.dumps(rows(run))
 
 
+def test_redact_refuses_a_why_that_holds_what_it_takes_out_before_it_asks(run: Run) -> None:
+    one_line(run("redact", "e1", "--where", "contains=1234", "--why", "pin 1234", "--yes"), 2, "why is kept")
+
+
 def test_redact_ends_with_1_where_nothing_fits(run: Run) -> None:
     done = run("redact", "e1", "--where", "contains=nobody said this", "--why", "x", "--yes")
     assert done.returncode == 1 and "no event of e1 fits" in done.stdout

@@ -542,3 +542,22 @@ async def test_a_pair_of_escapes_is_one_character(log: EventLog) -> None:
     of = await filled(log, [sent(1, b'data: "\\ud83d\\ude00!"')])
     where = Where(contains=("\U0001f600!",))
     assert len((await find(log.database, of, where, await registry.recorders_of(log.database, of.id))).ids) == 1
+
+
+async def test_what_is_kept_of_a_mark_holds_none_of_several_texts(log: EventLog) -> None:
+    meta = {"name": "Zoe's party", "fields": {"guest": "Quinn"}}
+    await filled(log, [NewEvent("mark", 1, None, b"", meta=meta)])
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET ended_at = 1")
+    where = Where(contains=("Zoe", "Quinn"))
+    assert (await redact(log, "e1", where, who="me", why="x")).events == 1
+    assert "Zoe" not in str(await listed(log.read("e1")))
+
+
+@pytest.mark.parametrize("where", [Where(contains=("Yourcenar", "x9")), Where(matches=("Your.enar",))])
+async def test_why_and_who_do_not_keep_what_is_taken_out(log: EventLog, where: Where) -> None:
+    await secrets(log, await experiment(log))
+    for who, why, said in (("me", "Yourcenar asked", "why"), ("Yourcenar", "asked", "who")):
+        with pytest.raises(StoreError, match=f"^{said} is kept"):
+            await redact(log, "e1", where, who=who, why=why)
+    await redact(log, "e1", where, who="me", why="Yourcenar asked", dry_run=True)
