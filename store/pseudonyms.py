@@ -15,6 +15,8 @@ from typing import Any
 
 from messager import channels
 
+from .paths import loads
+
 AGENT_KEYS = frozenset(
     [
         "from",
@@ -54,6 +56,15 @@ AGENT_KEYS = frozenset(
     ]
 )
 """Keys of payloads under which ids and names of agents stand."""
+_ID_KEYS = frozenset(["id", "uid", "uuid", "key"])
+"""Keys that name an agent in an object that stands under one of `AGENT_KEYS`."""
+_MESSAGE_KEYS = frozenset(
+    ["msg_id", "message_id", "reply_to", "in_reply_to", "replyTo", "inReplyTo", "parent_id", "correlation_id"]
+)
+"""Keys of payloads under which ids of messages stand."""
+_SEGMENT = re.compile(r"[^:./]+")
+_SPACELESS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffef\U00020000-\U0003ffff]")
+"""Scripts that put no spaces between words."""
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}", re.A)
 _WORD = re.compile(r"\w+")
 _LEAST = 3
@@ -76,6 +87,10 @@ class Pseudonyms:
             if isinstance(agent, int) and not isinstance(agent, bool):
                 self._taken.add(agent)  # so that nobody gets the number of another
         self._known = {text: self._name(text) for text in texts}
+        self._ids = {str(agent) for agent in known if not isinstance(agent, bool) and _NUMBER.fullmatch(str(agent))}
+        inside = [text for text in texts if len(text) > 1 and _SPACELESS.search(text)]
+        inside.sort(key=len, reverse=True)
+        self._inside = re.compile("|".join(map(re.escape, inside))) if inside else None
         long = [text for text in texts if len(text) >= _LEAST]
         self._single = {text.casefold(): self._known[text] for text in long if _WORD.fullmatch(text)}
         phrases = sorted((text for text in long if not _WORD.fullmatch(text)), key=len, reverse=True)
@@ -100,11 +115,17 @@ class Pseudonyms:
         """The channel of the agent's pseudonym; outside the grammar, names that stand in it as words go."""
         parsed = channels.parse(channel)
         if parsed is None or parsed.agent_id is None:
-            return self.text(channel)
+            return self.text(_SEGMENT.sub(lambda found: self._segment(found[0]), channel))
         return self.text(channels.with_agent(channel, self.agent(parsed.agent_id)))
+
+    def _segment(self, text: str) -> str:
+        """A text that is a known id as a whole, or the same text."""
+        return str(self.agent(text)) if text in self._known or text in self._ids else text
 
     def text(self, text: str) -> str:
         """Free text with the known names in it replaced, whole words of three letters or more, in any case."""
+        if self._inside is not None:
+            text = self._inside.sub(lambda found: self._known[found[0]], text)
         if self._phrase is not None:
             text = self._phrase.sub(lambda found: self._phrases.get(found[0].casefold(), found[0]), text)
         if self._single:
@@ -122,24 +143,29 @@ class Pseudonyms:
         except UnicodeDecodeError:
             return payload
         try:
-            data = json.loads(text)
+            data, twice = loads(text)
         except (ValueError, RecursionError):
             return self.text(text).encode()
         try:
             new = self.value(data, msg_id)
         except RecursionError:
             return self.text(text).encode()
-        return payload if new == data and repr(new) == repr(data) else json.dumps(new).encode()
+        return payload if not twice and new == data and repr(new) == repr(data) else json.dumps(new).encode()
 
     def value(self, data: Any, msg_id: str | None = None, *, of_agent: bool = False) -> Any:
         """The same for a value that JSON can hold; `of_agent` where it stands under one of `AGENT_KEYS`."""
         if isinstance(data, dict):
-            return {
-                self._known.get(key, key): self.message_id(item)
-                if key == "id" and msg_id is not None and item == msg_id
-                else self.value(item, msg_id, of_agent=key in AGENT_KEYS)
-                for key, item in data.items()
-            }
+            found: dict[str, Any] = {}
+            for key, item in data.items():
+                named = self.text(self._segment(key))
+                while named in found:  # names that differ in case alone have one pseudonym
+                    named += "_"
+                if isinstance(item, str) and (key in _MESSAGE_KEYS or (key == "id" and item == msg_id)):
+                    found[named] = self.message_id(item)
+                else:
+                    agents = key in AGENT_KEYS or (of_agent and key in _ID_KEYS)
+                    found[named] = self.value(item, msg_id, of_agent=agents)
+            return found
         if isinstance(data, list):
             return [self.value(item, msg_id, of_agent=of_agent) for item in data]
         if isinstance(data, str):
@@ -153,9 +179,9 @@ class Pseudonyms:
             return self._known[text]
         if text.lstrip()[:1] in ("{", "[", '"'):
             try:
-                inner = json.loads(text)
+                inner, twice = loads(text)
                 new = self.value(inner, msg_id, of_agent=of_agent)
-                return text if new == inner and repr(new) == repr(inner) else json.dumps(new)
+                return text if not twice and new == inner and repr(new) == repr(inner) else json.dumps(new)
             except (ValueError, RecursionError):
                 pass
         return str(self.agent(text)) if of_agent else self.text(text)

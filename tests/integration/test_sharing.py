@@ -179,3 +179,45 @@ async def test_what_an_imported_header_says_of_recorders_is_shared_only_where_th
         {"patterns": []},
         {"role": "tap", "patterns": ["exps:*"], "started_at": 1, "ended_at": None},
     ]
+
+
+KNOWN = ["Alice", 7, "Al", "\u738b\u5c0f\u660e"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "gone"),
+    [
+        ({"sender": {"id": 7}}, ": 7"),
+        ({"sender": {"id": "x9"}}, "x9"),
+        ({"7": 1}, '"7"'),
+        ({"score of Alice": 1}, "Alice"),
+        ({"text": "\u6211\u662f\u738b\u5c0f\u660e\u3002"}, "\\u738b"),
+        ({"reply_to": "m1"}, "m1"),
+    ],
+)
+def test_an_agent_is_found_in_objects_keys_references_and_scripts_without_spaces(payload: Any, gone: str) -> None:
+    assert gone not in Pseudonyms(KNOWN).payload(json.dumps(payload).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b'{"content": "Alice", "content": "x"}', json.dumps({"t": '{"a": "Alice", "a": "x"}'}).encode()],
+)
+def test_a_name_behind_a_key_that_is_there_twice_is_not_shared(payload: bytes) -> None:
+    assert b"Alice" not in Pseudonyms(KNOWN).payload(payload)
+
+
+@pytest.mark.parametrize("channel", ["room:7", "room/Al/x", "news.7"])
+def test_a_part_of_a_channel_that_is_an_id_is_replaced_outside_the_grammar_too(channel: str) -> None:
+    names = Pseudonyms(KNOWN)
+    assert "7" not in channel or names.channel(channel).split(channel[4])[1] == str(names.agent(7))
+    assert "Al" not in names.channel(channel)
+
+
+def test_a_reference_to_a_message_has_the_id_that_the_message_has() -> None:
+    names = Pseudonyms(KNOWN)
+    assert json.loads(names.payload(b'{"reply_to": "m1"}'))["reply_to"] == names.message_id("m1")
+
+
+def test_keys_that_differ_in_case_alone_are_all_kept() -> None:
+    assert len(json.loads(Pseudonyms(KNOWN).payload(b'{"Alice": 1, "alice": 2}'))) == 2
