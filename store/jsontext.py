@@ -21,6 +21,27 @@ def is_deep(value: Any) -> bool:
     return False
 
 
+MOST_PARTS = 1_000_000
+"""Values that a line of JSON may be made of: each takes many times its bytes in memory."""
+_MARKS = (b"[", b"{", b",", b":")
+
+
+def is_crowded(line: bytes) -> bool:
+    """Whether a long line of JSON is made of more than `MOST_PARTS` values. What strings hold does not count."""
+    if len(line) <= MOST_PARTS or sum(line.count(mark) for mark in _MARKS) <= MOST_PARTS:
+        return False
+    plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
+    parts = at = 0
+    while parts <= MOST_PARTS:
+        opening = plain.find(b'"', at)
+        end = len(plain) if opening < 0 else opening
+        parts += 1 + sum(plain.count(mark, at, end) for mark in _MARKS)
+        at = plain.find(b'"', end + 1) + 1
+        if not at:
+            break
+    return parts > MOST_PARTS
+
+
 def dump(value: Any) -> str:
     """JSON text that any database can hold. What JSON has no word for becomes its `str`."""
     text = json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))

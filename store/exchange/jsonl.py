@@ -33,7 +33,7 @@ from .. import experiments
 from ..errors import BadFile, ExperimentExists, StoreError
 from ..event import Event, NewEvent
 from ..experiments import Experiment, RecorderRow
-from ..jsontext import MOST_DEPTH, is_deep
+from ..jsontext import MOST_DEPTH, MOST_PARTS, is_crowded, is_deep
 from ..log import EventLog, Writer
 from ..messages import causes
 from ..names import all_names
@@ -379,6 +379,8 @@ class _Source:
                 raise self.bad(f"longer than {MOST_LINE:,} bytes")
             if not line.strip():
                 continue
+            if is_crowded(line):
+                raise self.bad(f"made of more than {MOST_PARTS:,} values")
             try:
                 data = json.loads(line, object_pairs_hook=_once)
             except UnicodeDecodeError:

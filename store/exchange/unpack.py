@@ -29,7 +29,7 @@ from ..database import Database
 from ..errors import BadFile, ExperimentExists, RecorderExists, StoreError
 from ..experiments import Experiment
 from ..host import this_process
-from ..jsontext import is_no_text
+from ..jsontext import MOST_PARTS, is_crowded, is_no_text
 from ..log import EventLog, new_uuid
 from ..names import agent_value, intern
 from ..queries import deliveries
@@ -507,6 +507,8 @@ class _Lines:
             raise Unfit("the pack ends here, too early" if len(line) <= MOST_LINE_BYTES else "the line is too long")
         self._above = self._sha.hexdigest()
         self._sha.update(line)
+        if is_crowded(line):
+            raise Unfit(f"made of more than {MOST_PARTS:,} values")
         try:
             data = json.loads(line)
         except UnicodeDecodeError:

@@ -544,3 +544,19 @@ async def test_an_import_tells_that_a_file_is_a_pack(log: EventLog, tmp_path: Pa
         await import_jsonl(log, tmp_path / "a.pack", "e2")
     with pytest.raises(BadFile, match="read it with `messager import`"):
         await unpack(log, write(tmp_path / "a.jsonl", {"ts": 1, "channel": "c"}))
+
+
+async def test_a_line_of_very_many_values_is_refused_before_it_fills_the_memory(log: EventLog, tmp_path: Path) -> None:
+    for text, mark in (("[],", "]}"), ('"",', '""]}')):
+        line = '{"format": "messager-pack/1", "a": [' + text * 1_100_000 + mark
+        (tmp_path / "a").write_text(line + "\n")
+        for reading in (unpack(log, tmp_path / "a"), import_jsonl(log, tmp_path / "a", "e1")):
+            with pytest.raises(BadFile, match="made of more than 1,000,000 values"):
+                await reading
+
+
+async def test_a_payload_that_holds_very_many_values_is_one_string(log: EventLog, tmp_path: Path) -> None:
+    payload = json.dumps({"a": ["\\", '"'] * 600_000})
+    (tmp_path / "a.jsonl").write_text(json.dumps({"ts": 1, "channel": "c", "payload": payload}) + "\n")
+    await import_jsonl(log, tmp_path / "a.jsonl", "e1")
+    assert [entry.payload async for entry in log.read("e1")] == [payload.encode()]
