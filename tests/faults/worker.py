@@ -41,7 +41,7 @@ class Noticing(logging.Handler):
     """Says `away` when a recorder warns that the store does not take a batch."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "trying again, and keeping events" in record.getMessage():
+        if "trying again" in record.getMessage():
             say("away")
 
 
@@ -112,19 +112,17 @@ def fill_on_request(log: EventLog) -> None:
     """Let no page be added to the store from one SIGUSR1 to the next, as on a disk that is full."""
     full = False
 
-    def on_connect(connection: Any, record: Any) -> None:
-        if full:
-            connection.cursor().execute("PRAGMA max_page_count = 1")  # SQLite takes what there is already
+    def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
+        pages = 1 if full else 1 << 30  # SQLite takes what is there already for the least
+        connection.cursor().execute(f"PRAGMA max_page_count = {pages}")
 
     def turn() -> None:
         nonlocal full
         full = not full
-        told.append(asyncio.create_task(writer.dispose()))  # the next connection hears of it
 
     writer = log.database._writer
     assert writer is not None
-    told: list[asyncio.Task[None]] = []
-    event.listen(writer.sync_engine, "connect", on_connect)
+    event.listen(writer.sync_engine, "checkout", on_checkout)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, turn)
 
 
