@@ -164,6 +164,10 @@ class Backlog:
             finally:
                 self._empty_spool()
 
+    async def spooled(self, seq: int, number: int) -> list[NewEvent]:
+        """So many events of the spool, from `seq` on."""
+        return await self._in_thread(self.spool.read, seq, number, self.spool.size)
+
     async def end(self, ended_at: int) -> None:
         """Move everything to the spool, and note there that its recorder has ended. Raises `SpoolFull`."""
         await self.to_disk()

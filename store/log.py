@@ -307,6 +307,13 @@ class EventLog:
         writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
         return news
 
+    async def times(self, writer: Writer, first: int) -> list[int]:
+        """The ts of this writer's events from the seq `first` on."""
+        base = writer.id << SEQ_BITS
+        query = select(event.c.ts).where(event.c.id >= base | first, event.c.id <= base | writer.last_seq)
+        async with self.database.reading() as connection:
+            return list((await connection.execute(query.order_by(event.c.id))).scalars())
+
     async def touch(self, writer: Writer, **values: Any) -> None:
         """Say that a recorder is alive, with whatever else is new in its row. Raises `RecorderFenced`."""
         async with self.database.writing() as connection:

@@ -123,6 +123,7 @@ class Recorder:
         self._stamps = self.clock
         self._no_wave = asyncio.Event()
         self._facts: dict[str, Any] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._flush_now = False
@@ -203,7 +204,8 @@ class Recorder:
             spool=str(self.spool_path),
         )
         self._last_commit = time.monotonic()
-        self._task = asyncio.create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
         """Commit what waits and say that this recorder has ended. May be called twice.
@@ -360,7 +362,7 @@ class Recorder:
             self._wake.set()
             if self._alarm is None:
                 self._set_alarm()
-        if self._backlog.crowded:
+        if self._backlog.crowded and self._spool_error is None:
             self._start_spooling()
         return seq
 
@@ -373,7 +375,7 @@ class Recorder:
                 self._held_out = True
             if self._held_out or self.failure is not None:
                 return
-            if self._away or self.spooled:
+            if (self._away or self.spooled) and self._spool_error is None:
                 self._start_spooling()
             self._moved.clear()
             self._flush_now = True
@@ -385,7 +387,7 @@ class Recorder:
     async def _secured(self, seq: int) -> None:
         """Return once everything up to `seq` is in the store or on disk. Raises where neither takes it."""
         while self._backlog.secured < seq:
-            if self._away or self.spooled:
+            if (self._away or self.spooled) and self._spool_error is None:
                 self._start_spooling()
             try:
                 async with asyncio.timeout(HOLD_SECONDS):
@@ -506,14 +508,19 @@ class Recorder:
             return True  # tried again with the next batch
         except StoreError:
             return False
-        # what is in the spool may have been drained by somebody who did not see that we hold it
-        drained = known.last_seq < writer.last_seq <= self._backlog.spool.last_seq
-        if writer.last_seq not in expected and not drained:
+        if writer.last_seq not in expected and not await self._drained_by_others(known.last_seq, writer):
             return False  # somebody else wrote in our name
         self._writer, self._uncertain = writer, False
         self._backlog.acknowledge(writer.last_seq)
         log.warning("recorder %d of %s had been taken for dead; it goes on", self.ordinal, self.exp_id)
         return True
+
+    async def _drained_by_others(self, known: int, writer: Writer) -> bool:
+        """Whether what is there behind `known` is what our spool holds: somebody did not see that we hold it."""
+        if not known < writer.last_seq <= self._backlog.spool.last_seq:
+            return False
+        ours = await self._backlog.spooled(known + 1, writer.last_seq - known)
+        return [entry.ts for entry in ours] == await self.log.times(writer, known + 1)
 
     async def _touch(self, *, ending: bool) -> None:
         """Say that we are alive, or that we end, with whatever else is new."""
@@ -538,9 +545,9 @@ class Recorder:
 
     def _set_alarm(self) -> None:
         """See to it that what the store does not acknowledge in time goes to the spool."""
-        if self._alarm is None and not self._ended:
+        if self._alarm is None and self._loop is not None and not self._ended:
             wait = max(0.0, self._patience() - self._backlog.oldest_age)
-            self._alarm = asyncio.get_running_loop().call_later(wait, self._overdue)
+            self._alarm = self._loop.call_later(wait, self._overdue)
 
     def _patience(self) -> float:
         """How long (s) an event may wait in memory for the store."""
@@ -556,8 +563,8 @@ class Recorder:
             self._set_alarm()
 
     def _start_spooling(self) -> None:
-        if not self._ended and (self._spooling is None or self._spooling.done()):
-            self._spooling = asyncio.create_task(self._spool())
+        if self._loop is not None and not self._ended and (self._spooling is None or self._spooling.done()):
+            self._spooling = self._loop.create_task(self._spool())
 
     async def _spool(self) -> None:
         try:

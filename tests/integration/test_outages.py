@@ -561,12 +561,32 @@ async def test_a_recorder_in_whose_name_somebody_else_wrote_keeps_out_of_the_log
     await taker.start()
     take(taker, 0, 10)
     await taker.flush()
-    await log.append(await log.take_over(taker.uuid), [NewEvent("sent", 10, "c", b"10")])
+    await log.append(await log.take_over(taker.uuid), [NewEvent("sent", 999, "c", b"10")])
     take(taker, 10, 10)
     with pytest.raises(RecorderFenced):
         await taker.stop()
     assert taker.spooled == 10
     assert await payloads(log) == numbers(0, 11)
+
+
+async def test_a_recorder_whose_spool_somebody_drained_goes_on_behind_it(log: EventLog) -> None:
+    stolen = asyncio.Event()
+
+    class Waits(EventLog):
+        async def append(self, *given: Any, **named: Any) -> None:
+            await stolen.wait()
+            await super().append(*given, **named)
+
+    async with Recorder(Waits(log.database), "e1") as taker:
+        take(taker, 0, 10)
+        await until(lambda: taker.spooled == 10)
+        thief = await log.take_over(taker.uuid)  # somebody for whom locks cannot be seen
+        await log.append(thief, taker._backlog.spool.read(1, 10, 10**6))
+        take(taker, 10, 10)
+        stolen.set()
+        await until(lambda: not len(taker))
+        assert taker.failure is None
+    assert await payloads(log) == numbers(0, 20)
 
 
 async def test_two_recorders_of_one_log_wait_for_each_other_and_lose_nothing(log: EventLog, store: str) -> None:

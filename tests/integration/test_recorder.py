@@ -401,3 +401,26 @@ async def test_a_tap_reads_no_faster_than_the_store_takes(log: EventLog, monkeyp
         await task
     assert recorder.dropped == 0
     assert [entry.payload async for entry in log.read("e1")] == [b"%d" % number for number in range(20_000)]
+
+
+def test_a_mark_may_be_made_between_two_runs_of_the_event_loop(store: str) -> None:
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> Recorder:
+        taker = Recorder(await EventLog.open(store), "e1")
+        taker.mark("before it started")
+        await taker.start()
+        return taker
+
+    async def end(taker: Recorder) -> list[str]:
+        await taker.stop()
+        found = [entry.text for entry in [entry async for entry in taker.log.read("e1")]]
+        await taker.log.close()
+        return found
+
+    try:
+        taker = loop.run_until_complete(begin())
+        taker.mark("in between")
+        assert loop.run_until_complete(end(taker)) == ["before it started", "in between"]
+    finally:
+        loop.close()
