@@ -99,7 +99,7 @@ def test_what_cannot_be_unpacked_is_told_in_one_line(run: Run, tmp_path: Path) -
 def test_rm_says_what_goes_and_asks(run: Run, tmp_path: Path) -> None:
     code, stdout, stderr = asked(tmp_path, "n\n", "rm", "game-1", "game-2")
     assert code == 1 and "Remove them from" in stderr and "nothing was removed" in stderr
-    title, first, second = [line for line in stdout.splitlines() if line]
+    title, first, second = [line for line in stdout.splitlines() if line.strip()]
     assert title.split()[:3] == ["EXP_ID", "NAME", "STATUS"] and "ON DISK" in title
     assert first.startswith("game-1") and "500" in first and "100.0 kB" in first and len(first) == len(second)
     assert "2 experiments, 1,000 events" in stderr
@@ -179,7 +179,7 @@ def test_compact_says_what_it_takes_and_gives_back(run: Run, tmp_path: Path) -> 
     run("rm", "game-1", "--yes")
     code, stdout, stderr = asked(tmp_path, "n\n", "compact")
     assert code == 1 and "nothing was done" in stderr
-    assert [line.split()[0] for line in stdout.splitlines() if line] == ["store", "on", "free", "takes"]
+    assert [line.split()[0] for line in stdout.splitlines() if line.strip()] == ["store", "on", "free", "takes"]
     size = (tmp_path / "messager.db").stat().st_size
     done = run("compact", "--yes")
     assert done.returncode == 0 and "given back" in done.stdout
