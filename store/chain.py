@@ -11,13 +11,70 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 _HEAD = struct.Struct("<qqBBqqqiiiiiq")
 _BATCH_1 = struct.Struct("<qqqq")
 _BATCH_2 = struct.Struct("<qqqqqq")
 _ABSENT = -(2**63)
+
+
+Names = tuple[tuple[int, int, int], bytes]
+"""The lengths of a channel, a sender and a recipient (-1 for none), and the three of them joined."""
+
+
+def names(channel: bytes | None, from_id: bytes | None, to_id: bytes | None) -> Names:
+    """Names as `encode_event` takes them, so that they can be kept for the next event that has the same."""
+    lengths = (
+        -1 if channel is None else len(channel),
+        -1 if from_id is None else len(from_id),
+        -1 if to_id is None else len(to_id),
+    )
+    return lengths, (channel or b"") + (from_id or b"") + (to_id or b"")
+
+
+def encode_event(
+    seq: int,
+    ts: int,
+    kind: int,
+    flags: int,
+    lengths: tuple[int, int, int],
+    joined: bytes,
+    msg_id: str | None,
+    duration_ns: int | None,
+    receivers: int | None,
+    cause: int | None,
+    meta: str | None,
+    payload: bytes,
+) -> bytes:
+    """One event's encoding; `cause` is its recorder's ordinal << SEQ_BITS | seq, the same in every store.
+
+    Lengths stand in front, so that no two events share an encoding. Raises `struct.error` for a
+    number that is no int64.
+    """
+    message = b"" if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
+    details = b"" if meta is None else meta.encode("utf-8", "surrogatepass")
+    head = _HEAD.pack(
+        seq,
+        ts,
+        kind,
+        flags,
+        _ABSENT if duration_ns is None else duration_ns,
+        _ABSENT if receivers is None else receivers,
+        _ABSENT if cause is None else cause,
+        *lengths,
+        -1 if msg_id is None else len(message),
+        -1 if meta is None else len(details),
+        len(payload),
+    )
+    return b"".join((head, joined, message, details, payload))
+
+
+def sealed(encoded: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """The digest of a batch of encoded events, and their packed checks: what `BatchDigest` gives, all at once."""
+    checks = list(map(crc32, encoded))
+    return hashlib.sha256(b"".join(encoded)).digest(), _packed(checks)
 
 
 class BatchDigest:
@@ -46,30 +103,9 @@ class BatchDigest:
         meta: str | None,
         payload: bytes,
     ) -> None:
-        """One event; `cause` is its recorder's ordinal << SEQ_BITS | seq, the same in every store.
-
-        Lengths stand in front, so that no two events share an encoding.
-        """
-        message = None if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
-        details = None if meta is None else meta.encode("utf-8", "surrogatepass")
-        head = _HEAD.pack(
-            seq,
-            ts,
-            kind,
-            flags,
-            _ABSENT if duration_ns is None else duration_ns,
-            _ABSENT if receivers is None else receivers,
-            _ABSENT if cause is None else cause,
-            -1 if channel is None else len(channel),
-            -1 if from_id is None else len(from_id),
-            -1 if to_id is None else len(to_id),
-            -1 if message is None else len(message),
-            -1 if details is None else len(details),
-            len(payload),
-        )
-        encoded = b"".join(
-            (head, channel or b"", from_id or b"", to_id or b"", message or b"", details or b"", payload)
-        )
+        """One event; see `encode_event`."""
+        of = names(channel, from_id, to_id)
+        encoded = encode_event(seq, ts, kind, flags, *of, msg_id, duration_ns, receivers, cause, meta, payload)
         self._sha.update(encoded)
         self.checks.append(crc32(encoded))
 
@@ -79,7 +115,11 @@ class BatchDigest:
 
     def packed_checks(self) -> bytes:
         """The CRC-32s, four little-endian bytes each."""
-        return struct.pack(f"<{len(self.checks)}I", *self.checks)
+        return _packed(self.checks)
+
+
+def _packed(checks: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(checks)}I", *checks)
 
 
 def unpack_checks(packed: bytes) -> tuple[int, ...]:

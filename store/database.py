@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from sqlite3 import Error as SQLiteError
 
@@ -11,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from .commit import Commit
 from .dialects import for_store
 from .errors import NotAStore, StoreUnavailable, WrongRevision
 from .schema import HEAD_REVISION
@@ -27,6 +29,8 @@ class Database:
         self.where = self.dialect.where
         self._writer: AsyncEngine | None = None
         self._reader: AsyncEngine | None = None
+        self._writing = asyncio.Lock()
+        """Writers of one process take turns; SQLite would have them look again and again."""
 
     async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
         """Connect; make the tables where there are none yet.
@@ -71,7 +75,7 @@ class Database:
         for engine in (reader, writer):
             if engine is not None:
                 await engine.dispose()
-        self.dialect.close()
+        await self.dialect.close()
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[AsyncConnection]:
@@ -79,13 +83,23 @@ class Database:
         if self._writer is None:
             raise StoreUnavailable(self.where, "it has been closed")
         try:
-            async with self._writer.connect() as connection:
+            async with self._writing, self._writer.connect() as connection:
                 try:
                     async with connection.begin():
                         yield connection
                 except DRIVER_ERRORS:
                     await connection.invalidate()  # its state is unknown
                     raise
+        except DRIVER_ERRORS as error:
+            raise self.dialect.translate(error) from error
+
+    async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
+        """Write a batch; see `Dialect.append`."""
+        if self._writer is None:
+            raise StoreUnavailable(self.where, "it has been closed")
+        try:
+            async with self._writing:
+                return await self.dialect.append(prepare)
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
 
@@ -110,7 +124,7 @@ class Database:
         if self._writer is None:
             raise StoreUnavailable(self.where, "it has been closed")
         try:
-            async with self._writer.connect() as connection:
+            async with self._writing, self._writer.connect() as connection:
                 return await self.dialect.rewrite(connection)
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error

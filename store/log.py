@@ -2,66 +2,28 @@
 
 from __future__ import annotations
 
-import struct
 import time
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import BigInteger, Update, bindparam, case, insert, select, update
+from sqlalchemy import insert, select, update
 
 from messager import channels
 from messager.clock import Clock
 
 from . import chain, experiments, jsontext, reading
+from .appending import UNFIT, Unknown, prepare
+from .commit import Commit
 from .cursor import Point, resolve
 from .database import Database
 from .errors import BadEvent, ExperimentClosed, RecorderFenced
 from .event import Event, NewEvent
 from .experiments import Experiment
 from .host import this_process
-from .jsontext import is_no_text
 from .names import NameWriter, agent_key, agent_value
-from .schema import KINDS, NO_TEXT, SEQ_BITS, batch, event, experiment, recorder
-
-_KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
-_INSERT = f"INSERT INTO event ({', '.join(event.c.keys())}) VALUES ({', '.join('?' * len(event.c))})"
-
-
-def _advance() -> Update:
-    """The compare-and-set on a recorder's own row. Made once: building it costs more than running it."""
-    row = recorder.c
-    low, high, waited = (bindparam(name, type_=BigInteger) for name in ("low", "high", "unacknowledged"))
-    complete = bindparam("complete", type_=BigInteger)
-    values: dict[str, Any] = {f"{kind}_count": row[f"{kind}_count"] + bindparam(f"new_{kind}_count") for kind in KINDS}
-    return (
-        update(recorder)
-        .where(
-            row.id == bindparam("recorder_id"),
-            row.uuid == bindparam("recorder_uuid"),
-            row.epoch == bindparam("old_epoch"),
-            row.last_seq == bindparam("old_last_seq"),
-            row.ended_at.is_(None),
-        )
-        .values(
-            **values,
-            last_seq=bindparam("new_last_seq"),
-            head_hash=bindparam("new_head_hash"),
-            heartbeat_at=bindparam("now"),
-            payload_bytes=row.payload_bytes + bindparam("new_payload_bytes"),
-            first_ts=case((row.first_ts.is_(None) | (row.first_ts > low), low), else_=row.first_ts),
-            last_ts=case((row.last_ts.is_(None) | (row.last_ts < high), high), else_=row.last_ts),
-            complete_until=case(
-                (row.complete_until.is_(None) | (row.complete_until < complete), complete), else_=row.complete_until
-            ),
-            worst_unacknowledged=case((row.worst_unacknowledged < waited, waited), else_=row.worst_unacknowledged),
-        )
-    )
-
-
-_ADVANCE = _advance()
-_ADD_BATCH = insert(batch)
+from .schema import KINDS, SEQ_BITS, event, experiment, recorder
 
 
 class Writer:
@@ -219,60 +181,19 @@ class EventLog:
         """
         if not events:
             return
-        await _intern(writer.names, events)
-        await self._find_causes(writer, events)
-        first = writer.last_seq + 1
-        rows, digest = _rows(writer, first, events)
-        times = [entry.ts for entry in events]
-        low, high = min(times), max(times)
-        now = time.time_ns()
-        link = chain.next_link(
-            writer.experiment.schema_version,
-            writer.head_hash,
-            digest.digest(),
-            first,
-            len(rows),
-            low,
-            high,
-            now,
-            unacknowledged_ns,
-        )
-        counts: dict[str, int] = {}
-        for entry in events:
-            counts[entry.kind] = counts.get(entry.kind, 0) + 1
-        values: dict[str, Any] = {f"new_{kind}_count": counts.get(kind, 0) for kind in KINDS}
-        values |= {
-            "recorder_id": writer.id,
-            "recorder_uuid": writer.uuid,
-            "old_epoch": writer.epoch,
-            "old_last_seq": writer.last_seq,
-            "new_last_seq": first + len(rows) - 1,
-            "new_head_hash": link,
-            "now": now,
-            "new_payload_bytes": sum(len(entry.payload) for entry in events),
-            "low": low,
-            "high": high,
-            "unacknowledged": unacknowledged_ns,
-            "complete": high if complete_until is None else complete_until,
-        }
-        part = {
-            "recorder_id": writer.id,
-            "first_seq": first,
-            "count": len(rows),
-            "min_ts": low,
-            "max_ts": high,
-            "digest": digest.digest(),
-            "checks": digest.packed_checks(),
-            "chain_hash": link,
-            "committed_at": now,
-            "unacknowledged": unacknowledged_ns,
-        }
-        async with self.database.writing() as connection:
-            if (await connection.execute(_ADVANCE, values)).rowcount != 1:
-                raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
-            await self.database.dialect.insert(connection, _INSERT, rows)
-            await connection.execute(_ADD_BATCH, part)
-        writer.last_seq, writer.head_hash = first + len(rows) - 1, link
+
+        def batch() -> Commit:
+            return prepare(writer, events, unacknowledged_ns, complete_until)
+
+        try:
+            commit = await self.database.append(batch)
+        except Unknown:
+            await _intern(writer.names, events)
+            await self._find_causes(writer, events)
+            commit = await self.database.append(batch)
+        if commit is None:
+            raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
+        writer.last_seq, writer.head_hash = commit.advance["new_last_seq"], commit.advance["new_head_hash"]
 
     async def _find_causes(self, writer: Writer, events: Sequence[NewEvent]) -> None:
         """Learn the ids of the recorders that causes name by their ordinals."""
@@ -408,10 +329,6 @@ class _Opening:
         return EventLog(database)
 
 
-_UNFIT = (struct.error, TypeError, ValueError, AttributeError, RecursionError, KeyError)
-"""What encoding raises for an event that the log cannot hold."""
-
-
 async def _intern(names: NameWriter, events: Sequence[NewEvent]) -> None:
     """See to it that every channel and agent of the batch has an id."""
     new_channels: set[str] = set()
@@ -426,69 +343,7 @@ async def _intern(names: NameWriter, events: Sequence[NewEvent]) -> None:
                 if agent is not None and (key := agent_key(agent)) not in names.agents and key not in new_agents:
                     agent_value(agent)
                     new_agents[key] = agent
-        except _UNFIT as error:
+        except UNFIT as error:
             raise BadEvent(index, f"a {entry.kind} event has a channel or an id that cannot be kept: {error}") from None
     if new_channels or new_agents:
         await names.intern(new_channels, new_agents.values())
-
-
-def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[tuple[Any, ...]], chain.BatchDigest]:
-    """The rows of a batch in the order of the table's columns, and its digest."""
-    digest = chain.BatchDigest()
-    add = digest.add
-    base = writer.id << SEQ_BITS
-    experiment_id = writer.experiment.id
-    known_channels, known_agents = writer.names.channels, writer.names.agents
-    nobody: tuple[None, None] = (None, None)
-    rows: list[tuple[Any, ...]] = []
-    seq = first
-    for kind, ts, channel, payload, from_id, to_id, given, msg_id, duration, receivers, cause, meta in events:
-        try:
-            code = _KIND[kind]
-            channel_id, channel_value = nobody if channel is None else known_channels[channel]
-            sender, sender_value = nobody if from_id is None else known_agents[agent_key(from_id)]
-            recipient, recipient_value = nobody if to_id is None else known_agents[agent_key(to_id)]
-            origin = caused_by = None
-            if cause is not None:
-                origin = cause[0] << SEQ_BITS | cause[1]
-                caused_by = writer.ids[cause[0]] << SEQ_BITS | cause[1]
-            details = None if meta is None else jsontext.dump(meta)
-            flags = given | NO_TEXT if is_no_text(payload) else given
-            add(
-                seq,
-                ts,
-                code,
-                flags,
-                channel_value,
-                sender_value,
-                recipient_value,
-                msg_id,
-                duration,
-                receivers,
-                origin,
-                details,
-                payload,
-            )
-        except _UNFIT as error:
-            reason = "a number does not fit into 64 bits" if isinstance(error, struct.error) else str(error)
-            raise BadEvent(seq - first, f"a {kind} event of ts {ts} cannot be kept: {reason}") from None
-        rows.append(
-            (
-                base | seq,
-                experiment_id,
-                ts,
-                code,
-                channel_id,
-                sender,
-                recipient,
-                flags,
-                msg_id,
-                duration,
-                receivers,
-                caused_by,
-                details,
-                payload,
-            )
-        )
-        seq += 1
-    return rows, digest

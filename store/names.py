@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from messager import channels
 
+from . import chain
 from .database import Database
 from .jsontext import dump, is_no_text
 from .schema import AGENT, CHANNEL, name
@@ -18,6 +19,9 @@ from .schema import AGENT, CHANNEL, name
 Known = tuple[int, bytes]
 """A name's id and its value."""
 _Name = tuple[int, bytes]
+
+_SIMPLE = (int, str, type(None))
+_MOST_TOGETHER = 100_000
 
 LOOKUP = 500
 """Names asked for in one query."""
@@ -76,6 +80,26 @@ class NameWriter:
         self._experiment_id = experiment_id
         self.channels: dict[str, Known] = {}
         self.agents: dict[Any, Known] = {}
+        self.together: dict[Any, tuple[int | None, int | None, int | None, tuple[int, int, int], bytes]] = {}
+        """What `of` gives, by `(channel, from_id, its class, to_id, its class)`: most events repeat those before."""
+
+    def of(
+        self, channel: str | None, from_id: Any, to_id: Any
+    ) -> tuple[int | None, int | None, int | None, tuple[int, int, int], bytes]:
+        """The ids of the three names of an event, and the names as the chain encodes them.
+
+        Raises `KeyError` where one has not been interned.
+        """
+        nobody: tuple[None, None] = (None, None)
+        channel_id, spoken = nobody if channel is None else self.channels[channel]
+        sender, sending = nobody if from_id is None else self.agents[agent_key(from_id)]
+        recipient, receiving = nobody if to_id is None else self.agents[agent_key(to_id)]
+        found = (channel_id, sender, recipient, *chain.names(spoken, sending, receiving))
+        if from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE:  # others may be equal and not the same
+            if len(self.together) >= _MOST_TOGETHER:
+                self.together.clear()
+            self.together[channel, from_id, from_id.__class__, to_id, to_id.__class__] = found
+        return found
 
     async def intern(self, new_channels: Iterable[str], new_agents: Iterable[Any]) -> None:
         """Give every name an id. It is remembered only once it is committed."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlalchemy import Insert, Table
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from ..commit import Commit
 from ..errors import StoreError
 
 
@@ -36,7 +37,7 @@ class Dialect(Protocol):
     def look(self) -> None:
         """Say what is wrong with the place, if something is. Raises `StoreUnavailable` or `NotAStore`."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give up what is there only for as long as the store is open."""
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
@@ -47,6 +48,12 @@ class Dialect(Protocol):
 
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         """Every row of a query, as tuples, straight from the driver."""
+
+    async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
+        """Write what `prepare` gives in one transaction; None where its compare-and-set met nobody.
+
+        `prepare` is called in a thread; what it raises is raised here, before anything is written.
+        """
 
     async def insert(self, connection: AsyncConnection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert many rows straight through the driver, inside the running transaction."""

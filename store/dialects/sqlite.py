@@ -11,9 +11,10 @@ import asyncio
 import os
 import secrets
 import shutil
+import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from sqlite3 import Error as SQLiteError
 from typing import Any
@@ -26,8 +27,10 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from ..commit import Commit
 from ..errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
 from .base import Need
+from .sqlite_append import Appender
 
 BUSY_TIMEOUT_MS = 4000
 """How long one writer waits for another; a store out of reach is told within five seconds."""
@@ -35,6 +38,12 @@ READERS = 4
 REWRITE_SECONDS = 10.0
 """How long a rewrite tries while others are in the way; each try waits for `BUSY_TIMEOUT_MS` itself."""
 MAGIC = b"SQLite format 3\x00"
+_SETTINGS = (
+    f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}",
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA synchronous=FULL",
+)
+_WAL = "PRAGMA journal_mode=WAL"
 _WANTED = "PRAGMA user_version"
 _CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 
@@ -53,11 +62,15 @@ class SQLite:
         )
         self.where = self.path if self._folder is None else path
         self.spool_folder = f"{self.path}-spool"
+        self._appender: Appender | None = None
 
     def exists(self) -> bool:
         return os.path.exists(self.path)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        appender, self._appender = self._appender, None
+        if appender is not None:
+            await appender.close()
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -79,6 +92,11 @@ class SQLite:
         assert raw.driver_connection is not None
         rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
         return rows
+
+    async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
+        if self._appender is None:
+            self._appender = Appender(self._open_for_appends, self._place)
+        return await self._appender.append(prepare)
 
     async def insert(self, connection: AsyncConnection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
         raw = await connection.get_raw_connection()
@@ -174,12 +192,7 @@ class SQLite:
 
     def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
         engine = create_async_engine(
-            # mode=rw: a file that went away is missed, not made anew
-            URL.create(
-                "sqlite+aiosqlite",
-                database=f"file://{quote(os.fsencode(self.path))}",
-                query={"mode": "rw", "uri": "true"},
-            ),
+            URL.create("sqlite+aiosqlite", database=self._uri(), query={"mode": "rw", "uri": "true"}),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=connections,
             max_overflow=0,
@@ -189,13 +202,8 @@ class SQLite:
             record.info["file"] = self._place()
             connection.isolation_level = None  # the driver must not begin transactions of its own
             cursor = connection.cursor()
-            cursor.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}")
-            cursor.execute("PRAGMA foreign_keys=ON")
-            cursor.execute("PRAGMA synchronous=FULL")
-            if checkpoints:
-                cursor.execute("PRAGMA journal_mode=WAL")
-            else:
-                cursor.execute("PRAGMA wal_autocheckpoint=0")
+            for statement in (*_SETTINGS, _WAL if checkpoints else "PRAGMA wal_autocheckpoint=0"):
+                cursor.execute(statement)
             cursor.close()
 
         def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
@@ -210,6 +218,16 @@ class SQLite:
         event.listen(engine.sync_engine, "checkout", on_checkout)
         event.listen(engine.sync_engine, "begin", on_begin)
         return engine
+
+    def _uri(self) -> str:
+        return f"file://{quote(os.fsencode(self.path))}"
+
+    def _open_for_appends(self) -> sqlite3.Connection:
+        # mode=rw: a file that went away is missed, not made anew
+        connection = sqlite3.connect(f"{self._uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False)
+        for statement in (*_SETTINGS, _WAL):
+            connection.execute(statement)
+        return connection
 
     def _place(self) -> tuple[int, int] | None:
         """Which file is at the path: its device and inode; None for none."""

@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Callable
@@ -20,11 +21,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event
-
 from messager import Clock, Messager, PublishError, RedisBroker
 from messager.record import MessageRecord
 from messager_store import EventLog, Recorder
+from messager_store.dialects.sqlite_append import Appender
 from messager_store.errors import StoreError
 from messager_store.tap import Tap
 
@@ -108,21 +108,22 @@ async def step_the_clock(seed: int, ahead: float) -> None:
         off += dice.choice((-1, 1)) * dice.randrange(3_600_000_000_000)
 
 
-def fill_on_request(log: EventLog) -> None:
+def fill_on_request() -> None:
     """Let no page be added to the store from one SIGUSR1 to the next, as on a disk that is full."""
     full = False
+    current = Appender._current
 
-    def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
+    def limited(self: Appender) -> sqlite3.Connection:
+        connection = current(self)
         pages = 1 if full else 1 << 30  # SQLite takes what is there already for the least
-        connection.cursor().execute(f"PRAGMA max_page_count = {pages}")
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        return connection
 
     def turn() -> None:
         nonlocal full
         full = not full
 
-    writer = log.database._writer
-    assert writer is not None
-    event.listen(writer.sync_engine, "checkout", on_checkout)
+    Appender._current = limited  # type: ignore[method-assign]
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, turn)
 
 
@@ -162,7 +163,7 @@ async def send(
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(EventLog.open(store))
         if full:
-            fill_on_request(log)
+            fill_on_request()
         recording = Recorder(log, exp, **(recorder or {}))
         tell_secured(log, recording)
         await stack.enter_async_context(recording)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from messager import MemoryBroker, Messager, MessageRecord, PublishError
 from messager_store import EventLog, NewEvent, Recorder, backlog, recorder
 from messager_store import experiments as registry
+from messager_store.dialects.sqlite_append import Appender
 from messager_store.draining import Drained, drain
 from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError, StoreUnavailable
 from messager_store.messages import message_pages
@@ -199,18 +199,19 @@ async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(log:
         assert await payloads(back) == numbers(0, 20)
 
 
-async def test_a_disk_that_is_full_is_waited_for(log: EventLog, store: str, tmp_path: Path) -> None:
+async def test_a_disk_that_is_full_is_waited_for(
+    log: EventLog, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = False
+    current = Appender._current
 
-    def limit(connection: Any, record: Any, proxy: Any) -> None:
-        cursor = connection.cursor()
-        cursor.execute("PRAGMA page_count")
-        pages = cursor.fetchone()[0] if full else 1_000_000
-        cursor.execute(f"PRAGMA max_page_count={pages}")
-        cursor.close()
+    def limited(self: Appender) -> sqlite3.Connection:
+        connection = current(self)
+        pages = connection.execute("PRAGMA page_count").fetchone()[0] if full else 1_000_000
+        connection.execute(f"PRAGMA max_page_count={pages}")
+        return connection
 
-    assert log.database._writer is not None
-    event.listen(log.database._writer.sync_engine, "checkout", limit)
+    monkeypatch.setattr(Appender, "_current", limited)
     async with Recorder(log, "e1", spool=tmp_path / "elsewhere") as taker:
         take(taker, 0, 10)
         await taker.flush()
