@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from typing import Literal
 
 from . import channels
 from .brokers.base import Broker
@@ -25,6 +26,10 @@ WAVE_BYTES = 1 << 20
 log = logging.getLogger("messager")
 
 
+_Entry = tuple[MessageRecord, int, "asyncio.Future[None]"]
+"""A record, when its caller began (ns UTC), and what the caller waits for."""
+
+
 class Outbox:
     """Publishes records through a broker, in the order in which they were handed over."""
 
@@ -32,8 +37,10 @@ class Outbox:
         self._broker = broker
         self._clock = clock
         self._hooks = hooks
-        self._pending: deque[tuple[MessageRecord, int, asyncio.Future[None]]] = deque()
+        self._pending: deque[_Entry] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()  # nothing is on its way
+        self._idle.set()
 
     async def send(self, record: MessageRecord, started: int) -> None:
         """Publish one record; `started` is when its caller began (ns UTC).
@@ -43,15 +50,26 @@ class Outbox:
         written, it goes out and is logged.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append((record, started, future))
-        if self._task is None:
-            self._task = asyncio.create_task(self._drain())
+        entry = (record, started, future)
+        if not self._idle.is_set():
+            self._pending.append(entry)
+            await future
+            return
+        # Nobody else is on the way, so this one goes by itself: a task for it would cost a third more.
+        self._idle.clear()
+        try:
+            answer = await self._write([record])
+        except BaseException as error:
+            future.cancel()  # as this is where its caller waits
+            self._settle([entry], [_not_sent(error)])
+            self._go_on()
+            raise
+        answer.add_done_callback(lambda answer: self._landed(entry, answer))
         await future
 
     async def flushed(self) -> None:
         """Return once everything that was handed over has left."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        await self._idle.wait()
 
     def tell(self, record: MessageRecord) -> None:
         """Tell every hook of an event. A hook that raises is logged, and harms nobody else."""
@@ -61,19 +79,37 @@ class Outbox:
             except Exception:
                 log.exception("the log hook %r raised on %s", hook, record.kind)
 
+    def _landed(self, entry: _Entry, answer: asyncio.Future[list[int | PublishError | None]]) -> None:
+        """A message that went by itself is answered."""
+        result: int | Exception | None
+        if answer.cancelled():
+            result = _cancelled("unknown")
+        else:
+            error = answer.exception()
+            result = answer.result()[0] if error is None else _not_sent(error)
+        self._settle([entry], [result])
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Send what has gathered meanwhile."""
+        if self._pending:
+            self._task = asyncio.create_task(self._drain())
+        else:
+            self._idle.set()
+
     async def _drain(self) -> None:
-        wave: list[tuple[MessageRecord, int, asyncio.Future[None]]] = []
+        wave: list[_Entry] = []
         try:
             while self._pending:
                 wave = self._take()
                 await self._wave(wave)
         finally:
-            self._task = None
+            self._idle.set()
             for _, _, future in (*wave, *self._pending):  # undecided only if the loop is shutting down
                 future.cancel()
 
-    def _take(self) -> list[tuple[MessageRecord, int, asyncio.Future[None]]]:
-        wave: list[tuple[MessageRecord, int, asyncio.Future[None]]] = []
+    def _take(self) -> list[_Entry]:
+        wave: list[_Entry] = []
         size = 0
         while self._pending and len(wave) < WAVE_MESSAGES and size < WAVE_BYTES:
             entry = self._pending.popleft()
@@ -82,32 +118,33 @@ class Outbox:
                 size += len(entry[0].payload)
         return wave
 
-    async def _wave(self, wave: list[tuple[MessageRecord, int, asyncio.Future[None]]]) -> None:
-        records = [record for record, _, _ in wave]
+    async def _wave(self, wave: list[_Entry]) -> None:
         results: Sequence[int | Exception | None]
-        writing = False
+        outcome: Literal["not_sent", "unknown"] = "not_sent"
         try:
-            for hook in self._hooks:
-                await hook.before_send(records)
-            wire = [(channels.encode(record.channel or ""), record.payload) for record in records]
-            now = self._clock.now()
-            for record in records:
-                record.ts = now
-            writing = True
-            results = await self._broker.publish(wire)
+            answer = await self._write([record for record, _, _ in wave])
+            outcome = "unknown"
+            results = await answer
         except asyncio.CancelledError:
-            gone = PublishError("it was cancelled on the way", "unknown" if writing else "not_sent")
             for _, _, future in wave:
                 future.cancel()
-            self._settle(wave, [gone] * len(wave))
+            self._settle(wave, [_cancelled(outcome)] * len(wave))
             raise
         except Exception as error:
             results = [error] * len(wave)
         self._settle(wave, results)
 
-    def _settle(
-        self, wave: list[tuple[MessageRecord, int, asyncio.Future[None]]], results: Sequence[int | Exception | None]
-    ) -> None:
+    async def _write(self, records: list[MessageRecord]) -> asyncio.Future[list[int | PublishError | None]]:
+        """Ask the hooks, stamp, and write; the broker's answers. Raises what a hook raised."""
+        for hook in self._hooks:
+            await hook.before_send(records)
+        wire = [(channels.encode(record.channel or ""), record.payload) for record in records]
+        now = self._clock.now()
+        for record in records:
+            record.ts = now
+        return asyncio.ensure_future(self._broker.publish(wire))
+
+    def _settle(self, wave: list[_Entry], results: Sequence[int | Exception | None]) -> None:
         """Tell the hooks, and those who wait, what became of each message."""
         done = self._clock.now()
         for (record, started, future), result in zip(wave, results, strict=True):
@@ -125,3 +162,12 @@ class Outbox:
                 future.set_exception(result)
             else:
                 future.set_result(None)
+
+
+def _not_sent(error: BaseException) -> Exception:
+    """Why a message was not written."""
+    return error if isinstance(error, Exception) else _cancelled("not_sent")
+
+
+def _cancelled(outcome: Literal["not_sent", "unknown"]) -> PublishError:
+    return PublishError("it was cancelled on the way", outcome)

@@ -50,13 +50,19 @@ class Backlog:
     def __init__(self, spool: Spool, clock: Clock, horizon: Callable[[], int]) -> None:
         self.spool = spool
         self._clock = clock
-        self._horizon = horizon
+        self.horizon = horizon
         self._memory: list[tuple[NewEvent, int, int]] = []  # with the monotonic time (ns) of accepting it, and its size
         self._bytes = 0
         self._thread = ThreadPoolExecutor(1, "messager-spool")  # not the loop's own, which agents may keep busy
         self._first = 1  # seq of the first in memory
         self._done = 0  # the last seq that the store has acknowledged
         self._lock = asyncio.Lock()
+        self.lost = 0
+        """How many events were not kept, all in all."""
+        self.notable = False
+        """Whether with the last event something came that whoever commits should see."""
+        self._many = min(BATCH_EVENTS, MEMORY_EVENTS // 2)
+        self._much = min(BATCH_BYTES, MEMORY_BYTES // 2)
         self._drop_since: int | None = None
         self._dropped = 0
 
@@ -83,6 +89,11 @@ class Backlog:
         return max(self._done, self.spool.last_seq)
 
     @property
+    def spool_only(self) -> int:
+        """How many events are in the spool and not in the store."""
+        return max(0, self.spool.last_seq - self._done)
+
+    @property
     def waiting(self) -> int:
         """How many events the store has not acknowledged, wherever they are."""
         return self.last - self._done + (1 if self._dropped else 0)
@@ -104,21 +115,27 @@ class Backlog:
 
     def add(self, entry: NewEvent) -> int | None:
         """Accept an event; its seq, or None where there is no room and it was dropped."""
-        if self.full:
-            self.drop(1)
-            return None
-        if self._dropped:
+        memory = self._memory
+        waiting = len(memory) + 1
+        first = waiting == 1
+        if self._dropped or waiting > MEMORY_EVENTS or self._bytes >= MEMORY_BYTES:
+            if self.full:
+                self.drop(1)
+                return None
             self.tell_drops()
-        size = _size(entry)
-        self._memory.append((entry, time.monotonic_ns(), size))
+            waiting = len(memory) + 1
+        size = len(entry[3]) if entry[11] is None else _size(entry)
+        memory.append((entry, time.monotonic_ns(), size))
         self._bytes += size
-        return self.last
+        self.notable = first or waiting >= self._many or self._bytes >= self._much
+        return self._first + waiting - 1
 
     def drop(self, number: int) -> None:
         """Count events that are not recorded; a gap tells of them as soon as there is room."""
         if self._drop_since is None:
             self._drop_since = self._clock.now()
         self._dropped += number
+        self.lost += number
 
     def tell_drops(self) -> None:
         """Put the gap for what was dropped behind the events that came before."""
@@ -207,7 +224,7 @@ class Backlog:
 
     def _complete_behind(self, count: int) -> int:
         """A moment before which everything that happened is among the first `count` in memory, or before them."""
-        return min([self._horizon(), *(entry.ts for entry, _, _ in self._memory[count:])])
+        return min([self.horizon(), *(entry.ts for entry, _, _ in self._memory[count:])])
 
     def _forget(self, seq: int) -> None:
         """Let go of what is in memory up to `seq`."""

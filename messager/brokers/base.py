@@ -6,7 +6,7 @@ for its `PubSub` reads the same here, whatever the carrier is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import PublishError
@@ -73,8 +73,10 @@ class Broker(Protocol):
     async def close(self) -> None:
         """Give the publishing connection up. May be called twice."""
 
-    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
+    def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> Awaitable[list[int | PublishError | None]]:
         """Publish (channel, payload) pairs in order; what became of each.
+
+        May be a coroutine. Where it is a future, the messages are on their way when this returns.
 
         A result is the number of subscribers the broker says it delivered to (None where
         it does not say), or the error, whose `outcome` tells `not_sent` from `unknown`.

@@ -37,15 +37,20 @@ class MemoryBroker:
     async def close(self) -> None:
         """Nothing to give up: the broker lives as long as somebody holds it."""
 
-    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
+    def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
         if self._down_since is not None:
-            return [PublishError("the broker is interrupted", "not_sent") for _ in messages]
-        results: list[int | PublishError | None] = [
-            sum(subscriber.deliver(channel, payload) for subscriber in self._subscribers)
-            for channel, payload in messages
-        ]
-        await asyncio.sleep(0)  # as on a socket, others get their turn
-        return results
+            results: list[int | PublishError | None] = [
+                PublishError("the broker is interrupted", "not_sent") for _ in messages
+            ]
+        else:
+            results = [
+                sum(subscriber.deliver(channel, payload) for subscriber in self._subscribers)
+                for channel, payload in messages
+            ]
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[int | PublishError | None]] = loop.create_future()
+        loop.call_soon(_answer, answer, results)  # as on a socket, others get their turn
+        return answer
 
     def pubsub(self) -> MemoryPubSub:
         return MemoryPubSub(self)
@@ -147,3 +152,8 @@ class MemoryPubSub:
         self._queue.append((message, size))
         self.waiting_bytes += size
         self._arrived.set()
+
+
+def _answer(answer: asyncio.Future[Any], results: list[Any]) -> None:
+    if not answer.done():
+        answer.set_result(results)

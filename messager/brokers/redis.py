@@ -1,10 +1,6 @@
-"""Redis as a broker: publishing that never repeats itself, listening that notices silence.
+"""Redis as a broker: where it is, publishing, and what it tells of its subscribers.
 
-Connections, parsing, TLS and authentication are redis-py's; what is done here is what
-its client leaves open. Its PUBLISH is sent again when the answer is lost, which doubles
-messages, so commands go onto a connection whose retries are off and are never repeated.
-Its `PubSub` reconnects without a word and does not notice a network that has gone
-silent, so subscribers ping, and tell what they may have missed.
+A command is never repeated: after a lost answer its fate is unknown, and said to be so.
 """
 
 from __future__ import annotations
@@ -13,31 +9,23 @@ import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 from redis.asyncio import ConnectionPool
-from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
-from .. import channels
 from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
+from .redis_pubsub import RedisPubSub
+from .redis_wire import CONNECT_TIMEOUT, Wire, connection_options, publish_commands, reason_of
 
-CONNECT_TIMEOUT = 4.0
-"""Seconds a connection may take, so that a broker out of reach is told within five."""
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
 OUTPUT_LIMITS = OutputLimits(32 * 1024 * 1024, 8 * 1024 * 1024)
 """Redis' default for what may wait for a subscriber (`client-output-buffer-limit pubsub`), bytes."""
-PROVE_NS = 1_000_000_000
-"""While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
-FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
-"""Seconds a subscriber waits between two tries to reconnect: the first, and the most."""
 
 
 class RedisConfig(BaseModel):
@@ -88,16 +76,6 @@ def _fault(error: Exception) -> str:
     return found[0] if found else "a port is a number, and / @ : # ? % in a password are written as %2F %40 %3A ..."
 
 
-def _reason(error: BaseException, connection: AbstractConnection | None = None) -> str:
-    """An error in a few words, without a password: a server that knows no AUTH repeats what it was sent."""
-    text = str(error).strip().rstrip(".") or type(error).__name__
-    text = re.split(r",? with args beginning with", text, maxsplit=1)[0]
-    for hidden in ("password", "path"):  # the path of a socket, where a password was not escaped
-        if secret := getattr(connection, hidden, None):
-            text = text.replace(str(secret), "***")
-    return "no answer in time" if isinstance(error, asyncio.TimeoutError) and not str(error) else text
-
-
 class RedisBroker:
     """A Redis server. `timeout` and the ping times are in seconds.
 
@@ -119,7 +97,9 @@ class RedisBroker:
         self.ping_timeout = ping_timeout
         self._pool = pool
         self._timeout = timeout or None
-        self._connection: AbstractConnection | None = None
+        self._wire: Wire | None = None
+        self._requests: deque[_Publishing | _Asking] = deque()  # sent and not answered, oldest first
+        self._timer: asyncio.TimerHandle | None = None
         self._used = 0.0
         self._lock = asyncio.Lock()
 
@@ -130,7 +110,7 @@ class RedisBroker:
         try:
             if _ambiguous(url) or "@" in urlsplit(url).path:
                 raise ValueError  # what follows would repeat parts of it, and connect to another host
-            pool = ConnectionPool.from_url(url, **_connection_options(timeout))
+            pool = ConnectionPool.from_url(url, **connection_options(timeout))
             pool.make_connection()  # type: ignore[no-untyped-call]  # connects to nothing, but refuses options that it does not know
         except (ValueError, TypeError) as error:
             raise ValueError(f"{without_credentials(url)!r} is not a Redis URL ({_fault(error)})") from None
@@ -145,7 +125,7 @@ class RedisBroker:
             db=config.db,
             password=config.password,
             socket_keepalive=True,
-            **_connection_options(config.timeout or CONNECT_TIMEOUT),
+            **connection_options(config.timeout or CONNECT_TIMEOUT),
         )
         url = without_credentials(f"redis://{config.server}:{config.port}/{config.db}")
         return cls(pool, url, timeout=config.timeout, **options)
@@ -155,35 +135,40 @@ class RedisBroker:
             await self._ready()
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.disconnect()
+        wire, self._wire = self._wire, None
+        if self._timer is not None:
+            self._timer.cancel()
+        if wire is not None:
+            await wire.close()
+        self._fail("the connection was closed")
 
-    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
-        results: list[int | PublishError | None] = []
-        async with self._lock:
-            try:
-                connection = await self._ready()
-            except BrokerUnavailable as error:
-                return [PublishError(str(error), "not_sent") for _ in messages]
-            try:
-                async with asyncio.timeout(self._timeout):
-                    packed = connection.pack_commands([("PUBLISH", *message) for message in messages])
-                    await connection.send_packed_command(packed, check_health=False)
-                    for _ in messages:
-                        results.append(await _publish_answer(connection))
-            except (OSError, RedisError, TimeoutError) as error:
-                await self._discard()
-                lost = PublishError(f"the answer of {self.url} was lost: {_reason(error)}", "unknown")
-                results += [lost] * (len(messages) - len(results))
-            except BaseException:
-                await self._discard()
-                raise
-            self._used = time.monotonic()
-        return results
+    def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
+        wire = self._wire
+        if wire is None or wire.closed or time.monotonic() - self._used > STALE_AFTER:
+            return asyncio.ensure_future(self._publish_anew(messages))
+        return self._published(wire, messages)
+
+    def _published(
+        self, wire: Wire, messages: Sequence[tuple[bytes, bytes]]
+    ) -> asyncio.Future[list[int | PublishError | None]]:
+        request = _Publishing(len(messages))
+        if not request.done:
+            self._send(wire, publish_commands(messages), request)
+        return request.future
+
+    async def _publish_anew(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
+        """Publish on a connection that has to be made, or looked at, before."""
+        try:
+            async with self._lock:
+                wire = await self._ready()
+        except BrokerUnavailable as error:
+            return [PublishError(str(error), "not_sent") for _ in messages]
+        return await self._published(wire, messages)
 
     def pubsub(self) -> RedisPubSub:
-        return RedisPubSub(self, self._pool.make_connection)
+        return RedisPubSub(
+            self._pool.make_connection, self.url, ping_interval=self.ping_interval, ping_timeout=self.ping_timeout
+        )
 
     async def clock_offset(self) -> int | None:
         before = time.time_ns()
@@ -231,36 +216,112 @@ class RedisBroker:
         Raises `BrokerUnavailable`.
         """
         async with self._lock:
-            connection = await self._ready()
-            try:
-                async with asyncio.timeout(self._timeout):
-                    await connection.send_command(*command, check_health=False)
-                    answer = await connection.read_response(disable_decoding=True)
-            except ResponseError:
-                return None
-            except (OSError, RedisError, TimeoutError) as error:
-                await self._discard()
-                raise BrokerUnavailable(self.url, _reason(error)) from None
-            except BaseException:
-                await self._discard()
-                raise
-        return answer
+            wire = await self._ready()
+        request = _Asking()
+        self._send(wire, wire.packed(*command), request)
+        return await request.future
 
-    async def _ready(self) -> AbstractConnection:
+    async def _ready(self) -> Wire:
         """The publishing connection, made if there is none or if the server has closed it."""
-        connection = self._connection
-        if connection is not None and time.monotonic() - self._used > STALE_AFTER and await _is_stale(connection):
-            await self._discard()
-            connection = None
-        if connection is None:
-            connection = await open_connection(self._pool.make_connection, self.url)
-            self._connection, self._used = connection, time.monotonic()
-        return connection
+        wire = self._wire
+        if wire is not None and not wire.closed and time.monotonic() - self._used > STALE_AFTER:
+            for _ in range(2):  # a loop that was blocked has not seen yet that the server closed it
+                await asyncio.sleep(0)
+        if wire is not None and wire.closed:
+            self._wire = None
+            await wire.close()
+        if self._wire is None:
+            self._wire = await Wire.open(self._pool.make_connection, self.url, self._answered, self._fail)
+        self._used = time.monotonic()
+        return self._wire
 
-    async def _discard(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.disconnect(nowait=True)
+    def _send(self, wire: Wire, data: bytes, request: _Publishing | _Asking) -> None:
+        self._requests.append(request)
+        wire.write(data)
+        if self._timer is None and self._timeout is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._timeout, self._overdue)
+
+    def _answered(self, replies: list[Any], size: int) -> None:
+        """Replies came, in the order of the requests."""
+        self._used = time.monotonic()
+        at = 0
+        while at < len(replies) and self._requests:
+            request = self._requests[0]
+            at += request.take(replies, at)
+            if request.done:
+                self._requests.popleft()
+
+    def _fail(self, reason: str) -> None:
+        """The connection is gone, and with it the answers to what was sent."""
+        while self._requests:
+            self._requests.popleft().fail(self.url, reason)
+
+    def _overdue(self) -> None:
+        """The oldest request may have waited for too long."""
+        self._timer = None
+        if not self._requests or self._timeout is None:
+            return
+        left = self._requests[0].since + self._timeout - time.monotonic()
+        if left > 0:
+            self._timer = asyncio.get_running_loop().call_later(left, self._overdue)
+        elif self._wire is not None:
+            self._wire.abort("no answer in time")
+
+
+class _Publishing:
+    """Messages on their way: a reply for each."""
+
+    def __init__(self, count: int) -> None:
+        self.future: asyncio.Future[list[int | PublishError | None]] = asyncio.get_running_loop().create_future()
+        self.since = time.monotonic()
+        self.done = False
+        self._count = count
+        self._results: list[int | PublishError | None] = []
+        if not count:
+            self._finish()
+
+    def take(self, replies: list[Any], at: int) -> int:
+        """Take what belongs here, from a place on; how many replies that were."""
+        mine = replies[at : at + self._count - len(self._results)]
+        self._results += [reply if reply.__class__ is int else _refused(reply) for reply in mine]
+        if len(self._results) == self._count:
+            self._finish()
+        return len(mine)
+
+    def fail(self, url: str, reason: str) -> None:
+        lost = PublishError(f"the answer of {url} was lost: {reason}", "unknown")
+        self._results += [lost] * (self._count - len(self._results))
+        self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        if not self.future.done():  # nobody may wait any more
+            self.future.set_result(self._results)
+
+
+class _Asking:
+    """A command other than PUBLISH: one reply, None where the server refuses."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.since = time.monotonic()
+        self.done = False
+
+    def take(self, replies: list[Any], at: int) -> int:
+        self.done = True
+        if not self.future.done():
+            self.future.set_result(None if isinstance(replies[at], ResponseError) else replies[at])
+        return 1
+
+    def fail(self, url: str, reason: str) -> None:
+        self.done = True
+        if not self.future.done():
+            self.future.set_exception(BrokerUnavailable(url, reason))
+
+
+def _refused(reply: Any) -> PublishError:
+    """An error reply to one PUBLISH means that the server did not deliver it."""
+    return PublishError(f"Redis refused the message: {reason_of(reply)}", "not_sent", refused=True)
 
 
 _CLIENT = re.compile(rb"^.* sub=(?P<sub>\d+) psub=(?P<psub>\d+) .*\bomem=(?P<omem>\d+)\b.*$", re.M)
@@ -272,231 +333,3 @@ def _who(line: bytes) -> str:
     fields = dict(field.partition("=")[::2] for field in line.decode("utf-8", "replace").split(" "))
     name = fields.get("name")
     return fields.get("addr", "?") + (f" ({name})" if name else "")
-
-
-def _connection_options(timeout: float) -> dict[str, Any]:
-    return {
-        "retry": Retry(NoBackoff(), 0),
-        "retry_on_error": [],
-        "socket_timeout": None,
-        "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
-        "health_check_interval": 0,
-        "protocol": 2,
-    }
-
-
-async def open_connection(make: Callable[[], AbstractConnection], url: str) -> AbstractConnection:
-    """A new connection that has passed its handshake. Raises `BrokerUnavailable`."""
-    connection = make()
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            await connection.connect()  # type: ignore[no-untyped-call]
-    except (OSError, RedisError, TimeoutError) as error:
-        await connection.disconnect(nowait=True)
-        raise BrokerUnavailable(url, _reason(error, connection)) from None
-    return connection
-
-
-async def _publish_answer(connection: AbstractConnection) -> int | PublishError:
-    """The answer to one PUBLISH; an error reply means that the server did not deliver it."""
-    try:
-        return int(await connection.read_response(disable_decoding=True))
-    except ResponseError as error:
-        return PublishError(f"Redis refused the message: {_reason(error)}", "not_sent", refused=True)
-
-
-async def _is_stale(connection: AbstractConnection) -> bool:
-    """Whether the server closed the connection, or something unasked for lies in it."""
-    look = getattr(connection, "can_read", None) or connection.can_read_destructive
-    try:
-        return bool(await look())
-    except (OSError, RedisError):
-        return True
-
-
-def _buffered(connection: AbstractConnection) -> int:
-    """Bytes that have arrived but make no whole message yet; 0 where redis-py does not let us see."""
-    return len(getattr(getattr(connection, "_reader", None), "_buffer", b""))
-
-
-class RedisPubSub:
-    """A subscriber with a connection of its own, which it makes again when it is lost."""
-
-    def __init__(self, broker: RedisBroker, make: Callable[[], AbstractConnection]) -> None:
-        self._broker = broker
-        self._make = make
-        self._connection: AbstractConnection | None = None
-        self._patterns: dict[bytes, None] = {}
-        self._unconfirmed: set[bytes] = set()
-        self._stirred = asyncio.Event()  # a pattern was confirmed, or a reader has left
-        self._early: deque[dict[str, Any]] = deque()  # came while psubscribe was reading
-        self._reading = asyncio.Lock()
-        self._alive = 0  # when something came
-        self._proven = 0  # what the broker delivered to us before this moment has been read
-        self._unproven = False  # whether anything was read since
-        self._pinged_at: int | None = None  # when a ping left that is not answered yet
-        self._buffered = 0
-        self._lost: tuple[str, int] | None = None
-        self._backoff = FIRST_BACKOFF
-
-    async def psubscribe(self, *patterns: str | bytes) -> None:
-        wanted = [pattern for pattern in map(channels.encode, patterns) if pattern not in self._patterns]
-        if not wanted:
-            return
-        if self._lost is not None:
-            raise BrokerUnavailable(self._broker.url, self._lost[0])
-        if self._connection is None:
-            self._connection = await open_connection(self._make, self._broker.url)
-            self._alive = self._proven = time.monotonic_ns()
-        connection = self._connection
-        await self._subscribe(connection, wanted)
-        if self._connection is not connection:
-            raise BrokerUnavailable(self._broker.url, "the connection was lost while subscribing")
-        self._patterns.update(dict.fromkeys(wanted))
-
-    async def punsubscribe(self, *patterns: str | bytes) -> None:
-        gone = [channels.encode(pattern) for pattern in patterns] or list(self._patterns)
-        for pattern in gone:
-            self._patterns.pop(pattern, None)
-        if self._connection is not None and gone:
-            await self._connection.send_command("PUNSUBSCRIBE", *gone, check_health=False)
-
-    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
-        try:
-            async with self._reading:
-                if self._early:
-                    return self._early.popleft()
-                if self._connection is None:
-                    return await self._make_again(timeout)
-                return await self._read(self._connection, timeout)
-        finally:
-            self._stirred.set()
-
-    def lost_since(self) -> int | None:
-        return None if self._lost is None else self._lost[1]
-
-    async def aclose(self) -> None:
-        connection, self._connection = self._connection, None
-        self._patterns.clear()
-        if connection is not None:
-            await connection.disconnect(nowait=True)
-
-    async def _subscribe(self, connection: AbstractConnection, patterns: list[bytes]) -> None:
-        """Send PSUBSCRIBE and return once every pattern is confirmed.
-
-        Where another task is in `get_message`, that one reads the confirmations.
-        """
-        self._unconfirmed.update(patterns)
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                await connection.send_command("PSUBSCRIBE", *patterns, check_health=False)
-                while not self._unconfirmed.isdisjoint(patterns):
-                    if self._reading.locked():
-                        self._stirred.clear()
-                        await self._stirred.wait()
-                        continue
-                    async with self._reading:
-                        await self._read_early(connection)
-        except (OSError, RedisError, TimeoutError) as error:
-            raise BrokerUnavailable(self._broker.url, _reason(error)) from None
-        finally:
-            self._unconfirmed.difference_update(patterns)
-
-    async def _read_early(self, connection: AbstractConnection) -> None:
-        """Read one response; a message among them is kept for `get_message`."""
-        message = self._understood(await connection.read_response(disable_decoding=True, push_request=True))
-        if message is not None:
-            self._early.append(message)
-
-    async def _read(self, connection: AbstractConnection, timeout: float) -> dict[str, Any] | None:
-        """The next message within `timeout` seconds, pinging where it stays silent for long."""
-        deadline = time.monotonic() + timeout
-        try:
-            while True:
-                now = time.monotonic_ns()
-                if self._unproven and self._pinged_at is None and now - self._proven >= PROVE_NS:
-                    await self._ping(connection)
-                since = self._alive if self._pinged_at is None else max(self._alive, self._pinged_at)
-                patience = self._broker.ping_interval if self._pinged_at is None else self._broker.ping_timeout
-                overdue = since + int(patience * 1e9)
-                wait = max(min((overdue - now) / 1e9, deadline - time.monotonic()), 0.001)
-                response = await connection.read_response(
-                    disable_decoding=True, timeout=wait, disconnect_on_error=False, push_request=True
-                )
-                if response is not None:
-                    self._alive = time.monotonic_ns()
-                    message = self._understood(response)
-                    if message is not None:
-                        self._unproven = True
-                        return message
-                elif (buffered := _buffered(connection)) != self._buffered:
-                    # part of a large message came in: slow, but alive
-                    self._buffered, self._alive = buffered, time.monotonic_ns()
-                elif time.monotonic_ns() >= overdue:
-                    if self._pinged_at is not None:
-                        await self._lose(f"no answer to a ping within {self._broker.ping_timeout:g} s")
-                        return None
-                    await self._ping(connection)
-                if time.monotonic() >= deadline:
-                    return None
-        except (OSError, RedisError, TimeoutError) as error:
-            await self._lose(_reason(error))
-            return None
-
-    async def _ping(self, connection: AbstractConnection) -> None:
-        """Ask for a sign of life, which comes behind everything that was delivered to us before."""
-        self._pinged_at = time.monotonic_ns()
-        async with asyncio.timeout(self._broker.ping_timeout):
-            await connection.send_command("PING", check_health=False)
-
-    def _understood(self, response: Any) -> dict[str, Any] | None:
-        """A pushed message as a dict; confirmations and pongs are dealt with here."""
-        if response[0] == b"pmessage":
-            return {"type": "pmessage", "pattern": response[1], "channel": response[2], "data": response[3]}
-        if response[0] == b"psubscribe":
-            self._unconfirmed.discard(response[1])
-            self._stirred.set()
-        if response[0] == b"pong" and self._pinged_at is not None:
-            self._proven, self._pinged_at, self._unproven = self._pinged_at, None, False
-        return None
-
-    async def _lose(self, reason: str) -> None:
-        """The connection is gone: what came since we last had read everything for certain may be missing.
-
-        Not since the last message: others were waiting behind it, in Redis or on the way, and they
-        were sent before we read it.
-        """
-        connection, self._connection = self._connection, None
-        self._pinged_at, self._unproven = None, False
-        self._lost = (reason, self._proven)
-        if connection is not None:
-            await connection.disconnect(nowait=True)
-
-    async def _make_again(self, timeout: float) -> dict[str, Any] | None:
-        """Try once to connect and subscribe again; the gap if that worked, else None after a pause."""
-        if self._lost is None:
-            raise RuntimeError("psubscribe first: this subscriber has no subscription")
-        connection = None
-        try:
-            connection = await open_connection(self._make, self._broker.url)
-            began = time.monotonic_ns()
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                self._unconfirmed = set(self._patterns)
-                await connection.send_command("PSUBSCRIBE", *self._patterns, check_health=False)
-                while self._unconfirmed:
-                    await self._read_early(connection)
-        except (BrokerUnavailable, OSError, RedisError, TimeoutError):
-            self._early.clear()
-            if connection is not None:
-                await connection.disconnect(nowait=True)
-            await asyncio.sleep(min(self._backoff, max(timeout, 0.001)))
-            self._backoff = min(self._backoff * 2, LAST_BACKOFF)
-            return None
-        except BaseException:
-            if connection is not None:
-                await connection.disconnect(nowait=True)
-            raise
-        reason, since = self._lost
-        self._connection, self._lost, self._backoff = connection, None, FIRST_BACKOFF
-        self._alive, self._proven = time.monotonic_ns(), began
-        return {"type": "gap", "reason": reason, "since": since, "until": self._alive}

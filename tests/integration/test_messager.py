@@ -394,23 +394,79 @@ async def test_a_subclass_may_use_listen_for_messages_with_a_pubsub_of_redis_py(
     await client.aclose()
 
 
-async def test_a_message_that_was_on_its_way_when_everything_was_cancelled_is_logged_as_unknown() -> None:
-    publishing = asyncio.Event()
+async def test_messages_that_were_on_their_way_when_everything_was_cancelled_are_logged_as_unknown() -> None:
+    writing = asyncio.Event()
 
     class Slow(MemoryBroker):
         async def publish(self, messages: Any) -> Any:
-            publishing.set()
-            await asyncio.Event().wait()
+            if messages[0][0] == b"slow":
+                writing.set()
+                await asyncio.Event().wait()
+            return await super().publish(messages)
+
+    listed = Listed()
+    async with Messager(Slow(), "e1") as messager:
+        messager.add_log_hook(listed)
+        first = asyncio.create_task(messager.send_message("c", {}))
+        gathered = [asyncio.create_task(messager.send_message("slow", {})) for _ in range(2)]
+        await first
+        await writing.wait()
+        task = messager._outbox._task
+        assert task is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gathered[0]
+    assert [(record.kind, (record.meta or {}).get("outcome")) for record in listed.records] == [
+        ("sent", None),
+        ("failed", "unknown"),
+        ("failed", "unknown"),
+    ]
+
+
+async def test_a_caller_that_is_cancelled_while_its_message_is_written_has_sent_it_all_the_same() -> None:
+    answering = asyncio.Event()
+    written = asyncio.Event()
+
+    class Slow(MemoryBroker):
+        async def publish(self, messages: Any) -> Any:
+            written.set()
+            await answering.wait()
+            return await super().publish(messages)
 
     listed = Listed()
     async with Messager(Slow(), "e1") as messager:
         messager.add_log_hook(listed)
         sending = asyncio.create_task(messager.send_message("c", {}))
-        await publishing.wait()
-        task = messager._outbox._task
-        assert task is not None
-        task.cancel()
+        await written.wait()
+        sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-    [record] = listed.records
-    assert (record.kind, (record.meta or {})["outcome"]) == ("failed", "unknown")
+        assert not listed.records
+        answering.set()
+        await messager.send_message("c", {})
+    assert listed.kinds() == ["sent", "sent"]
+
+
+async def test_a_caller_that_is_cancelled_while_a_hook_is_asked_has_not_sent_it() -> None:
+    asked = asyncio.Event()
+
+    class Asking(Listed):
+        async def before_send(self, records: Any) -> None:
+            if records[0].channel == "asked":
+                asked.set()
+                await asyncio.Event().wait()
+
+    listed = Asking()
+    broker = MemoryBroker()
+    async with Messager(broker, "e1") as messager:
+        messager.add_log_hook(listed)
+        await messager.subscribe_and_start_listening(["*"])
+        sending = asyncio.create_task(messager.send_message("asked", {}))
+        await asked.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await messager.send_message("c", {})
+        assert [message["channel"] for message in await fetched(messager, 1)] == [b"c"]
+    assert listed.kinds()[:2] == ["failed", "sent"]
+    assert listed.records[0].meta is not None and listed.records[0].meta["outcome"] == "not_sent"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord, PublishError
-from messager_store import EventLog, NewEvent, Recorder, backlog, recorder
+from messager_store import EventLog, NewEvent, Recorder, backlog, committer, recorder
 from messager_store import experiments as registry
 from messager_store.dialects.sqlite_append import Appender
 from messager_store.draining import Drained, drain
@@ -36,9 +36,10 @@ from tests.support import ROOT, until
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short times, so that an outage need not be long."""
     monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 50)
-    monkeypatch.setattr(recorder, "SPOOL_SECONDS", 0.05)
-    monkeypatch.setattr(recorder, "HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(committer, "SPOOL_SECONDS", 0.05)
+    monkeypatch.setattr(committer, "HOLD_SECONDS", 0.2)
     monkeypatch.setattr(recorder, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(committer, "STOP_SECONDS", 0.3)
 
 
 @contextlib.contextmanager
@@ -232,14 +233,14 @@ async def test_where_store_and_spool_are_full_senders_are_held_for_a_while_and_t
 ) -> None:
     monkeypatch.setattr(backlog, "MEMORY_EVENTS", 20)
     held = 0
-    hold = Recorder._hold
+    hold = committer.Committer.hold
 
-    async def counted(self: Recorder, most: int | None = None) -> None:
+    async def counted(self: committer.Committer, most: int | None = None) -> None:
         nonlocal held
         held += 1
         await hold(self, most)
 
-    monkeypatch.setattr(Recorder, "_hold", counted)
+    monkeypatch.setattr(committer.Committer, "hold", counted)
     async with Recorder(log, "e1", spool_bytes=1) as taker:
         async with Messager(MemoryBroker(), "e1") as messager:
             messager.add_log_hook(taker)
@@ -270,7 +271,7 @@ async def test_room_in_the_spool_spares_the_senders(log: EventLog, store: str, m
 async def test_strict_has_every_sending_in_the_log_before_it_is_published(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "SPOOL_SECONDS", 60)  # the store alone, however slow this machine is
+    monkeypatch.setattr(committer, "SPOOL_SECONDS", 60)  # the store alone, however slow this machine is
     seen: list[int] = []
 
     class Looks(MemoryBroker):
@@ -356,6 +357,7 @@ async def test_what_is_under_way_when_a_recorder_stops_is_recorded_with_its_outc
     log: EventLog, durability: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "STOP_SECONDS", 30)
+    monkeypatch.setattr(committer, "STOP_SECONDS", 30)
     answered = asyncio.Event()
     publishing = asyncio.Event()
 
@@ -410,8 +412,8 @@ async def test_what_a_cancelled_committer_had_is_in_the_spool(log: EventLog) -> 
     take(taker, 0, 10)
     await taker.flush()
     take(taker, 10, 10)
-    assert taker._task is not None
-    taker._task.cancel()
+    assert taker._committer is not None
+    taker._committer._task.cancel()
     await taker.stop()
     assert taker.spooled == 10
     with pytest.raises(StoreError, match="10 events wait"):
@@ -449,7 +451,7 @@ async def test_what_redact_gives_must_be_an_event(log: EventLog) -> None:
 async def test_memory_that_fills_up_goes_to_disk_before_the_store_is_known_to_be_away(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "SPOOL_SECONDS", 60)
+    monkeypatch.setattr(committer, "SPOOL_SECONDS", 60)
     monkeypatch.setattr(backlog, "MEMORY_BYTES", 1_000_000)
     async with Recorder(log, "e1") as taker:
         with locked(store):

@@ -1,0 +1,163 @@
+"""A connection to Redis, from its handshake on.
+
+redis-py opens it: addresses, sockets, TLS and authentication are its work. From there on its
+client is left aside, for two reasons. Its PUBLISH is sent again when the answer is lost, which
+doubles messages. And it awaits every answer by itself, under a timeout of its own: that is most of
+what a message costs. Here bytes are written as they are, and what arrives is parsed by hiredis,
+all replies of a chunk at once, in the callback of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+from ..errors import BrokerUnavailable
+
+CONNECT_TIMEOUT = 4.0
+"""Seconds a connection may take, so that a broker out of reach is told within five."""
+_NOTHING = object()
+
+
+def connection_options(timeout: float) -> dict[str, Any]:
+    """How redis-py is to connect; `timeout` in seconds."""
+    return {
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_error": [],
+        "socket_timeout": None,
+        "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
+        "health_check_interval": 0,
+        "protocol": 2,
+    }
+
+
+def reason_of(error: BaseException, connection: AbstractConnection | None = None) -> str:
+    """An error in a few words, without a password: a server that knows no AUTH repeats what it was sent."""
+    text = str(error).strip().rstrip(".") or type(error).__name__
+    text = re.split(r",? with args beginning with", text, maxsplit=1)[0]
+    for hidden in ("password", "path"):  # the path of a socket, where a password was not escaped
+        if secret := getattr(connection, hidden, None):
+            text = text.replace(str(secret), "***")
+    return "no answer in time" if isinstance(error, asyncio.TimeoutError) and not str(error) else text
+
+
+def publish_commands(messages: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """PUBLISH for each (channel, payload), as it is on the wire."""
+    return b"".join(
+        [
+            b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(channel), channel, len(payload), payload)
+            for channel, payload in messages
+        ]
+    )
+
+
+class Wire(asyncio.Protocol):
+    """An open connection.
+
+    `taken` is called for each chunk that arrives, with the replies it completes (error replies as
+    `ResponseError`) and its bytes; `lost` once, with the reason, when the connection is gone.
+    """
+
+    def __init__(
+        self, connection: AbstractConnection, taken: Callable[[list[Any], int], None], lost: Callable[[str], None]
+    ) -> None:
+        self.closed = False
+        self._connection = connection
+        self._taken = taken
+        self._lost = lost
+        self._paused = False
+        self._parser = hiredis.Reader(replyError=_refusal, notEnoughData=_NOTHING)
+        writer = connection._writer  # redis-py has no public way to its transport; this one is there from 5.2 to 8.1
+        assert writer is not None
+        self._transport = cast(asyncio.Transport, writer.transport)
+        self._streams = self._transport.get_protocol()
+        self._transport.set_protocol(self)
+        self._transport.resume_reading()
+
+    @classmethod
+    async def open(
+        cls,
+        make: Callable[[], AbstractConnection],
+        url: str,
+        taken: Callable[[list[Any], int], None],
+        lost: Callable[[str], None],
+    ) -> Wire:
+        """Connect, and pass the handshake. Raises `BrokerUnavailable`."""
+        connection = make()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except (OSError, RedisError, TimeoutError) as error:
+            await connection.disconnect(nowait=True)
+            raise BrokerUnavailable(url, reason_of(error, connection)) from None
+        return cls(connection, taken, lost)
+
+    def write(self, data: bytes) -> None:
+        """Send bytes. Where the connection is lost meanwhile, `lost` tells."""
+        self._transport.write(data)
+
+    def packed(self, *words: str | bytes) -> bytes:
+        """A command as it is on the wire."""
+        return b"".join(self._connection.pack_command(*words))
+
+    def command(self, *words: str | bytes) -> None:
+        """Send one command."""
+        self.write(self.packed(*words))
+
+    def abort(self, reason: str) -> None:
+        """Give the connection up at once, whatever is on its way, and call `lost`."""
+        self._transport.abort()
+        self._end(reason)
+
+    def pause(self) -> None:
+        """Take nothing more in, so that what comes waits in Redis."""
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> bool:
+        """Take in what comes again; whether it was paused."""
+        was, self._paused = self._paused, False
+        if was and not self.closed:
+            self._transport.resume_reading()
+        return was
+
+    async def close(self) -> None:
+        """Give the connection up, without a call of `lost`. May be called twice."""
+        self.closed = True
+        await self._connection.disconnect(nowait=True)
+
+    def data_received(self, data: bytes) -> None:
+        values: list[Any] = []
+        try:
+            self._parser.feed(data)
+            take = self._parser.gets
+            while (value := take()) is not _NOTHING:
+                values.append(value)
+        except hiredis.ProtocolError as error:
+            self.abort(f"it does not speak Redis' protocol: {error}")
+            return
+        if not self.closed:
+            self._taken(values, len(data))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._streams.connection_lost(error)  # whoever waits for the stream to be closed
+        self._end("the connection was closed by the server" if error is None else reason_of(error))
+
+    def _end(self, reason: str) -> None:
+        if not self.closed:
+            self.closed = True
+            self._lost(reason)
+
+
+def _refusal(text: str) -> ResponseError:
+    """An error reply; its first word is a code, of which ERR says nothing."""
+    return ResponseError(text.removeprefix("ERR "))
