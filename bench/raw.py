@@ -1,0 +1,59 @@
+"""The event table without the log around it: the same columns and index through `sqlite3` alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from messager_store.schema import event
+
+if TYPE_CHECKING:
+    from messager_store import NewEvent
+
+COLUMNS = ", ".join(event.c.keys())
+INSERT = f"INSERT INTO event ({COLUMNS}) VALUES ({', '.join('?' * len(event.c))})"
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """A new file with the log's event table in it: WAL, synchronous FULL."""
+    from sqlalchemy.dialects import sqlite
+    from sqlalchemy.schema import CreateIndex, CreateTable
+
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(str(CreateTable(event).compile(dialect=sqlite.dialect())))  # type: ignore[no-untyped-call]
+    for index in event.indexes:
+        connection.execute(str(CreateIndex(index).compile(dialect=sqlite.dialect())))  # type: ignore[no-untyped-call]
+    return connection
+
+
+def insert(connection: sqlite3.Connection, first_seq: int, events: Sequence[NewEvent]) -> None:
+    """One batch in one transaction, the making of its row tuples included."""
+    base = 1 << 40
+    numbers: dict[Any, int] = {}  # names as ids, as the log has them
+    number = numbers.setdefault
+    rows = [
+        (
+            base | seq,
+            1,
+            entry.ts,
+            1,
+            number(entry.channel, len(numbers)),
+            number(entry.from_id, len(numbers)),
+            number(entry.to_id, len(numbers)),
+            entry.flags,
+            entry.msg_id,
+            entry.duration_ns,
+            entry.receivers,
+            None,
+            None,
+            entry.payload,
+        )
+        for seq, entry in enumerate(events, first_seq)
+    ]
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(INSERT, rows)
+    connection.execute("COMMIT")
