@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+LARGE = 10_000_000
+"""Events of the large store, unless the run asks for another number."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One line of the table: the ratio of one figure of two sides, ours over theirs."""
@@ -54,10 +58,9 @@ def _scale(name: str, what: str) -> Row:
     return Row(f"scale-{name}", what, against, "scale:Sizes", 2.0, name, "s", at_most=True, most_rounds=3)
 
 
-def _memory(name: str, what: str) -> Row:
+def _memory(name: str, what: str, pair: str) -> Row:
     against = "the same for 100 thousand"
-    pair = f"memory:{name.capitalize()}"
-    return Row(f"memory-{name}", what, against, pair, 1.2, "peak", "MB", True, 200.0, most_rounds=1)
+    return Row(f"memory-{name}", what, against, f"memory:{pair}", 1.2, "peak", "MB", True, 200.0, most_rounds=1)
 
 
 _PEER = "AgentSociety 1.3.7's Messager, which keeps a list in memory"
@@ -171,9 +174,9 @@ ROWS = (
     _scale("ls", "messager ls at 10 million events, start-up of Python aside"),
     _scale("info", "messager info at 10 million events, start-up of Python aside"),
     _scale("page", "a page of 100 events of one channel at 10 million events"),
-    _memory("record", "peak memory while recording 10 million events"),
-    _memory("replay", "peak memory while replaying 10 million events"),
-    _memory("export", "peak memory while exporting 10 million events"),
+    _memory("record", "peak memory while recording 10 million events", "Record"),
+    _memory("replay", "peak memory while replaying 10 million events", "Republish"),
+    _memory("export", "peak memory while exporting 10 million events", "Export"),
     _startup("startup-cli", "messager --help", "python -c 'import click'", "CommandLine"),
     _startup("startup-import", "import messager", "import redis.asyncio, pydantic", "Import"),
     Row(

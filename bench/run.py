@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 if __package__ in (None, ""):
@@ -22,13 +23,13 @@ if __package__ in (None, ""):
 
 from bench import peers
 from bench.measure import Result, measured, stage, teller
-from bench.rows import NAMES, ROWS, Row
+from bench.rows import LARGE, NAMES, ROWS, Row
 
 
 def main() -> None:
     """Measure the rows that were asked for. Exit code 1 where one failed, whatever the ratios are."""
     options = _options()
-    chosen = _chosen(options.rows)
+    chosen = [_sized(row, options.events) for row in _chosen(options.rows)]
     if options.list:
         _list(chosen)
         return
@@ -44,7 +45,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     parser.add_argument("--list", action="store_true", help="say which rows there are")
     parser.add_argument(
-        "--events", type=int, default=10_000_000, metavar="N", help="of the large store (default: 10 million)"
+        "--events", type=int, default=LARGE, metavar="N", help="of the large store (default: 10 million)"
     )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the large store there, or use the one there")
     parser.add_argument("--here", action="store_true", help="measure in this Python, without making an environment")
@@ -62,6 +63,13 @@ def _chosen(names: list[str]) -> list[Row]:
         print(f"bench: there is no row {', '.join(unknown)}; rows are {', '.join(NAMES)}", file=sys.stderr)
         sys.exit(2)
     return [row for row in ROWS if not names or row.name in names]
+
+
+def _sized(row: Row, events: int) -> Row:
+    """The row with the size that the large store has in this run."""
+    if events == LARGE:
+        return row
+    return replace(row, what=row.what.replace("10 million", f"{events:,}"))
 
 
 def _list(rows: list[Row]) -> None:

@@ -138,7 +138,10 @@ class AloneAgainstPeer(TogetherAgainstPeer):
 
 
 class RecordingCPU(_Sends):
-    """CPU (us) of the whole process: what recording adds to a send until it is committed, and one row of executemany."""
+    """CPU (us) of the whole process: what recording adds to a send, and one row of `sqlite3` executemany.
+
+    With recording, a send counts until it is committed; a row counts with the making of its tuple.
+    """
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
