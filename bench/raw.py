@@ -24,9 +24,9 @@ def opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
-    connection.execute(str(CreateTable(event).compile(dialect=sqlite.dialect())))  # type: ignore[no-untyped-call]
+    connection.execute(str(CreateTable(event).compile(dialect=sqlite.dialect())))
     for index in event.indexes:
-        connection.execute(str(CreateIndex(index).compile(dialect=sqlite.dialect())))  # type: ignore[no-untyped-call]
+        connection.execute(str(CreateIndex(index).compile(dialect=sqlite.dialect())))
     return connection
 
 

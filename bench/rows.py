@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 LARGE = 10_000_000
 """Events of the large store, unless the run asks for another number."""
 

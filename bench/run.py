@@ -35,7 +35,11 @@ def main() -> None:
         return
     if not options.here:
         _move(chosen)
-    sys.exit(_measure(chosen, options))
+    try:
+        sys.exit(_measure(chosen, options))
+    except KeyboardInterrupt:
+        print("\nbench: interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 def _options() -> argparse.Namespace:
