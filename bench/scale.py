@@ -33,8 +33,8 @@ class Sizes:
     def __init__(self, stage: Stage) -> None:
         self._large, self._small = stores.large(stage), stores.small(stage)
         self._copy = stage.fresh()
-        given = events(0, APPENDED + 1, agents=stores.NAMES)
-        self._first, self._batches = given[:1], [given[at : at + BATCH] for at in range(1, APPENDED + 1, BATCH)]
+        self._first = events(0, stores.NAMES, agents=stores.NAMES)  # in which every name comes once
+        self._batches = [events(stores.NAMES + at, BATCH, agents=stores.NAMES) for at in range(0, APPENDED, BATCH)]
         _verb("ls", self._small)  # its modules are loaded before the clock starts
         _verb("info", self._small, stores.EXP_ID)
 
