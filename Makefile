@@ -30,8 +30,8 @@ format: $(VENV)/test  ## Put the code into its standard form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/test  ## Measure, side by side
-	$(BIN)/python bench/run.py
+bench: $(VENV)/bin/python  ## Measure, side by side: make bench ROWS="append read" ROUNDS=9
+	$(BIN)/python bench/run.py $(ROWS) $(if $(ROUNDS),--rounds $(ROUNDS)) $(BENCH)
 
 faults: $(VENV)/test  ## Kill, cut, fill, lock and step, many times: the long form of tests/faults (20 minutes)
 	$(BIN)/python -m tests.faults --long

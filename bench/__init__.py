@@ -1,1 +1,1 @@
-"""Measurements: always two sides in one run, given as ratios."""
+"""make bench: what the log costs and what it reaches, each beside what it is held against."""

@@ -1,0 +1,154 @@
+"""What is measured against, installed from its published packages into an environment of the bench's own.
+
+Nothing of it is part of this repository. This module needs nothing but the standard library,
+as it is what makes the environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import types
+import zipfile
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = ROOT / "build" / "bench"
+PACKAGES = {"eventsourcing": "eventsourcing==9.5.6", "rosbags": "rosbags==0.11.9"}
+AGENTSOCIETY = "agentsociety==1.3.7"
+# Only plain Python is taken out of this wheel, so the platform that it is built for does not matter.
+_WHEEL = ["--only-binary=:all:", "--python-version", "3.11", "--platform", "manylinux2014_x86_64"]
+_QUIET = ["--quiet", "--disable-pip-version-check"]
+
+
+class NoEnvironment(Exception):
+    """The environment cannot be made."""
+
+
+def python() -> Path:
+    """The Python of the bench's environment."""
+    return HOME / "venv" / "bin" / "python"
+
+
+def prepare(peers: Iterable[str], say: Callable[[str], None]) -> None:
+    """Make the environment, with the project and these peers in it, as far as they are not there.
+
+    A peer that cannot be had is left out; its rows say so. Raises `NoEnvironment`.
+    """
+    project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    stamp = HOME / "venv" / "project"
+    try:
+        if not python().exists():
+            say("making build/bench/venv")
+            _run([sys.executable, "-m", "venv", "--without-pip", str(HOME / "venv")])
+        if not stamp.exists() or stamp.read_text() != project:
+            say("installing the project into build/bench/venv")
+            _install("-e", f"{ROOT}[demo]")
+            stamp.write_text(project)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NoEnvironment(_reason(error)) from None
+    for peer in peers:
+        try:
+            if peer == "agentsociety":
+                _fetch(say)
+            else:
+                _add(peer, say)
+        except (OSError, subprocess.CalledProcessError) as error:
+            say(f"{peer} cannot be had: {_reason(error)}")
+
+
+def _add(peer: str, say: Callable[[str], None]) -> None:
+    stamp = HOME / "venv" / PACKAGES[peer]
+    if not stamp.exists():
+        say(f"installing {PACKAGES[peer]} into build/bench/venv")
+        _install(PACKAGES[peer])
+        stamp.touch()
+
+
+def _fetch(say: Callable[[str], None]) -> None:
+    if _wheel() is None:
+        say(f"downloading {AGENTSOCIETY}")
+        _run([sys.executable, "-m", "pip", "download", *_QUIET, "--no-deps", *_WHEEL, "-d", str(HOME), AGENTSOCIETY])
+
+
+def _install(*what: str) -> None:
+    _run([sys.executable, "-m", "pip", "--python", str(python()), "install", *_QUIET, *what])
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONWARNINGS": ""})
+
+
+def _reason(error: Exception) -> str:
+    said = (error.stderr or error.stdout or "") if isinstance(error, subprocess.CalledProcessError) else ""
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith("WARNING")]
+    return lines[-1].strip() if lines else str(error)
+
+
+def _wheel() -> Path | None:
+    return next(HOME.glob(f"{AGENTSOCIETY.replace('==', '-')}-*.whl"), None)
+
+
+def installed(module: str) -> Any:
+    """A module of a peer. Raises `Unavailable`."""
+    from .measure import Unavailable
+
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise Unavailable(f"{PACKAGES[module.split('.')[0]]} is not installed: {error}") from None
+
+
+def agentsociety() -> Any:
+    """The module `agentsociety.message.messager`, as it is published. Raises `Unavailable`.
+
+    Its own dependencies are large, and two modules of it are wanted; so they find stand-ins: a
+    logger that is switched off, a `ray` that has a type, and `json` for `jsonc`.
+    """
+    from .measure import Unavailable
+
+    known = sys.modules.get("agentsociety.message.messager")
+    if known is not None:
+        return known
+    wheel = _wheel()
+    if wheel is None:
+        raise Unavailable(f"the wheel of {AGENTSOCIETY} is not there: it could not be downloaded")
+    _stand_ins()
+    with zipfile.ZipFile(wheel) as archive:
+        _load(archive, "agentsociety.utils.decorators")
+        return _load(archive, "agentsociety.message.messager")
+
+
+def _stand_ins() -> None:
+    import json
+    import logging
+
+    log = logging.getLogger("agentsociety")
+    log.disabled = True
+    ray, logger = types.ModuleType("ray"), types.ModuleType("agentsociety.logger")
+    vars(ray)["ObjectRef"] = type("ObjectRef", (), {})
+    vars(logger)["get_logger"] = lambda: log
+    sys.modules |= {"ray": ray, "jsonc": json, "agentsociety.logger": logger}
+    for name in ("agentsociety", "agentsociety.utils", "agentsociety.message"):
+        package = types.ModuleType(name)
+        package.__path__ = []
+        sys.modules[name] = package
+
+
+def _load(archive: zipfile.ZipFile, name: str) -> types.ModuleType:
+    path = f"{name.replace('.', '/')}.py"
+    module = types.ModuleType(name)
+    module.__package__ = name.rpartition(".")[0]
+    module.__file__ = f"{archive.filename}/{path}"
+    sys.modules[name] = module
+    try:
+        exec(compile(archive.read(path), module.__file__, "exec"), vars(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,42 @@
+"""The event table without the log around it: the same columns and index through `sqlite3` alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from messager_store.schema import event
+
+if TYPE_CHECKING:
+    from messager_store import NewEvent
+
+COLUMNS = ", ".join(event.c.keys())
+INSERT = f"INSERT INTO event ({COLUMNS}) VALUES ({', '.join('?' * len(event.c))})"
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    """A new file with the log's event table in it: WAL, synchronous FULL."""
+    from sqlalchemy.dialects import sqlite
+    from sqlalchemy.schema import CreateIndex, CreateTable
+
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute(str(CreateTable(event).compile(dialect=sqlite.dialect())))
+    for index in event.indexes:
+        connection.execute(str(CreateIndex(index).compile(dialect=sqlite.dialect())))
+    return connection
+
+
+def insert(connection: sqlite3.Connection, first_seq: int, events: Sequence[NewEvent]) -> None:
+    """One batch in one transaction, the making of its row tuples included; names are any numbers."""
+    base = 1 << 40 | first_seq
+    rows = [
+        (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload)
+        for at, entry in enumerate(events)
+    ]
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany(INSERT, rows)
+    connection.execute("COMMIT")

@@ -1,0 +1,92 @@
+"""Reading: a recording in replay order, as events."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+
+from messager_store import EventLog
+
+from . import peers, raw
+from .measure import Stage, Values
+from .workload import BATCH, batches, filled
+
+EVENTS = 100_000
+
+
+class _Recording:
+    """A store with an experiment of `EVENTS` events, which all rows of this module share."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        if "recording" not in stage.shared:
+            stage.shared["recording"] = stage.fresh()
+            asyncio.run(filled(stage.shared["recording"], "bench", EVENTS))
+        self._path: Path = stage.shared["recording"]
+
+    def ours(self) -> Values:
+        """Events a second of `async for event in log.read(...)`."""
+        return asyncio.run(self._ours())
+
+    async def _ours(self) -> Values:
+        async with EventLog.open(str(self._path)) as log:
+            count = 0
+            began = time.perf_counter()
+            async for _ in log.read("bench"):
+                count += 1
+            took = time.perf_counter() - began
+        return _rate(count, took)
+
+
+def _rate(count: int, took: float) -> Values:
+    if count != EVENTS:
+        raise RuntimeError(f"{count} of {EVENTS} were read")
+    return {"rate": count / took}
+
+
+class Cursor(_Recording):
+    """Events a second: `log.read`, and rows of a raw `sqlite3` cursor over the same file."""
+
+    def theirs(self) -> Values:
+        connection = sqlite3.connect(self._path)
+        count = 0
+        began = time.perf_counter()
+        cursor = connection.execute(f"SELECT {raw.COLUMNS} FROM event WHERE experiment_id = 1 ORDER BY ts, id")
+        while rows := cursor.fetchmany(BATCH):
+            for _ in rows:
+                count += 1
+        took = time.perf_counter() - began
+        connection.close()
+        return _rate(count, took)
+
+
+class Rosbags(_Recording):
+    """Messages a second: `log.read`, and `rosbags` on its SQLite bag of the same messages, not deserialised."""
+
+    def __init__(self, stage: Stage) -> None:
+        rosbag2 = peers.installed("rosbags.rosbag2")
+        typesys = peers.installed("rosbags.typesys")
+        super().__init__(stage)
+        self._reader = rosbag2.Reader
+        self._bag = stage.fresh("-bag")
+        types = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
+        plugin = rosbag2.StoragePlugin.SQLITE3
+        with rosbag2.Writer(self._bag, version=9, storage_plugin=plugin) as writer:
+            topics = {}
+            for batch in batches(EVENTS):
+                for entry in batch:
+                    if entry.channel not in topics:
+                        topic = "/" + str(entry.channel).replace(":", "/")
+                        topics[entry.channel] = writer.add_connection(topic, "std_msgs/msg/String", typestore=types)
+                    writer.write(topics[entry.channel], entry.ts, entry.payload)
+
+    def theirs(self) -> Values:
+        with self._reader(self._bag) as reader:
+            count = 0
+            began = time.perf_counter()
+            for _ in reader.messages():
+                count += 1
+            took = time.perf_counter() - began
+        return _rate(count, took)

@@ -1,0 +1,138 @@
+"""Replaying: how fast at full speed, and how punctual at the recorded pace."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio import Redis
+
+from messager import PublishError, RedisBroker
+from messager_store import EventLog, Replay
+
+from .measure import Stage, Values
+from .subscriber import Subscriber
+from .workload import STEP, WIRE, channel, events, filled
+
+EVENTS = 50_000
+PIPELINE = 1000
+PACED = 10_000
+"""Messages at the recorded pace, one every `STEP`: 10 s."""
+
+
+class FullSpeed:
+    """Messages a second, until a redis-py subscriber has them all: a replay from SQLite, and pipelines from memory.
+
+    The subscriber is a process of its own, as it is where a replay is of use.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._server = stage.server
+        self._path = stage.fresh()
+        asyncio.run(filled(self._path, "bench", EVENTS))
+        self._messages = [(channel(at % 10), WIRE) for at in range(EVENTS)]
+
+    def ours(self) -> Values:
+        return asyncio.run(self._ours())
+
+    def theirs(self) -> Values:
+        return asyncio.run(self._theirs())
+
+    async def _ours(self) -> Values:
+        broker = RedisBroker.from_url(self._server.url)
+        async with EventLog.open(str(self._path)) as log:
+            async with Subscriber(self._server.port, "exps:bench:*", EVENTS) as subscriber:
+                began = time.perf_counter()
+                report = await Replay(log, "bench", broker, speed="max").run()
+                published = time.perf_counter() - began
+                await subscriber.done()
+                took = time.perf_counter() - began
+        await broker.close()
+        return {"rate": EVENTS / took, "publish_s": published, "held_back_s": report.held_back_s}
+
+    async def _theirs(self) -> Values:
+        client = Redis(port=self._server.port)
+        async with Subscriber(self._server.port, "exps:bench:*", EVENTS) as subscriber:
+            began = time.perf_counter()
+            for first in range(0, EVENTS, PIPELINE):
+                pipeline = client.pipeline(transaction=False)
+                for message in self._messages[first : first + PIPELINE]:
+                    pipeline.publish(*message)
+                await pipeline.execute()
+            published = time.perf_counter() - began
+            await subscriber.done()
+            took = time.perf_counter() - began
+        await client.aclose()
+        return {"rate": EVENTS / took, "publish_s": published}
+
+
+class _Noting(RedisBroker):
+    """Notes when each message was handed to Redis, monotonic ns."""
+
+    times: list[int]
+
+    async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
+        self.times += [time.monotonic_ns()] * len(messages)
+        return await super().publish(messages)
+
+
+class Pace:
+    """Lag of `PACED` messages at the recorded pace, one a millisecond, in ms: a replay, and a sleep for each gap.
+
+    A message is due as long after the first as it was recorded. p99 of ours is the replay's own report, which counts
+    from its clock; drift is how much later the last tenth was than the first, on the average (without its sign).
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self._server = stage.server
+        self._path = stage.fresh()
+        asyncio.run(filled(self._path, "bench", PACED))
+
+    def ours(self) -> Values:
+        return asyncio.run(self._ours())
+
+    def theirs(self) -> Values:
+        return asyncio.run(self._theirs())
+
+    async def _broker(self) -> _Noting:
+        broker: Any = _Noting.from_url(self._server.url)
+        assert isinstance(broker, _Noting)
+        broker.times = []
+        await broker.connect()
+        return broker
+
+    async def _ours(self) -> Values:
+        broker = await self._broker()
+        async with EventLog.open(str(self._path)) as log:
+            report = await Replay(log, "bench", broker).run()
+        await broker.close()
+        p99 = report.lag.percentile(0.99)
+        assert p99 is not None
+        noted = _lag(broker.times)
+        return {**noted, "p99": max(p99 / 1e6, 0.001), "noted_p99": noted["p99"], "max": report.lag.max / 1e6}
+
+    async def _theirs(self) -> Values:
+        broker = await self._broker()
+        previous = None
+        for entry in events(0, PACED):
+            if previous is not None:
+                await asyncio.sleep((entry.ts - previous) / 1e9)
+            previous = entry.ts
+            assert entry.channel is not None
+            await broker.publish([(entry.channel.encode(), entry.payload)])
+        await broker.close()
+        return _lag(broker.times)
+
+
+def _lag(times: Sequence[int]) -> dict[str, float]:
+    """p99, maximum and drift of lags, ms; each against the first message."""
+    if len(times) != PACED:
+        raise RuntimeError(f"{len(times)} of {PACED} messages were published")
+    lags = [(at - times[0] - number * STEP) / 1e6 for number, at in enumerate(times)]
+    tenth = PACED // 10
+    drift = statistics.fmean(lags[-tenth:]) - statistics.fmean(lags[:tenth])
+    ordered = sorted(lags)
+    return {"p99": ordered[PACED * 99 // 100], "drift": abs(drift), "max": ordered[-1]}

@@ -1,0 +1,194 @@
+"""The table: what is measured, against what, and what it should reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LARGE = 10_000_000
+"""Events of the large store, unless the run asks for another number."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: the ratio of one figure of two sides, ours over theirs."""
+
+    name: str
+    what: str
+    against: str
+    pair: str
+    """Module and class of the two sides (see `bench.measure.Pair`); rows may share one."""
+    target: float | None
+    """What the median ratio should reach; None for a figure that is only reported."""
+    value: str = "rate"
+    """Which figure of the pair."""
+    unit: str = "a second"
+    """Of both sides' absolute figures."""
+    at_most: bool = False
+    """Whether the ratio should stay below the target, instead of above it."""
+    ceiling: float | None = None
+    """Where there is one: what our absolute figure must stay below, whatever the ratio is."""
+    most_rounds: int | None = None
+    """For what takes minutes: so many rounds at the most."""
+    needs: str | None = None
+    """The peer it is held against, where that has to be fetched."""
+
+    @property
+    def aim(self) -> str:
+        """The target, as a person reads it."""
+        if self.target is None:
+            return "-"
+        bound = f"{'<=' if self.at_most else '>='} {self.target:g}"
+        return bound if self.ceiling is None else f"{bound}, < {self.ceiling:g} {self.unit}"
+
+    def met(self, ratio: float, ours: float) -> bool | None:
+        """Whether the target is met; None where there is none."""
+        if self.target is None:
+            return None
+        reached = ratio <= self.target if self.at_most else ratio >= self.target
+        return reached and (self.ceiling is None or ours < self.ceiling)
+
+
+def _startup(name: str, what: str, against: str, pair: str) -> Row:
+    return Row(name, what, against, f"startup:{pair}", 1.3, "time", "s", at_most=True)
+
+
+def _scale(name: str, what: str) -> Row:
+    against = "the same at 100 thousand"
+    return Row(f"scale-{name}", what, against, "scale:Sizes", 2.0, name, "s", at_most=True, most_rounds=3)
+
+
+def _memory(name: str, what: str, pair: str) -> Row:
+    against = "the same for 100 thousand"
+    return Row(f"memory-{name}", what, against, f"memory:{pair}", 1.2, "peak", "MB", True, 200.0, most_rounds=1)
+
+
+_PEER = "AgentSociety 1.3.7's Messager, which keeps a list in memory"
+
+ROWS = (
+    Row(
+        "together-peer",
+        "concurrent sends (1000 in flight), recording on, buffered",
+        _PEER,
+        "sends:TogetherAgainstPeer",
+        8.0,
+        needs="agentsociety",
+    ),
+    Row(
+        "alone-peer",
+        "sends one after another, recording on, buffered",
+        _PEER,
+        "sends:AloneAgainstPeer",
+        1.3,
+        needs="agentsociety",
+    ),
+    Row("sends-alone", "sends one after another, recording on", "recording off", "sends:Alone", 0.95),
+    Row("sends-together", "concurrent sends (1000 in flight), recording on", "recording off", "sends:Together", 0.85),
+    Row(
+        "recording-cpu",
+        "CPU that recording adds to one send, until it is committed",
+        "CPU of one row of sqlite3 executemany, its tuple included",
+        "sends:RecordingCPU",
+        1.5,
+        "cpu",
+        "us",
+        at_most=True,
+    ),
+    Row("strict", "sends in strict, 1000 in flight", "the same, buffered", "sends:Strict", 0.6),
+    Row(
+        "receive",
+        "a Messager listening, with a Recorder, until everything is fetched",
+        "redis-py pubsub.listen() that only counts",
+        "receiving:Receive",
+        0.5,
+    ),
+    Row(
+        "append",
+        "append to SQLite, 5000 a batch, digests and counters included",
+        "sqlite3 executemany of the same columns and index, WAL, synchronous FULL",
+        "appending:Executemany",
+        0.75,
+    ),
+    Row(
+        "append-eventsourcing",
+        "append to SQLite, 5000 a batch, digests and counters included",
+        "eventsourcing 9.5.6, the best of its SQLite recorders and batches, synchronous FULL",
+        "appending:Eventsourcing",
+        1.0,
+        needs="eventsourcing",
+    ),
+    Row(
+        "replay",
+        "replay at max speed from SQLite to Redis, a redis-py subscriber draining",
+        "redis-py pipelines of 1000 PUBLISH from a list in memory, same subscriber",
+        "replaying:FullSpeed",
+        1.0,
+    ),
+    Row(
+        "read",
+        "read into events in replay order",
+        "a raw sqlite3 cursor: same columns and order, pages by fetchmany",
+        "reading:Cursor",
+        0.6,
+    ),
+    Row(
+        "read-rosbags",
+        "read of a recording",
+        "rosbags 0.11.9: raw messages of its SQLite bag of the same messages",
+        "reading:Rosbags",
+        1.5,
+        needs="rosbags",
+    ),
+    Row(
+        "lag",
+        "replay at 1000 messages a second, original pace, 10 s: lag, p99",
+        "the same messages with one asyncio.sleep a gap",
+        "replaying:Pace",
+        0.01,
+        "p99",
+        "ms",
+        at_most=True,
+        most_rounds=3,
+    ),
+    Row(
+        "drift",
+        "the same: mean lag of the last tenth less that of the first",
+        "the same messages with one asyncio.sleep a gap",
+        "replaying:Pace",
+        0.005,
+        "drift",
+        "ms",
+        at_most=True,
+        most_rounds=3,
+    ),
+    Row(
+        "scale-append",
+        "append at 10 million events",
+        "the same at 100 thousand",
+        "scale:Sizes",
+        0.9,
+        "append",
+        most_rounds=3,
+    ),
+    _scale("open", "opening a store of 10 million events"),
+    _scale("ls", "messager ls at 10 million events, start-up of Python aside"),
+    _scale("info", "messager info at 10 million events, start-up of Python aside"),
+    _scale("page", "a page of 100 events of one channel at 10 million events"),
+    _memory("record", "peak memory while recording 10 million events", "Record"),
+    _memory("replay", "peak memory while replaying 10 million events", "Republish"),
+    _memory("export", "peak memory while exporting 10 million events", "Export"),
+    _startup("startup-cli", "messager --help", "python -c 'import click'", "CommandLine"),
+    _startup("startup-import", "import messager", "import redis.asyncio, pydantic", "Import"),
+    Row(
+        "disk",
+        "bytes on disk of one event",
+        "bytes of its payload",
+        "appending:Disk",
+        None,
+        "bytes",
+        "bytes",
+        at_most=True,
+        most_rounds=1,
+    ),
+)
+
+NAMES = tuple(row.name for row in ROWS)

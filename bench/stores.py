@@ -1,0 +1,82 @@
+"""The stores of the rows about size: a large one and a small one, made once a run."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from pathlib import Path
+
+from messager_store import EventLog, experiments
+
+from .measure import Stage, Unavailable
+from .workload import BATCH, batches, filled, remove
+
+SMALL = 100_000
+NAMES = 1000
+"""Channels, and agents."""
+EXP_ID = "bench"
+EVENT_BYTES = 450
+"""On disk, at the most."""
+
+
+def small(stage: Stage) -> Path:
+    """A store with `SMALL` events of `NAMES` channels and agents."""
+    if "small" not in stage.shared:
+        path = stage.fresh()
+        asyncio.run(filled(path, EXP_ID, SMALL, agents=NAMES))
+        stage.shared["small"] = path
+    found: Path = stage.shared["small"]
+    return found
+
+
+def large(stage: Stage) -> Path:
+    """The same with as many events as the run asks for. Raises `Unavailable` where the disk has no room."""
+    if "large" not in stage.shared:
+        stage.shared["large"] = _kept(stage)
+    found: Path = stage.shared["large"]
+    return found
+
+
+def check_room(folder: Path, events: int) -> None:
+    """Raises `Unavailable` where so many events have no room in the folder."""
+    free, needed = shutil.disk_usage(folder).free, events * EVENT_BYTES + 500_000_000
+    if free < needed:
+        raise Unavailable(
+            f"{events:,} events need {needed / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB free: "
+            "set TMPDIR to a larger disk, or take fewer with --events"
+        )
+
+
+def _kept(stage: Stage) -> Path:
+    folder = stage.keep or stage.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"events-{stage.events}.db"
+    if path.exists():
+        return path
+    check_room(folder, stage.events)
+    making = path.with_suffix(".making.db")
+    remove(making)
+    try:
+        asyncio.run(_fill(making, stage))
+    except BaseException:
+        remove(making)
+        raise
+    return making.rename(path)
+
+
+async def _fill(path: Path, stage: Stage) -> None:
+    async with EventLog.open(str(path)) as log:
+        of = await experiments.create(log.database, EXP_ID, name=None, tags=[], meta={})
+        assert of is not None
+        writer = await log.register(of, role="tap")
+        began = told = time.monotonic()
+        for number, batch in enumerate(batches(stage.events, agents=NAMES), 1):
+            await log.append(writer, batch)
+            if time.monotonic() - told > 5:
+                told = time.monotonic()
+                stage.say(f"making the large store: {number * BATCH:,} of {stage.events:,} events")
+        took = time.monotonic() - began
+        stage.say(
+            f"making the large store: {stage.events:,} events in {took:.0f} s, {stage.events / took:,.0f} a second"
+        )

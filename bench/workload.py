@@ -1,0 +1,67 @@
+"""The messages that are measured with: what a chat between two agents looks like on the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from messager_store import EventLog, NewEvent
+
+PAYLOAD = {"from": 12, "content": json.dumps({"content": "x" * 160}), "type": "social", "day": 1, "t": 3600}
+"""What is sent: JSON inside JSON, as AgentSociety has it."""
+WIRE = json.dumps(PAYLOAD).encode()
+"""The same as it travels, about 240 bytes."""
+BEGIN = 1_700_000_000_000_000_000
+"""When recordings that are made up begin, ns UTC."""
+STEP = 1_000_000
+"""Time between two of their messages, ns."""
+BATCH = 5000
+
+
+def channel(number: int) -> str:
+    """The channel of an agent."""
+    return f"exps:bench:agents:{number}:agent-chat"
+
+
+def events(first: int, count: int, *, agents: int = 10) -> list[NewEvent]:
+    """Events to append: sendings from agent to agent, one every `STEP`, `first` being where to go on."""
+    from messager_store import NewEvent
+
+    return [
+        NewEvent("sent", BEGIN + at * STEP, channel(at % agents), WIRE, at * 7 % agents, at % agents)
+        for at in range(first, first + count)
+    ]
+
+
+def batches(count: int, *, agents: int = 10) -> Iterator[list[NewEvent]]:
+    """So many events, `BATCH` at a time."""
+    for first in range(0, count, BATCH):
+        yield events(first, min(BATCH, count - first), agents=agents)
+
+
+async def fill(log: EventLog, exp_id: str, count: int, *, agents: int = 10) -> None:
+    """Make an experiment of so many events."""
+    from messager_store import experiments
+
+    of = await experiments.create(log.database, exp_id, name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="tap")
+    for batch in batches(count, agents=agents):
+        await log.append(writer, batch)
+
+
+async def filled(path: Path, exp_id: str, count: int, *, agents: int = 10) -> None:
+    """Make a store with an experiment of so many events."""
+    from messager_store import EventLog
+
+    async with EventLog.open(str(path)) as log:
+        await fill(log, exp_id, count, agents=agents)
+
+
+def remove(path: Path) -> None:
+    """Remove a store, with what lies beside it."""
+    for ending in ("", "-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)
