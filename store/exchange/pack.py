@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -19,18 +18,18 @@ from ..errors import StoreError
 from ..experiments import Experiment
 from ..log import EventLog
 from ..schema import KINDS, SEQ_BITS, batch, event, experiment, name, recorder, redaction, tag
+from .fields import Unfit, bytes_field
 from .files import written
+from .lines import MOST_LINE
 from .sealed import (
     BATCH,
     EXPERIMENT,
     FORMAT,
-    MOST_LINE_BYTES,
     MOST_RECORDERS,
     MOST_REDACTIONS,
     RECORDER,
     REDACTION,
     Chain,
-    Unfit,
     row_to_json,
 )
 
@@ -233,7 +232,7 @@ def _event_line(entry: list[Any], chain: Chain, ordinals: dict[int, int]) -> dic
     line: dict[str, Any] = {"ts": ts, "kind": KINDS[kind - 1]}
     for key, value in (("channel", channel), ("from_id", sender), ("to_id", recipient)):
         if value is not None:
-            _put(line, key, value)
+            line |= bytes_field(key, value)
     if flags:
         line["flags"] = flags
     for key, value in (
@@ -245,15 +244,7 @@ def _event_line(entry: list[Any], chain: Chain, ordinals: dict[int, int]) -> dic
     ):
         if value is not None:
             line[key] = value
-    _put(line, "payload", payload)
-    return line
-
-
-def _put(line: dict[str, Any], key: str, value: bytes) -> None:
-    try:
-        line[key] = value.decode()
-    except UnicodeDecodeError:
-        line[f"{key}_base64"] = base64.b64encode(value).decode()
+    return line | bytes_field("payload", payload)
 
 
 class _Lines:
@@ -268,8 +259,8 @@ class _Lines:
             line = json.dumps(data, ensure_ascii=False).encode() + b"\n"
         except UnicodeEncodeError:
             raise Unfit("it holds half a character (a lone surrogate)") from None
-        if len(line) > MOST_LINE_BYTES:
-            raise Unfit(f"an event of it takes {len(line):,} bytes, a line of a pack holds {MOST_LINE_BYTES:,}")
+        if len(line) > MOST_LINE:
+            raise Unfit(f"an event of it takes {len(line):,} bytes, a line of a pack holds {MOST_LINE:,}")
         self._file.write(line)
         self._sha.update(line)
 

@@ -20,9 +20,9 @@ import pytest
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store import experiments as registry
 from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
+from messager_store.exchange import lines as file_lines
+from messager_store.exchange import loading, sealed
 from messager_store.exchange import pack as packing
-from messager_store.exchange import sealed
-from messager_store.exchange import unpack as unpacking
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.exchange.pack import pack
 from messager_store.exchange.unpack import unpack
@@ -449,10 +449,10 @@ async def test_a_pack_that_was_cut_is_refused(log: EventLog, other: EventLog, tm
 async def test_a_line_without_end_does_not_fill_the_memory(
     log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpacking, "MOST_LINE_BYTES", 10_000)
+    monkeypatch.setattr(file_lines, "MOST_LINE", 10_000)
     await filled(log, [sent(1, b"x" * 20_000)])
     await pack(log, "e1", tmp_path / "a.pack")
-    with pytest.raises(BadFile, match="the line is too long"):
+    with pytest.raises(BadFile, match="longer than 10,000 bytes"):
         await unpack(other, tmp_path / "a.pack")
     await nothing_is_in(other)
 
@@ -472,7 +472,7 @@ async def test_a_recorder_from_the_future_is_not_alive_for_ever(log: EventLog, o
 async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_meanwhile(
     log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpacking, "FLUSH_EVENTS", 50)
+    monkeypatch.setattr(loading, "FLUSH_EVENTS", 50)
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
     seen: list[int] = []
@@ -495,14 +495,15 @@ async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_
 KILLED = """
 import asyncio, sys
 from messager_store import EventLog
-from messager_store.exchange import unpack as unpacking
-unpacking.FLUSH_EVENTS = 50
+from messager_store.exchange import loading
+from messager_store.exchange.unpack import unpack
+loading.FLUSH_EVENTS = 50
 def look(done, total):
     print(done, flush=True)
     sys.stdin.read()
 async def main():
     async with EventLog.open(sys.argv[1]) as log:
-        await unpacking.unpack(log, sys.argv[2], progress=look)
+        await unpack(log, sys.argv[2], progress=look)
 asyncio.run(main())
 """
 
