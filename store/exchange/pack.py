@@ -13,11 +13,12 @@ from sqlalchemy import case, func, null, select
 
 from .. import experiments
 from ..chain import head as head_of
+from ..covered import CHANNEL_NAME, NAMED_EVENTS, RECIPIENT_NAME, SENDER_NAME
 from ..database import Database
 from ..errors import StoreError
 from ..experiments import Experiment
 from ..log import EventLog
-from ..schema import KINDS, SEQ_BITS, batch, event, experiment, name, recorder, redaction, tag
+from ..schema import KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
 from .fields import Unfit, bytes_field
 from .files import written
 from .lines import MOST_LINE
@@ -163,7 +164,6 @@ async def _batches(database: Database, row: dict[str, Any]) -> AsyncIterator[dic
 
 async def _events(database: Database, recorder_id: int, part: dict[str, Any]) -> AsyncIterator[list[Any]]:
     """The events of a batch, with their names' bytes, one page in memory at a time."""
-    channel, sender, recipient = name.alias("c"), name.alias("f"), name.alias("t")
     row = event.c
     base = recorder_id << SEQ_BITS
     at, end = part["first_seq"], part["first_seq"] + part["count"]
@@ -174,9 +174,9 @@ async def _events(database: Database, recorder_id: int, part: dict[str, Any]) ->
                 row.ts,
                 row.kind,
                 row.flags,
-                channel.c.value,
-                sender.c.value,
-                recipient.c.value,
+                CHANNEL_NAME.c.value,
+                SENDER_NAME.c.value,
+                RECIPIENT_NAME.c.value,
                 row.msg_id,
                 row.duration_ns,
                 row.receivers,
@@ -184,11 +184,7 @@ async def _events(database: Database, recorder_id: int, part: dict[str, Any]) ->
                 row.meta,
                 case((func.length(row.payload) <= LARGE, row.payload), else_=null()),
             )
-            .select_from(
-                event.outerjoin(channel, channel.c.id == row.channel_id)
-                .outerjoin(sender, sender.c.id == row.from_id)
-                .outerjoin(recipient, recipient.c.id == row.to_id)
-            )
+            .select_from(NAMED_EVENTS)
             .where(row.id >= base | at, row.id < base | min(end, at + PAGE))
             .order_by(row.id)
         )

@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
 
 from .. import chain
+from ..covered import facts
 from ..schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
 from .fields import Unfit, integer, text
 
@@ -156,17 +157,7 @@ class Chain:
             raise Unfit(f"{place}: its events do not have the digest it says")
         if self._batch_times != (part["min_ts"], part["max_ts"]):
             raise Unfit(f"{place}: its events' times are not the ones it says")
-        self._link = chain.next_link(
-            self._version,
-            self._link,
-            part["digest"],
-            part["first_seq"],
-            part["count"],
-            part["min_ts"],
-            part["max_ts"],
-            part["committed_at"],
-            part["unacknowledged"],
-        )
+        self._link = chain.next_link(self._version, self._link, part["digest"], *facts(part))
         if self._link != part["chain_hash"]:
             raise Unfit(f"{place}: the chain does not go on from the batch before it")
         self._times = _wider(self._times, part["min_ts"], part["max_ts"])
