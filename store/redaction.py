@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from . import chain, jsontext
+from .covered import events_page, facts, origin
 from .errors import DamagedStore, ExperimentBusy, ScrubUnfinished, StoreError
 from .experiments import Experiment, RecorderRow, head_of, recorders_of
 from .host import this_process
@@ -279,19 +280,6 @@ _EVENT = (
 )
 
 
-def _facts(part: Any) -> tuple[int, int, int, int, int, int]:
-    """What of a batch's row the chain covers."""
-    row = part._mapping
-    return (
-        row["first_seq"],
-        row["count"],
-        row["min_ts"],
-        row["max_ts"],
-        row["committed_at"],
-        row["unacknowledged"],
-    )
-
-
 @dataclass(slots=True)
 class _Act:
     """One redaction at work inside its transaction."""
@@ -321,21 +309,21 @@ class _Act:
             parts = (await connection.execute(page.order_by(batch.c.first_seq).limit(PAGE))).all()
             links = []
             for part in parts:
-                facts = _facts(part)
-                if chain.next_link(self.of.schema_version, old, part.digest, *facts) != part.chain_hash:
+                covers = facts(part._mapping)
+                if chain.next_link(self.of.schema_version, old, part.digest, *covers) != part.chain_hash:
                     raise self._damaged(row, part.first_seq)
                 old = part.chain_hash
                 base = row.id << SEQ_BITS
-                covered = range(base | facts[0], (base | facts[0]) + facts[1])
+                covered = range(base | covers[0], (base | covers[0]) + covers[1])
                 keys = {"of_recorder": row.id, "at_seq": part.first_seq}
                 if any(number in self.numbers for number in covered):
-                    digest, bytes_gone = await self._blank(connection, row, facts[0], facts[1], part.digest)
+                    digest, bytes_gone = await self._blank(connection, row, covers[0], covers[1], part.digest)
                     removed += bytes_gone
-                    new = chain.next_link(self.of.schema_version, new, digest.digest(), *facts)
+                    new = chain.next_link(self.of.schema_version, new, digest.digest(), *covers)
                     values = {"new_digest": digest.digest(), "new_checks": digest.packed_checks()}
                     await connection.execute(_BATCH, {**keys, **values, "new_chain_hash": new})
                 else:
-                    new = chain.next_link(self.of.schema_version, new, part.digest, *facts)
+                    new = chain.next_link(self.of.schema_version, new, part.digest, *covers)
                     links.append({**keys, "new_chain_hash": new})
             if links:
                 await connection.execute(_LINK, links)
@@ -359,10 +347,8 @@ class _Act:
         async for entries in _events(connection, row.id, first, first + count):
             changes = []
             for entry in entries:
-                cause = None
-                if entry.cause is not None:
-                    cause = self.ordinals.get(entry.cause >> SEQ_BITS, 0) << SEQ_BITS | entry.cause & _SEQ_MASK
-                seq, given = entry.id & _SEQ_MASK, (entry.duration_ns, entry.receivers, cause)
+                seq = entry.id & _SEQ_MASK
+                given = (entry.duration_ns, entry.receivers, origin(entry.cause, self.ordinals))
                 names = (entry.channel, entry.sender, entry.recipient)
                 encoded = (seq, entry.ts, entry.kind, entry.flags, *names, entry.msg_id, *given)
                 old.add(*encoded, entry.meta, entry.payload)
@@ -406,30 +392,12 @@ def structure(meta: dict[str, Any], holds: Callable[[bytes], bool] | None = None
     }
 
 
-async def _events(connection: AsyncConnection, recorder_id: int, first: int, end: int) -> AsyncIterator[list[Any]]:
+async def _events(connection: AsyncConnection, recorder_id: int, first: int, end: int) -> AsyncIterator[Sequence[Any]]:
     """Pages of the events of a stretch of seqs, with their names' bytes."""
-    channel, sender, recipient = name.alias("c"), name.alias("f"), name.alias("t")
-    base = recorder_id << SEQ_BITS
-    place = (base | first) - 1
-    labelled = (channel.c.value.label("channel"), sender.c.value.label("sender"), recipient.c.value.label("recipient"))
-    query = (
-        select(event, *labelled)
-        .select_from(
-            event.outerjoin(channel, channel.c.id == event.c.channel_id)
-            .outerjoin(sender, sender.c.id == event.c.from_id)
-            .outerjoin(recipient, recipient.c.id == event.c.to_id)
-        )
-        .order_by(event.c.id)
-        .limit(PAGE)
-    )
     while True:
-        page = query.where(event.c.id > place, event.c.id < base | end)
-        rows = list((await connection.execute(page)).all())
+        rows = (await connection.execute(events_page(recorder_id, first, end, PAGE))).all()
         if rows:
             yield rows
         if len(rows) < PAGE:
             return
-        place = rows[-1].id
-
-
-__all__ = ["Redaction", "ScrubUnfinished", "check_words", "finish", "redact", "scrub", "structure"]
+        first = (rows[-1].id & _SEQ_MASK) + 1

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 
 from . import chain
+from .covered import CHANNEL_NAME, RECIPIENT_NAME, SENDER_NAME, events_page, facts, origin
 from .database import Database
 from .errors import ExperimentNotFound
 from .event import iso
@@ -210,17 +211,7 @@ async def _verify_recorder(
         expected = part.first_seq + part.count
         await _verify_batch(database, of, row, part, counted, ordinal_of, place, seals, verdict)
         try:
-            link = chain.next_link(
-                of.schema_version,
-                link,
-                part.digest,
-                part.first_seq,
-                part.count,
-                part.min_ts,
-                part.max_ts,
-                part.committed_at,
-                part.unacknowledged,
-            )
+            link = chain.next_link(of.schema_version, link, part.digest, *facts(part._mapping))
             counted.worst_unacknowledged = max(counted.worst_unacknowledged, part.unacknowledged)
         except _WRONG_TYPE:
             verdict.wrong(f"{place}: its row holds a value of the wrong type")
@@ -292,18 +283,19 @@ async def _verify_batch(
     digest = chain.BatchDigest()
     seqs: list[int] = []
     times: list[int] = []
-    async for entry in _encoded_events(database, row.id, part.first_seq, part.first_seq + part.count):
+    async for entry in _events(database, row.id, part.first_seq, part.first_seq + part.count):
+        seq = entry.id & _SEQ_MASK
         if entry.experiment_id != of.id:
-            verdict.wrong(f"{place}: the event of seq {entry.seq} is filed under another experiment")
+            verdict.wrong(f"{place}: the event of seq {seq} is filed under another experiment")
         if entry.strangers:
-            verdict.wrong(f"{place}: the event of seq {entry.seq} has names of another kind or experiment, or of none")
-        seqs.append(entry.seq)
-        seals.see(row.ordinal, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
+            verdict.wrong(f"{place}: the event of seq {seq} has names of another kind or experiment, or of none")
+        seqs.append(seq)
+        seals.see(row.ordinal, row.role, seq, entry.flags, entry.meta, entry.payload)
         try:
             counted.add(entry.kind, entry.ts, len(entry.payload))
             times.append(entry.ts)
             digest.add(
-                entry.seq,
+                seq,
                 entry.ts,
                 entry.kind,
                 entry.flags,
@@ -313,12 +305,12 @@ async def _verify_batch(
                 entry.msg_id,
                 entry.duration_ns,
                 entry.receivers,
-                None if entry.cause is None else _origin(entry.cause, ordinal_of),
+                origin(entry.cause, ordinal_of),
                 entry.meta,
                 entry.payload,
             )
         except _WRONG_TYPE:
-            verdict.wrong(f"{place}: the event of seq {entry.seq} holds a value of the wrong type")
+            verdict.wrong(f"{place}: the event of seq {seq} holds a value of the wrong type")
             digest.checks.append(-1)
     missing = part.count - len(seqs)
     if missing:
@@ -335,11 +327,6 @@ async def _verify_batch(
         verdict.wrong(f"{place}: its events do not have the digest it says")
     if times and (min(times), max(times)) != (part.min_ts, part.max_ts):
         verdict.wrong(f"{place}: its events' times are not the ones it says")
-
-
-def _origin(cause: int, ordinal_of: dict[int, int]) -> int:
-    """A cause as the chain has it: by its recorder's ordinal."""
-    return ordinal_of.get(cause >> SEQ_BITS, 0) << SEQ_BITS | cause & _SEQ_MASK
 
 
 def _end(row: RecorderRow) -> int:
@@ -365,75 +352,28 @@ async def _batches(database: Database, row: RecorderRow) -> AsyncIterator[Any]:
         at = parts[-1].first_seq
 
 
-@dataclass(slots=True)
-class _Encoded:
-    seq: int
-    experiment_id: int
-    strangers: bool
-    """Whether it names a channel as an agent or the other way round, or a name of another experiment, or of none."""
-    ts: int
-    kind: int
-    flags: int
-    channel: bytes | None
-    sender: bytes | None
-    recipient: bytes | None
-    msg_id: str | None
-    duration_ns: int | None
-    receivers: int | None
-    cause: int | None
-    meta: str | None
-    payload: bytes
-
-
-def _strangers(channel: Any, sender: Any, recipient: Any) -> list[Any]:
-    return [
+_STRANGERS = or_(
+    *(
         func.coalesce(alias.c.what != what, number.is_not(None))
         | func.coalesce(alias.c.experiment_id != event.c.experiment_id, False)
         for alias, what, number in (
-            (channel, CHANNEL, event.c.channel_id),
-            (sender, AGENT, event.c.from_id),
-            (recipient, AGENT, event.c.to_id),
+            (CHANNEL_NAME, CHANNEL, event.c.channel_id),
+            (SENDER_NAME, AGENT, event.c.from_id),
+            (RECIPIENT_NAME, AGENT, event.c.to_id),
         )
-    ]
+    )
+).label("strangers")
+"""Whether an event names a channel as an agent or the other way round, or a name of another experiment, or of none."""
 
 
-async def _encoded_events(database: Database, recorder_id: int, first: int, end: int) -> AsyncIterator[_Encoded]:
-    """The events of a stretch of seqs with their names' bytes, one page at a time."""
-    channel, sender, recipient = name.alias("c"), name.alias("f"), name.alias("t")
-    base = recorder_id << SEQ_BITS
+async def _events(database: Database, recorder_id: int, first: int, end: int) -> AsyncIterator[Any]:
+    """The events of a stretch of seqs with their names' bytes, one page in memory at a time."""
     at = first
     while at < end:
-        page = (
-            select(event, *_strangers(channel, sender, recipient), channel.c.value, sender.c.value, recipient.c.value)
-            .select_from(
-                event.outerjoin(channel, channel.c.id == event.c.channel_id)
-                .outerjoin(sender, sender.c.id == event.c.from_id)
-                .outerjoin(recipient, recipient.c.id == event.c.to_id)
-            )
-            .where(event.c.id >= base | at, event.c.id < base | end)
-            .order_by(event.c.id)
-            .limit(PAGE)
-        )
         async with database.reading() as connection:
-            rows = (await connection.execute(page)).all()
+            rows = (await connection.execute(events_page(recorder_id, at, end, PAGE).add_columns(_STRANGERS))).all()
         for row in rows:
-            yield _Encoded(
-                row.id & _SEQ_MASK,
-                row.experiment_id,
-                any(row[-6:-3]),
-                row.ts,
-                row.kind,
-                row.flags,
-                row[-3],
-                row[-2],
-                row[-1],
-                row.msg_id,
-                row.duration_ns,
-                row.receivers,
-                row.cause,
-                row.meta,
-                row.payload,
-            )
+            yield row
         if len(rows) < PAGE:
             return
         at = (rows[-1].id & _SEQ_MASK) + 1

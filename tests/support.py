@@ -1,10 +1,12 @@
-"""What several tests need: waiting for a thing, a proxy that misbehaves, hostile values, a plain subscriber."""
+"""What several tests need: waiting for a thing, a proxy that misbehaves, hostile values, the command line."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import pty
+import signal
 import subprocess
 import sys
 import time
@@ -171,3 +173,31 @@ def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, **op
         timeout=60,
         **options,
     )
+
+
+def asked(
+    folder: Path,
+    answer: str,
+    *arguments: str,
+    meanwhile: Callable[[subprocess.Popen[bytes]], object] = lambda process: None,
+) -> tuple[int, str, str]:
+    """Run a verb on a terminal, and answer what it asks; `meanwhile` is done while it waits."""
+    there, here = pty.openpty()
+    process = subprocess.Popen(
+        [*MESSAGER, *arguments],
+        cwd=folder,
+        stdin=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stderr is not None
+    asking = b""
+    while b"[y/N]" not in asking and (piece := os.read(process.stderr.fileno(), 1000)):
+        asking += piece
+    meanwhile(process)
+    os.write(there, answer.encode())
+    stdout, stderr = process.communicate(timeout=30)
+    os.close(there)
+    os.close(here)
+    return process.returncode, stdout.decode(), (asking + stderr).decode()

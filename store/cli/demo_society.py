@@ -11,10 +11,11 @@ import asyncio
 import json
 import random
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
-from messager import Messager, Msg, RedisConfig
+from messager import Messager, MessageRecord, Msg, RedisConfig
 
 from .. import experiments
 from ..log import EventLog
@@ -25,6 +26,8 @@ QUARREL = (2, 5)
 """The interceptor refuses what the first says to the second."""
 TICK_SECONDS = 0.4
 POLL_SECONDS = 0.05
+MOST_SECONDS = 5.0
+"""So long the end waits for what is on its way; one that Redis cut off would wait for ever."""
 OPENINGS = (
     "The bakery is out of bread again. Did you get any?",
     "They want to close the bridge for a week. What do you think?",
@@ -45,6 +48,36 @@ class Quarrel:
 
     async def forward(self, from_id: Any, to_id: Any, message: str) -> bool:
         return (from_id, to_id) != QUARREL
+
+
+class OnTheWay:
+    """A log hook on all sides at once: what is being sent, and what was delivered and is not received yet."""
+
+    def __init__(self) -> None:
+        self._sending = 0
+        self._delivered = 0  # below 0 where a reception comes before the answer to the sending
+        self._none = asyncio.Event()
+        self._none.set()
+
+    async def before_send(self, records: Sequence[MessageRecord]) -> None:
+        self._sending += len(records)
+        self._none.clear()
+
+    def after(self, record: MessageRecord) -> None:
+        if record.kind in ("sent", "failed"):
+            self._sending -= 1
+            self._delivered += record.receivers or 0
+        elif record.kind == "received":
+            self._delivered -= 1
+        if self._sending == self._delivered == 0:
+            self._none.set()
+        else:
+            self._none.clear()
+
+    async def none(self) -> None:
+        """Return when nothing is on its way, or after `MOST_SECONDS`."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._none.wait(), MOST_SECONDS)
 
 
 class Group:
@@ -107,11 +140,13 @@ class Group:
 async def live(log: EventLog, config: RedisConfig, exp_id: str, ticks: int, durability: Durability) -> None:
     """Let the society live for so many ticks, recorded on all sides, and close the experiment."""
     described: dict[str, Any] = {"name": "demo society", "tags": ["demo"], "meta": {"seed": 7, "ticks": ticks}}
+    on_the_way = OnTheWay()
     async with AsyncExitStack() as stack:
 
         async def member(**described: Any) -> Messager:
             recorder = await stack.enter_async_context(Recorder(log, exp_id, durability=durability, **described))
             messager = Messager(config, exp_id, Quarrel())
+            messager.add_log_hook(on_the_way)
             messager.add_log_hook(recorder)
             return await stack.enter_async_context(messager)
 
@@ -129,10 +164,10 @@ async def live(log: EventLog, config: RedisConfig, exp_id: str, ticks: int, dura
             await asyncio.sleep(TICK_SECONDS)
         await driver.send_message(f"exps:{exp_id}:news", Msg("town crier", "All is well.", "assistant"))
         driver.mark("end")
-        await asyncio.sleep(2 * POLL_SECONDS)
         for task in dispatching:
             task.cancel()
         await asyncio.gather(*dispatching, return_exceptions=True)
+        await on_the_way.none()  # so that everything sent has its receptions in the log
     await experiments.close(log.database, await log.experiment(exp_id))
 
 

@@ -14,88 +14,42 @@ in line order, so that there are no holes.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import contextlib
-import gzip
-import io
 import json
 import os
-import sys
-import zlib
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 from messager import channels
 
 from .. import experiments
-from ..errors import BadFile, ExperimentExists, StoreError
+from ..errors import ExperimentExists
 from ..event import Event, NewEvent
 from ..experiments import Experiment, RecorderRow
-from ..jsontext import MOST_DEPTH, MOST_PARTS, is_crowded, is_deep
 from ..log import EventLog, Writer
 from ..messages import causes
 from ..names import all_names
 from ..removal import remove, sweep_imports
-from ..schema import AGENT, FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
-from ..seals import SEAL, without_seal
+from ..schema import AGENT
+from ..seals import without_seal
+from .fields import Unfit, bytes_field
 from .files import written
 from .sharing import Sharing
+from .source import FORMAT, Source
 
-FORMAT = "messager/1"
 BATCH_EVENTS = 5000
 BATCH_BYTES = 8 * 1024 * 1024
-_INT64 = 2**63
-_MOST_RECORDERS = 1000
-"""Recorders that an import makes without a header that tells of them."""
-MOST_TOLD = 10_000
-"""Recorders that a header may tell of."""
-MOST_TAGS = 1000
-MOST_LINE = 256 * 1024 * 1024
-"""Bytes a line may have, unpacked. A longer one is refused when so much of it was read."""
-MOST_NAME = 1024 * 1024
-"""Bytes that a channel, an id or a text beside the payload may have."""
-_HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders"}
-_EVENT_FIELDS = {
-    "ts",
-    "kind",
-    "channel",
-    "channel_base64",
-    "from_id",
-    "to_id",
-    "payload",
-    "payload_base64",
-    "recorder",
-    "derived",
-    "msg_id",
-    "duration_ns",
-    "receivers",
-    "meta",
-    "label",
-    "cause",
-    "redacted",
-}
 
 
 def event_to_dict(entry: Event) -> dict[str, Any]:
     """The part of an event's line that export and `events --json` share."""
     data: dict[str, Any] = {"ts": entry.ts, "kind": entry.kind}
-    data |= _as_text("channel", None if entry.channel is None else channels.encode(entry.channel))
+    data |= {"channel": None} if entry.channel is None else bytes_field("channel", channels.encode(entry.channel))
     data |= {"from_id": entry.from_id, "to_id": entry.to_id}
-    data |= _as_text("payload", entry.payload)
+    data |= bytes_field("payload", entry.payload)
     if entry.redacted:
         data["redacted"] = True
     return data
-
-
-def _as_text(field: str, value: bytes | None) -> dict[str, Any]:
-    if value is None:
-        return {field: None}
-    try:
-        return {field: value.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {f"{field}_base64": base64.b64encode(value).decode()}
 
 
 def _line(entry: Event, labels: _Labels, *, several: bool) -> bytes:
@@ -220,7 +174,7 @@ async def import_jsonl(
     if await experiments.by_exp_id(log.database, exp_id) is not None:
         raise ExperimentExists(exp_id, "Import under another --exp.")
     await sweep_imports(log.database)
-    source = _Source(path)
+    source = Source(path)
     with source.opened():
         header = source.header()
         of = await experiments.create(
@@ -244,7 +198,7 @@ async def import_jsonl(
 
 
 async def _import_events(
-    log: EventLog, of: Experiment, source: _Source, header: dict[str, Any], progress: Callable[[int], None] | None
+    log: EventLog, of: Experiment, source: Source, header: dict[str, Any], progress: Callable[[int], None] | None
 ) -> None:
     told = header.get("recorders", [])
     writers: list[Writer] = []
@@ -266,7 +220,7 @@ async def _import_events(
             labelled[label] = (ordinal, seqs[ordinal])
         if cause is not None:
             if cause not in labelled:
-                raise source.bad(f"its cause, {cause}, is the label of no line before it")
+                raise Unfit(f"its cause, {cause}, is the label of no line before it")
             entry = entry._replace(cause=labelled[cause])
         waiting.setdefault(ordinal, []).append(entry)
         held += length
@@ -282,232 +236,3 @@ async def _append(log: EventLog, writer: Callable[[int], Any], waiting: dict[int
     for ordinal in sorted(waiting):
         await log.append(await writer(ordinal), waiting[ordinal])
     waiting.clear()
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are there once each: of two, nobody could say which one was meant."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice[:100]!r} is there twice")
-    return found
-
-
-class _Source:
-    """The lines of an import file, as a header and events. Raises `BadFile` with the line's number."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = str(path)
-        self._number = 0
-        self._file: BinaryIO = io.BytesIO()
-        self._length = 0
-        self._first: dict[str, Any] | None = None
-        self._most_recorders = _MOST_RECORDERS
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Hold the file open, unpacked where it is gzip."""
-        try:
-            with contextlib.ExitStack() as stack:
-                if self.path == "-":
-                    raw: Any = sys.stdin.buffer
-                else:
-                    raw = stack.enter_context(open(self.path, "rb"))
-                buffered = io.BufferedReader(raw) if not hasattr(raw, "peek") else raw
-                packed = buffered.peek(2)[:2] == b"\x1f\x8b"
-                file: Any = stack.enter_context(gzip.GzipFile(fileobj=buffered)) if packed else buffered
-                self._file = file
-                yield
-        except OSError as error:
-            if isinstance(error, gzip.BadGzipFile):
-                raise self.bad(f"the gzip data is damaged ({error})") from None
-            raise BadFile(self.path, None, error.strerror or str(error)) from None
-        except (EOFError, zlib.error) as error:
-            raise self.bad(f"the gzip data is damaged ({error})") from None
-
-    def header(self) -> dict[str, Any]:
-        """The header, or an empty one where the first line is an event already."""
-        first = self._next()
-        if first is None:
-            raise BadFile(self.path, None, "it is empty")
-        if "ts" in first:
-            self._first = first
-            return {}
-        unknown = first.keys() - _HEADER_FIELDS
-        if unknown:
-            raise self.bad(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
-        if first.get("format", FORMAT) != FORMAT:
-            raise self.bad(f"format {first['format']!r} is not known, only {FORMAT!r}")
-        if not isinstance(first.get("name"), str | None):
-            raise self.bad("the name is not a string")
-        for field, kind in (("tags", str), ("recorders", dict)):
-            items = first.get(field, [])
-            if not isinstance(items, list) or not all(isinstance(item, kind) for item in items):
-                raise self.bad(f"{field} is not a list of {'strings' if kind is str else 'objects'}")
-        if not isinstance(first.get("meta", {}), dict):
-            raise self.bad("meta is not an object")
-        for field, most in (("tags", MOST_TAGS), ("recorders", MOST_TOLD)):
-            if len(first.get(field, [])) > most:
-                raise self.bad(f"{len(first[field]):,} {field}: there may be {most:,}")
-        for text in (first.get("name") or "", *first.get("tags", [])):
-            self._plain(text, "name or tag")
-        try:
-            experiments.checked_name(first.get("name"))
-            experiments.checked_tags(first.get("tags", []))
-        except StoreError as error:
-            raise self.bad(str(error)) from None
-        self._shallow(first.get("meta"), "meta")
-        for facts in first.get("recorders", []):
-            self._shallow(facts, "what is told of a recorder")
-        self._most_recorders = max(_MOST_RECORDERS, len(first.get("recorders", [])))
-        return first
-
-    def events(self) -> Iterator[tuple[int, NewEvent, int | None, int | None, int]]:
-        """(recorder's ordinal, event, its label, the label of its cause, bytes) of every line."""
-        data, self._first = self._first or self._next(), None
-        while data is not None:
-            yield *self._event(data), self._length
-            data = self._next()
-
-    def _next(self) -> dict[str, Any] | None:
-        """The next line that is not empty, as an object."""
-        while line := self._file.readline(MOST_LINE + 1):
-            self._number += 1
-            self._length = len(line)
-            if len(line) > MOST_LINE:
-                raise self.bad(f"longer than {MOST_LINE:,} bytes")
-            if not line.strip():
-                continue
-            if is_crowded(line):
-                raise self.bad(f"made of more than {MOST_PARTS:,} values")
-            try:
-                data = json.loads(line, object_pairs_hook=_once)
-            except UnicodeDecodeError:
-                raise self.bad("not UTF-8") from None
-            except (ValueError, RecursionError) as error:
-                raise self.bad(f"not JSON ({error})") from None
-            if not isinstance(data, dict):
-                raise self.bad("not a JSON object")
-            return data
-        return None
-
-    def _shallow(self, value: Any, field: str) -> None:
-        """Refuse what is nested so deep that reading it again could fail."""
-        if is_deep(value):
-            raise self.bad(f"{field} is nested deeper than {MOST_DEPTH} levels")
-
-    def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent, int | None, int | None]:
-        unknown = data.keys() - _EVENT_FIELDS
-        if unknown:
-            raise self.bad(f"unknown field {sorted(unknown)[0]!r}")
-        ts = self._integer(data, "ts", -_INT64, _INT64 - 1)
-        if ts is None:
-            raise self.bad("no ts (an integer, ns UTC)")
-        kind = data.get("kind", "sent")
-        if kind not in KINDS:
-            raise self.bad(f"kind {kind!r} is none of {', '.join(KINDS)}")
-        channel = self._bytes(data, "channel")
-        if channel is None and kind not in ("gap", "mark"):
-            raise self.bad("no channel")
-        for field in ("from_id", "to_id", "meta"):
-            self._shallow(data.get(field), field)
-        if self._length > MOST_NAME:
-            self._short(channel, data)
-        meta = data.get("meta")
-        if meta is not None and not isinstance(meta, dict):
-            raise self.bad("meta is not an object")
-        msg_id = data.get("msg_id")
-        if msg_id is not None and not isinstance(msg_id, str):
-            raise self.bad("msg_id is not a string")
-        if msg_id is not None:
-            self._plain(msg_id, "msg_id")
-        derived = data.get("derived") or []
-        if not isinstance(derived, list) or not all(item in ("from_id", "to_id") for item in derived):
-            raise self.bad("derived is not a list of from_id and to_id")
-        bits = (FROM_DERIVED if "from_id" in derived else 0) | (TO_DERIVED if "to_id" in derived else 0)
-        bits |= self._redacted(data)
-        ordinal = self._integer(data, "recorder", 1, self._most_recorders)
-        entry = NewEvent(
-            kind,
-            ts,
-            None if channel is None else channels.decode(channel),
-            self._payload(data),
-            data.get("from_id"),
-            data.get("to_id"),
-            bits,
-            msg_id,
-            self._integer(data, "duration_ns", 0, _INT64 - 1),
-            self._integer(data, "receivers", 0, 2**31 - 1),
-            None,
-            meta,
-        )
-        label, cause = (self._integer(data, field, 1, _INT64 - 1) for field in ("label", "cause"))
-        return ordinal or 1, entry, label, cause
-
-    def _short(self, channel: bytes | None, data: dict[str, Any]) -> None:
-        """Refuse names out of all proportion: each is kept in memory as long as the import lasts."""
-        for field in ("channel", "from_id", "to_id", "msg_id"):
-            value = channel if field == "channel" else data.get(field)
-            size = len(value) if isinstance(value, bytes) else len(json.dumps(value))
-            if size > MOST_NAME:
-                raise self.bad(f"{field} is longer than {MOST_NAME:,} bytes")
-
-    def _redacted(self, data: dict[str, Any]) -> int:
-        """The flag of an event that was redacted where it comes from."""
-        if not isinstance(data.get("redacted", False), bool):
-            raise self.bad("redacted is not true or false")
-        if not data.get("redacted"):
-            return 0
-        if data.get("payload") or data.get("payload_base64"):
-            raise self.bad("it is redacted, but has a payload")
-        if SEAL in (data.get("meta") or {}):
-            raise self.bad(f"meta.{SEAL} belongs to the log it comes from")
-        return REDACTED
-
-    def _payload(self, data: dict[str, Any]) -> bytes:
-        if "payload" in data and not isinstance(data["payload"], str):
-            if "payload_base64" in data:
-                raise self.bad("both payload and payload_base64")
-            try:
-                return json.dumps(data["payload"]).encode()  # as a Messager would have sent it
-            except RecursionError:
-                raise self.bad("payload is nested too deep") from None
-        return self._bytes(data, "payload") or b""
-
-    def _bytes(self, data: dict[str, Any], field: str) -> bytes | None:
-        """A field's exact bytes: of its text, or of its base64."""
-        text, packed = data.get(field), data.get(f"{field}_base64")
-        if text is not None and packed is not None:
-            raise self.bad(f"both {field} and {field}_base64")
-        if packed is not None:
-            try:
-                return base64.b64decode(packed, validate=True)
-            except (ValueError, TypeError, binascii.Error):
-                raise self.bad(f"{field}_base64 is not base64") from None
-        if text is None:
-            return None
-        if not isinstance(text, str):
-            raise self.bad(f"{field} is not a string")
-        return self._plain(text, field)
-
-    def _plain(self, text: str, field: str) -> bytes:
-        """Text as UTF-8."""
-        try:
-            return text.encode()
-        except UnicodeEncodeError:
-            raise self.bad(f"{field} holds half a character (a lone surrogate)") from None
-
-    def _integer(self, data: dict[str, Any], field: str, low: int, high: int) -> int | None:
-        value = data.get(field)
-        if value is None:
-            return None
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self.bad(f"{field} is not an integer")
-        if not low <= value <= high:
-            raise self.bad(f"{field} is not between {low} and {high}")
-        return value
-
-    def bad(self, reason: str) -> BadFile:
-        """What is wrong with the line that was read last."""
-        return BadFile(self.path, self._number or None, reason)

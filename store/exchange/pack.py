@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -14,23 +13,24 @@ from sqlalchemy import case, func, null, select
 
 from .. import experiments
 from ..chain import head as head_of
+from ..covered import CHANNEL_NAME, NAMED_EVENTS, RECIPIENT_NAME, SENDER_NAME
 from ..database import Database
 from ..errors import StoreError
 from ..experiments import Experiment
 from ..log import EventLog
-from ..schema import KINDS, SEQ_BITS, batch, event, experiment, name, recorder, redaction, tag
+from ..schema import KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
+from .fields import Unfit, bytes_field
 from .files import written
+from .lines import MOST_LINE
 from .sealed import (
     BATCH,
     EXPERIMENT,
     FORMAT,
-    MOST_LINE_BYTES,
     MOST_RECORDERS,
     MOST_REDACTIONS,
     RECORDER,
     REDACTION,
     Chain,
-    Unfit,
     row_to_json,
 )
 
@@ -164,7 +164,6 @@ async def _batches(database: Database, row: dict[str, Any]) -> AsyncIterator[dic
 
 async def _events(database: Database, recorder_id: int, part: dict[str, Any]) -> AsyncIterator[list[Any]]:
     """The events of a batch, with their names' bytes, one page in memory at a time."""
-    channel, sender, recipient = name.alias("c"), name.alias("f"), name.alias("t")
     row = event.c
     base = recorder_id << SEQ_BITS
     at, end = part["first_seq"], part["first_seq"] + part["count"]
@@ -175,9 +174,9 @@ async def _events(database: Database, recorder_id: int, part: dict[str, Any]) ->
                 row.ts,
                 row.kind,
                 row.flags,
-                channel.c.value,
-                sender.c.value,
-                recipient.c.value,
+                CHANNEL_NAME.c.value,
+                SENDER_NAME.c.value,
+                RECIPIENT_NAME.c.value,
                 row.msg_id,
                 row.duration_ns,
                 row.receivers,
@@ -185,11 +184,7 @@ async def _events(database: Database, recorder_id: int, part: dict[str, Any]) ->
                 row.meta,
                 case((func.length(row.payload) <= LARGE, row.payload), else_=null()),
             )
-            .select_from(
-                event.outerjoin(channel, channel.c.id == row.channel_id)
-                .outerjoin(sender, sender.c.id == row.from_id)
-                .outerjoin(recipient, recipient.c.id == row.to_id)
-            )
+            .select_from(NAMED_EVENTS)
             .where(row.id >= base | at, row.id < base | min(end, at + PAGE))
             .order_by(row.id)
         )
@@ -233,7 +228,7 @@ def _event_line(entry: list[Any], chain: Chain, ordinals: dict[int, int]) -> dic
     line: dict[str, Any] = {"ts": ts, "kind": KINDS[kind - 1]}
     for key, value in (("channel", channel), ("from_id", sender), ("to_id", recipient)):
         if value is not None:
-            _put(line, key, value)
+            line |= bytes_field(key, value)
     if flags:
         line["flags"] = flags
     for key, value in (
@@ -245,15 +240,7 @@ def _event_line(entry: list[Any], chain: Chain, ordinals: dict[int, int]) -> dic
     ):
         if value is not None:
             line[key] = value
-    _put(line, "payload", payload)
-    return line
-
-
-def _put(line: dict[str, Any], key: str, value: bytes) -> None:
-    try:
-        line[key] = value.decode()
-    except UnicodeDecodeError:
-        line[f"{key}_base64"] = base64.b64encode(value).decode()
+    return line | bytes_field("payload", payload)
 
 
 class _Lines:
@@ -268,8 +255,8 @@ class _Lines:
             line = json.dumps(data, ensure_ascii=False).encode() + b"\n"
         except UnicodeEncodeError:
             raise Unfit("it holds half a character (a lone surrogate)") from None
-        if len(line) > MOST_LINE_BYTES:
-            raise Unfit(f"an event of it takes {len(line):,} bytes, a line of a pack holds {MOST_LINE_BYTES:,}")
+        if len(line) > MOST_LINE:
+            raise Unfit(f"an event of it takes {len(line):,} bytes, a line of a pack holds {MOST_LINE:,}")
         self._file.write(line)
         self._sha.update(line)
 

@@ -7,7 +7,6 @@ Bytes are hex in the rows; in an event they are text, or base64 where they are n
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -15,19 +14,14 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
 
 from .. import chain
-from ..jsontext import MOST_DEPTH, is_deep
+from ..covered import facts
 from ..schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
+from .fields import Unfit, integer, text
 
 FORMAT = "messager-pack/1"
-MOST_LINE_BYTES = 256 * 1024 * 1024
-"""One event must fit into a line of this many bytes; Redis cuts off who is sent more than 32 MB."""
 MOST_RECORDERS = 20_000
 MOST_REDACTIONS = 5_000
 MOST_BATCH_EVENTS = 1_000_000
-
-
-class Unfit(Exception):
-    """A line, or a row, that a pack cannot hold; says why."""
 
 
 def _portable(table: Table, *local: str) -> dict[str, Column[Any]]:
@@ -85,43 +79,6 @@ def _value(column: Column[Any], value: Any) -> Any:
         bits = 63 if isinstance(column.type, BigInteger) else 15 if isinstance(column.type, SmallInteger) else 31
         return integer(value, column.name, -(2**bits), 2**bits - 1)
     return text(value, column.name)
-
-
-def integer(value: Any, what: str, low: int, high: int) -> int:
-    """A value that must be an integer within bounds."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Unfit(f"{what} is not an integer")
-    if not low <= value <= high:
-        raise Unfit(f"{what} is not between {low} and {high}")
-    return value
-
-
-def text(value: Any, what: str) -> str:
-    """A value that must be text that a database can hold."""
-    if not isinstance(value, str):
-        raise Unfit(f"{what} is not a string")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise Unfit(f"{what} holds half a character (a lone surrogate)") from None
-    return value
-
-
-def json_text(value: str, what: str, kind: type) -> Any:
-    """The value of a text that must be JSON of this type."""
-    try:
-        data = json.loads(value)
-    except (ValueError, RecursionError):
-        raise Unfit(f"{what} is not JSON") from None
-    if not isinstance(data, kind):
-        raise Unfit(f"{what} is not a JSON {'object' if kind is dict else 'list'}")
-    return data
-
-
-def check_depth(value: Any, what: str) -> None:
-    """Raise `Unfit` for a value that is nested deeper than readers go."""
-    if is_deep(value):
-        raise Unfit(f"{what} is nested deeper than {MOST_DEPTH} levels")
 
 
 class Chain:
@@ -200,17 +157,7 @@ class Chain:
             raise Unfit(f"{place}: its events do not have the digest it says")
         if self._batch_times != (part["min_ts"], part["max_ts"]):
             raise Unfit(f"{place}: its events' times are not the ones it says")
-        self._link = chain.next_link(
-            self._version,
-            self._link,
-            part["digest"],
-            part["first_seq"],
-            part["count"],
-            part["min_ts"],
-            part["max_ts"],
-            part["committed_at"],
-            part["unacknowledged"],
-        )
+        self._link = chain.next_link(self._version, self._link, part["digest"], *facts(part))
         if self._link != part["chain_hash"]:
             raise Unfit(f"{place}: the chain does not go on from the batch before it")
         self._times = _wider(self._times, part["min_ts"], part["max_ts"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 from tests.support import messager
@@ -32,6 +33,10 @@ def test_the_demo_does_the_main_job_and_leaves_a_file_to_look_at(tmp_path: Path)
     assert any(
         "content" in json.loads(json.loads(row["payload"]).get("content", "{}")) for row in rows[5:20] if row["payload"]
     )
+    with sqlite3.connect(tmp_path / "messager-demo.db") as connection:
+        delivered, received = connection.execute("SELECT sum(receivers), sum(kind = 2) FROM event").fetchone()
+    connection.close()
+    assert delivered == received > 10, "it ended before all that was sent had arrived"
     # again: another experiment in the same file
     assert messager("demo", "--ticks", "1", cwd=tmp_path).returncode == 0
     assert len(json.loads(messager("ls", "--json", *store, cwd=tmp_path).stdout)) == 2

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import pty
 import signal
 import sqlite3
 import subprocess
@@ -16,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import MESSAGER, messager
+from tests.support import asked, messager
 
 CRASH = """
 import asyncio, os, signal, sqlite3, sys
@@ -105,28 +103,15 @@ def test_wrong_uses_get_one_line(tmp_path: Path) -> None:
 def test_ctrl_c_ends_a_question_and_the_verb(crashed: Path, verb: tuple[str, ...]) -> None:
     assert messager("drain", cwd=crashed).returncode == 0
     assert messager("repair", cwd=crashed).returncode == 0
-    there, here = pty.openpty()
-    process = subprocess.Popen(
-        [*MESSAGER, *verb],
-        cwd=crashed,
-        stdin=here,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert process.stderr is not None
-    said = b""
-    while b"[y/N]" not in said:
-        said += os.read(process.stderr.fileno(), 1000)
-    while process.poll() is None:  # again where it came in the moment before the answer was read
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(2)
-    rest = process.stderr.read().decode()
-    process.stderr.close()
-    os.close(there)
-    os.close(here)
-    assert process.returncode == 130 and "Traceback" not in rest, rest
+
+    def interrupted(process: subprocess.Popen[bytes]) -> None:
+        while process.poll() is None:  # again where it came in the moment before the answer was read
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(2)
+
+    code, _, stderr = asked(crashed, "", *verb, meanwhile=interrupted)
+    assert code == 130 and "[y/N]" in stderr and "Traceback" not in stderr, stderr
     assert messager("verify", "e1", cwd=crashed).returncode == 0
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import sqlite3
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import pytest
 from messager_store import EventLog
 from tests.integration.test_cli import one_line
 from tests.integration.test_housekeeping import spooled
-from tests.support import MESSAGER, messager
+from tests.support import asked, messager
 
 Run = Callable[..., Any]
 
@@ -28,33 +25,6 @@ def run(tmp_path: Path) -> Run:
         (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
         assert messager("import", "a.jsonl", "--exp", exp_id, "--tag", exp_id, cwd=tmp_path).returncode == 0
     return lambda *arguments, **options: messager(*arguments, cwd=tmp_path, **options)
-
-
-def asked(
-    folder: Path, answer: str, *arguments: str, meanwhile: Callable[[], object] | None = None
-) -> tuple[int, str, str]:
-    """Run a verb on a terminal, and answer what it asks; `meanwhile` is done while it waits."""
-    there, here = pty.openpty()
-    process = subprocess.Popen(
-        [*MESSAGER, *arguments],
-        cwd=folder,
-        stdin=here,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-    )
-    asking = ""
-    if meanwhile is not None:
-        assert process.stderr is not None
-        while "[y/N]" not in asking:
-            asking += process.stderr.read(1)
-        meanwhile()
-    os.write(there, answer.encode())
-    stdout, stderr = process.communicate(timeout=30)
-    os.close(there)
-    os.close(here)
-    return process.returncode, stdout, asking + stderr
 
 
 def names(run: Run) -> list[str]:
@@ -148,7 +118,7 @@ def test_prune_lists_and_removes_what_is_old(run: Run, tmp_path: Path) -> None:
 
 def test_what_was_tagged_while_the_question_was_open_is_not_pruned(run: Run, tmp_path: Path) -> None:
     question = ("prune", "--older-than", "0s")
-    code, stdout, stderr = asked(tmp_path, "y\n", *question, meanwhile=lambda: run("tag", "game-1", "paper"))
+    code, stdout, stderr = asked(tmp_path, "y\n", *question, meanwhile=lambda _: run("tag", "game-1", "paper"))
     assert code == 0 and "removed game-2" in stdout and "left out" in stderr and "game-1" in stderr
     assert names(run) == ["game-1"]
 

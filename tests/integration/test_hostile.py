@@ -20,7 +20,7 @@ from messager.errors import BrokerUnavailable
 from messager_store import EventLog, NewEvent
 from messager_store import experiments as registry
 from messager_store.errors import BadFile, StoreError
-from messager_store.exchange import jsonl
+from messager_store.exchange import lines
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.host import command_line
 from tests.integration.test_log import filled, sent
@@ -221,7 +221,7 @@ async def test_what_claims_too_much_is_refused(log: EventLog, tmp_path: Path, li
 
 
 async def test_a_line_without_end_is_not_read_to_its_end(log: EventLog, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(jsonl, "MOST_LINE", 1024 * 1024)
+    monkeypatch.setattr(lines, "MOST_LINE", 1024 * 1024)
     await refused(log, Path("/dev/zero"), "line 1: longer than 1,048,576 bytes")  # which never ends
     with gzip.open(tmp_path / "bomb.gz", "wb") as bomb:
         bomb.write(b'{"ts": 1, "channel": "c"}\n{"ts": 2, "channel": "')

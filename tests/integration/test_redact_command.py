@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.test_cli import one_line
-from tests.support import messager
+from tests.support import asked, messager
 
 Run = Callable[..., Any]
 LINES = [
@@ -72,15 +71,11 @@ def test_redact_asks_first_and_leaves_all_as_it_is_without_a_yes(run: Run) -> No
     assert "redacted" not in json.dumps(rows(run))
 
 
-@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"y\n", 0)])
-def test_redact_goes_by_the_answer(run: Run, answer: bytes, code: int) -> None:
-    here, there = os.openpty()
-    os.write(here, answer)
-    done = run(*REDACT, stdin=there)
-    os.close(there)
-    os.close(here)
-    assert done.returncode == code and "Blank them for good? [y/N]" in done.stderr
-    assert ("nothing was redacted" in done.stdout) == (code == 1)
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 1), ("y\n", 0)])
+def test_redact_goes_by_the_answer(run: Run, tmp_path: Path, answer: str, code: int) -> None:
+    ended, stdout, stderr = asked(tmp_path, answer, *REDACT)
+    assert ended == code and "Blank them for good? [y/N]" in stderr
+    assert ("nothing was redacted" in stdout) == (code == 1)
     assert len([row for row in rows(run) if row.get("redacted")]) == (0 if code else 3)
 
 
