@@ -468,5 +468,5 @@ async def test_a_caller_that_is_cancelled_while_a_hook_is_asked_has_not_sent_it(
             await sending
         await messager.send_message("c", {})
         assert [message["channel"] for message in await fetched(messager, 1)] == [b"c"]
-    assert listed.kinds()[:2] == ["failed", "sent"]
+    assert [kind for kind in listed.kinds() if kind != "received"] == ["failed", "sent"]
     assert listed.records[0].meta is not None and listed.records[0].meta["outcome"] == "not_sent"
