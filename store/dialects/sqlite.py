@@ -182,6 +182,8 @@ class SQLite:
             ),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=connections,
+            # a reader's transaction ends with its block, and a page is read outside of any
+            pool_reset_on_return="rollback" if checkpoints else None,
             max_overflow=0,
         )
 
