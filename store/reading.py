@@ -33,7 +33,7 @@ LARGE = 32 * 1024
 """Payloads above this many bytes are fetched one by one, so that a page stays small."""
 HELD = 8 * 1024 * 1024
 """Bytes of large payloads that are handed on together."""
-TOGETHER = 250
+TOGETHER = 500
 """Events made of their rows, and handed on, together."""
 _BEFORE_ALL = (-(2**63), -1)
 _SEQ_MASK = (1 << SEQ_BITS) - 1
