@@ -60,6 +60,11 @@ class Selection:
         if unknown:
             raise StoreError(f"there is no kind {', '.join(sorted(unknown))}: kinds are {', '.join(KINDS)}")
 
+    @property
+    def everything(self) -> bool:
+        """Whether it leaves out nothing but kinds and redacted events."""
+        return self.channels is None and self.exclude is None and self.agents is None
+
     def of_kinds(self, kinds: Iterable[str]) -> Selection:
         """The same with other kinds."""
         other = copy(self)
