@@ -78,40 +78,44 @@ _EVENT_FIELDS = {
 }
 
 
+_READABLE = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+"""As `json.dumps` has it, which makes an encoder anew for every line. What comes from a store is in no circle."""
+
+
 def event_to_dict(entry: Event) -> dict[str, Any]:
     """The part of an event's line that export and `events --json` share."""
     data: dict[str, Any] = {"ts": entry.ts, "kind": entry.kind}
-    data |= _as_text("channel", None if entry.channel is None else channels.encode(entry.channel))
-    data |= {"from_id": entry.from_id, "to_id": entry.to_id}
-    data |= _as_text("payload", entry.payload)
+    _put_text(data, "channel", None if entry.channel is None else channels.encode(entry.channel))
+    data["from_id"], data["to_id"] = entry.from_id, entry.to_id
+    _put_text(data, "payload", entry.payload)
     if entry.redacted:
         data["redacted"] = True
     return data
 
 
-def _as_text(field: str, value: bytes | None) -> dict[str, Any]:
-    if value is None:
-        return {field: None}
+def _put_text(data: dict[str, Any], field: str, value: bytes | None) -> None:
     try:
-        return {field: value.decode("utf-8")}
+        data[field] = None if value is None else value.decode("utf-8")
     except UnicodeDecodeError:
-        return {f"{field}_base64": base64.b64encode(value).decode()}
+        data[f"{field}_base64"] = base64.b64encode(value or b"").decode()
 
 
 def _line(entry: Event, labels: _Labels, *, several: bool) -> bytes:
     data = event_to_dict(entry)
     if several:
         data["recorder"] = entry.recorder
-    optional = {
-        "label": labels.given_to(entry),
-        "cause": labels.of_cause(entry),
-        "derived": entry.derived_ids or None,
-        "msg_id": entry.msg_id,
-        "duration_ns": entry.duration_ns,
-        "receivers": entry.receivers,
-        "meta": without_seal(entry.meta) if entry.redacted else entry.meta,
-    }
-    data |= {key: value for key, value in optional.items() if value is not None}
+    optional = (
+        ("label", labels.given_to(entry)),
+        ("cause", labels.of_cause(entry)),
+        ("derived", (entry.derived_ids or None) if entry.flags else None),
+        ("msg_id", entry.msg_id),
+        ("duration_ns", entry.duration_ns),
+        ("receivers", entry.receivers),
+        ("meta", without_seal(entry.meta) if entry.redacted else entry.meta),
+    )
+    for key, value in optional:
+        if value is not None:
+            data[key] = value
     return _dumped(data)
 
 
@@ -124,8 +128,7 @@ class _Labels:
 
     def given_to(self, entry: Event) -> int | None:
         """The label of an event that is somebody's cause."""
-        place = (entry.recorder, entry.seq)
-        if place not in self._causes:
+        if not self._causes or (place := (entry.recorder, entry.seq)) not in self._causes:
             return None
         return self._labels.setdefault(place, len(self._labels) + 1)
 
@@ -135,7 +138,7 @@ class _Labels:
 
 
 def _dumped(data: dict[str, Any]) -> bytes:
-    text = json.dumps(data, ensure_ascii=False)
+    text = _READABLE(data)
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:  # a lone surrogate in an id or in meta
