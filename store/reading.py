@@ -25,7 +25,7 @@ from .experiments import Experiment
 from .names import NameReader, agent_value, all_names
 from .schema import AGENT, CHANNEL, KINDS, REDACTED, SEQ_BITS, event, experiment, recorder
 
-PAGE = 2000
+PAGE = 1000
 """Events in a page, at the most."""
 PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes in a page, as the experiment's average lets expect."""
