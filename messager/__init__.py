@@ -1,17 +1,43 @@
 """Talking: agents exchange messages over Redis channels, and log hooks are told of each.
 
-This package knows brokers and never SQL; `messager_store` remembers.
+This package knows brokers and never SQL; `messager_store` remembers. Its rooms are imported
+when a name of theirs is first used: who wants a `Msg` waits for no Redis client.
 """
 
-from .brokers import Broker, MemoryBroker, PubSub, RedisBroker, RedisConfig
-from .clock import Clock
-from .errors import BrokerUnavailable, ListenerDied, MessagerError, NotConnected, PublishError
-from .hooks import LogHook, LogList
-from .messager import Messager
-from .msg import Msg
-from .record import MessageRecord
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .brokers import Broker, MemoryBroker, PubSub, RedisBroker, RedisConfig
+    from .clock import Clock
+    from .errors import BrokerUnavailable, ListenerDied, MessagerError, NotConnected, PublishError
+    from .hooks import LogHook, LogList
+    from .messager import Messager
+    from .msg import Msg
+    from .record import MessageRecord
 
 __version__ = "0.1.0"
+
+_ROOMS = {
+    "Broker": "brokers",
+    "BrokerUnavailable": "errors",
+    "Clock": "clock",
+    "ListenerDied": "errors",
+    "LogHook": "hooks",
+    "LogList": "hooks",
+    "MemoryBroker": "brokers",
+    "MessageRecord": "record",
+    "Messager": "messager",
+    "MessagerError": "errors",
+    "Msg": "msg",
+    "NotConnected": "errors",
+    "PubSub": "brokers",
+    "PublishError": "errors",
+    "RedisBroker": "brokers",
+    "RedisConfig": "brokers",
+}
 
 __all__ = [
     "Broker",
@@ -31,3 +57,14 @@ __all__ = [
     "RedisBroker",
     "RedisConfig",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{_ROOMS[name]}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,6 +13,7 @@ in for a sending that was redacted. (The view has it, with an empty payload.)
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from sqlalchemy import func, select
 
@@ -22,6 +23,7 @@ from .experiments import Experiment, RecorderRow, recorders_of
 from .names import NameReader
 from .reading import Selection, Span, count, pages
 from .schema import KINDS, SEQ_BITS, event
+from .seals import redactions_of
 
 _SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
 
@@ -97,12 +99,26 @@ async def message_count(
 ) -> int:
     """How many messages `message_pages` gives."""
     if rule.sent is None and not rule.retracted:
+        if chosen.everything and (counted := await _counted(database, of, span, rule, redacted)) is not None:
+            return counted
         wanted = chosen.of_kinds(rule.kinds)
         return await count(database, of, wanted if redacted else wanted.without_redacted(), span)
     total = 0
     async for page in message_pages(database, of, chosen, span, rule=rule, redacted=redacted):
         total += len(page)
     return total
+
+
+async def _counted(database: Database, of: Experiment, span: Span, rule: Sources, redacted: bool) -> int | None:
+    """The same from the recorders' counters, which takes as long for ten million events as for ten; None
+    where those do not tell: for a part of the experiment, or where payloads may have been taken out."""
+    recorders = await recorders_of(database, of.id)
+    upto = {row.ordinal: row.last_seq for row in recorders}
+    if replace(span, last_seqs=None) != Span() or span.last_seqs not in (None, upto):
+        return None
+    if not redacted and (any(row.role == "import" for row in recorders) or await redactions_of(database, of.id)):
+        return None
+    return sum(row.kinds[kind] for row in recorders for kind in rule.kinds)
 
 
 async def _choose(database: Database, of: Experiment, found: Sources, recorders: list[RecorderRow]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ from .experiments import Experiment
 from .names import NameReader, agent_value, all_names
 from .schema import AGENT, CHANNEL, KINDS, REDACTED, SEQ_BITS, event, experiment, recorder
 
-PAGE = 5000
+PAGE = 1000
 """Events in a page, at the most."""
 PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes in a page, as the experiment's average lets expect."""
@@ -33,6 +33,9 @@ LARGE = 32 * 1024
 """Payloads above this many bytes are fetched one by one, so that a page stays small."""
 HELD = 8 * 1024 * 1024
 """Bytes of large payloads that are handed on together."""
+TOGETHER = 500
+"""Events made of their rows, and handed on, together."""
+_BEFORE_ALL = (-(2**63), -1)
 _SEQ_MASK = (1 << SEQ_BITS) - 1
 _KIND = (None, *KINDS)
 
@@ -56,6 +59,11 @@ class Selection:
         unknown = (self.kinds or set()) - set(KINDS)
         if unknown:
             raise StoreError(f"there is no kind {', '.join(sorted(unknown))}: kinds are {', '.join(KINDS)}")
+
+    @property
+    def everything(self) -> bool:
+        """Whether it leaves out nothing but kinds and redacted events."""
+        return self.channels is None and self.exclude is None and self.agents is None
 
     def of_kinds(self, kinds: Iterable[str]) -> Selection:
         """The same with other kinds."""
@@ -133,7 +141,7 @@ async def pages(
     page: int | None = None,
     above: int | None = None,
 ) -> AsyncIterator[list[Event]]:
-    """The events that are wanted, in replay order, in pages of at most `page`.
+    """The events that are wanted, in replay order, in lists of at most `page`.
 
     With `above`, only those with more payload bytes than that.
     """
@@ -143,29 +151,30 @@ async def pages(
     page = page or await _page_size(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     if span.end is not None:
-        conditions.append(_place() < _key(span.end, numbers))
+        conditions.append(_place() < tuple_(*_key(span.end, numbers)))
     if above is not None:
         conditions.append(func.length(event.c.payload) > above)
-    names = NameReader(database)
-    place: ColumnElement[bool] | None = None
+    place = _BEFORE_ALL
     if span.start is not None:
-        place = _place() >= _key(span.start, numbers)
+        ts, number = _key(span.start, numbers)
+        place = ts, number - 1
     if span.behind is not None:
-        conditions.append(_place() > _key(span.behind, numbers))
+        place = max(place, _key(span.behind, numbers))
+    conditions.append(_place() > tuple_(bindparam("ts", 0), bindparam("number", 0)))
+    order = (event.c.ts, event.c.id)
+    query = _Query(_columns().where(and_(*conditions)).order_by(*order).limit(bindparam("size", 0)))
+    names = NameReader(database)
     left = span.limit
     while left is None or left > 0:
         size = page if left is None else min(page, left)
-        wheres = conditions if place is None else [*conditions, place]
-        query = _columns().where(and_(*wheres)).order_by(event.c.ts, event.c.id).limit(size)
-        rows = await _fetch(database, query)
+        rows = await query.rows(database, ts=place[0], number=place[1], size=size)
         if not rows:
             return
-        place = _place() > tuple_(rows[-1][1], rows[-1][0])
+        place = rows[-1][1], rows[-1][0]
         short = len(rows) < size
-        rows = [row for row in rows if row[0] & _SEQ_MASK <= bounds.get(row[0] >> SEQ_BITS, 0)]
-        if left is not None:
-            left -= len(rows)
-        async for entries in _events(database, rows, ordinals, names):
+        async for entries in _events(database, rows, ordinals, names, bounds):
+            if left is not None:
+                left -= len(entries)
             yield entries
         if short:
             return
@@ -176,6 +185,8 @@ async def tail(
 ) -> AsyncIterator[list[Event]]:
     """What recorders commit, from a tail position `{ordinal: seq}` on, until the experiment is closed."""
     names = NameReader(database)
+    some = event.c.id > bindparam("seen", 0), event.c.id <= bindparam("last", 0)
+    query = _Query(_columns().where(*some).order_by(event.c.id))
     while True:
         async with database.reading() as connection:
             status = (
@@ -188,11 +199,10 @@ async def tail(
             while seen < bounds[number]:
                 last = min(bounds[number], seen + page)
                 base = number << SEQ_BITS
-                query = _columns().where(event.c.id > base | seen, event.c.id <= base | last).order_by(event.c.id)
-                rows = await _fetch(database, query)
+                rows = await query.rows(database, seen=base | seen, last=base | last)
                 idle = False
                 seen = position[ordinal] = last
-                async for entries in _events(database, rows, ordinals, names):
+                async for entries in _events(database, rows, ordinals, names, bounds):
                     yield entries
         if status != "open":
             return
@@ -205,9 +215,9 @@ async def count(database: Database, of: Experiment, chosen: Selection, span: Spa
     numbers, _, _ = await _recorders(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     if span.start is not None:
-        conditions.append(_place() >= _key(span.start, numbers))
+        conditions.append(_place() >= tuple_(*_key(span.start, numbers)))
     if span.end is not None:
-        conditions.append(_place() < _key(span.end, numbers))
+        conditions.append(_place() < tuple_(*_key(span.end, numbers)))
     async with database.reading() as connection:
         query = select(func.count()).select_from(event).where(and_(*conditions))
         return int((await connection.execute(query)).scalar_one())
@@ -217,8 +227,8 @@ def _place() -> Any:
     return tuple_(event.c.ts, event.c.id)
 
 
-def _key(cursor: Cursor, numbers: dict[int, int]) -> Any:
-    """A cursor as the database orders it: recorders in order of their ids, as of their ordinals."""
+def _key(cursor: Cursor, numbers: dict[int, int]) -> tuple[int, int]:
+    """A cursor as (ts, id), as the database orders it: recorders in order of their ids, as of their ordinals."""
     at = [ordinal for ordinal in numbers if ordinal <= cursor.recorder]
     nearest = max(at, default=0)
     if not nearest:
@@ -227,7 +237,7 @@ def _key(cursor: Cursor, numbers: dict[int, int]) -> Any:
         number, seq = numbers[nearest], _SEQ_MASK
     else:
         number, seq = numbers[nearest], min(cursor.seq, _SEQ_MASK)
-    return tuple_(cursor.ts, number << SEQ_BITS | seq)
+    return cursor.ts, number << SEQ_BITS | seq
 
 
 def _columns() -> Select[Any]:
@@ -278,71 +288,96 @@ async def _page_size(database: Database, of: Experiment) -> int:
     return max(50, min(PAGE, PAGE_BYTES * int(events) // int(payload_bytes)))
 
 
-async def _fetch(database: Database, query: Select[Any]) -> list[Any]:
-    """The rows of a query, as tuples, straight from the driver."""
-    async with database.reading() as connection:
-        compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
-        parameters = [compiled.params[key] for key in compiled.positiontup or ()]
-        return list(await database.dialect.fetch(connection, str(compiled), parameters))
+class _Query:
+    """A statement that is made into SQL once, and run for every page; what changes are parameters of it."""
+
+    def __init__(self, statement: Select[Any]) -> None:
+        self._statement = statement
+        self._sql = ""
+        self._names: Sequence[str] = ()
+        self._values: dict[str, Any] = {}
+
+    async def rows(self, database: Database, **values: int) -> list[Any]:
+        """The rows, as tuples, straight from the driver."""
+        async with database.reading() as connection:
+            if not self._sql:
+                compiled = self._statement.compile(
+                    dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
+                )
+                self._sql, self._names = str(compiled), compiled.positiontup or ()
+                self._values = dict(compiled.params)
+            known = self._values | values
+            return list(await database.dialect.fetch(connection, self._sql, [known[name] for name in self._names]))
 
 
 async def _events(
-    database: Database, rows: list[Any], ordinals: dict[int, int], names: NameReader
+    database: Database, rows: list[Any], ordinals: dict[int, int], names: NameReader, bounds: dict[int, int]
 ) -> AsyncIterator[list[Event]]:
-    """Rows as events, in one list, or in several where large payloads are among them."""
-    values = names.values
-    for attempt in (1, 2):
+    """Rows as events, a few at a time, without those behind a recorder's last seq in `bounds`.
+
+    Few, because they are let go of before the next ones are made: whole pages would have the garbage
+    collector look through all of them several times, which costs as much as making them.
+    """
+    numbers = {ordinal: number for number, ordinal in ordinals.items()}
+    for at in range(0, len(rows), TOGETHER):
+        part = rows[at : at + TOGETHER]
         try:
-            entries = [
-                Event(
-                    ts,
-                    ordinals[number >> SEQ_BITS],
-                    number & _SEQ_MASK,
-                    _KIND[kind],  # type: ignore[arg-type]
-                    values[channel],
-                    payload,
-                    values[from_id],
-                    values[to_id],
-                    flags,
-                    msg_id,
-                    duration,
-                    receivers,
-                    None if cause is None else (ordinals.get(cause >> SEQ_BITS, 0), cause & _SEQ_MASK),
-                    None if meta is None else json.loads(meta),
-                )
-                for (
-                    number,
-                    ts,
-                    kind,
-                    channel,
-                    from_id,
-                    to_id,
-                    flags,
-                    msg_id,
-                    duration,
-                    receivers,
-                    cause,
-                    meta,
-                    payload,
-                ) in rows
-            ]
-            break
+            entries = _made(part, ordinals, names.values, bounds)
         except KeyError:
-            if attempt == 2:
+            await names.load({number for row in part for number in row[3:6] if number is not None})
+            try:
+                entries = _made(part, ordinals, names.values, bounds)
+            except KeyError:
                 reason = "an event names a channel or an agent that is missing; `messager verify` says where"
                 raise DamagedStore(database.where, reason) from None
-            await names.load({number for row in rows for number in row[3:6] if number is not None})
-    begin = held = 0
-    for at, entry in enumerate(entries):
-        if entry.payload is None:
-            entry.payload = await _payload(database, rows[at][0])
-            held += len(entry.payload)
-            if held > HELD:
-                yield entries[begin : at + 1]
-                entries[begin : at + 1] = [None] * (at + 1 - begin)  # let go of them
-                begin, held = at + 1, 0
-    if begin < len(entries):
-        yield entries[begin:] if begin else entries
+        begin = held = 0
+        for place, entry in enumerate(entries):
+            if entry.payload is None:
+                entry.payload = await _payload(database, numbers[entry.recorder] << SEQ_BITS | entry.seq)
+                held += len(entry.payload)
+                if held > HELD:
+                    yield entries[begin : place + 1]
+                    entries[begin : place + 1] = [None] * (place + 1 - begin)  # let go of them
+                    begin, held = place + 1, 0
+        if begin < len(entries):
+            yield entries[begin:] if begin else entries
+
+
+def _made(
+    rows: list[Any], ordinals: dict[int, int], names: dict[int | None, Any], bounds: dict[int, int]
+) -> list[Event]:
+    """Rows as events. Raises `KeyError` for a name that is not known.
+
+    Filled in here instead of by `Event(...)`: a call with 14 arguments costs as much as all that is in them.
+    """
+    new, mask, bits, kinds = object.__new__, _SEQ_MASK, SEQ_BITS, _KIND
+    writer = ordinal = last = 0
+    made: list[Event] = []
+    add = made.append
+    for number, ts, kind, channel, from_id, to_id, flags, msg_id, duration, receivers, cause, meta, payload in rows:
+        if number >> bits != writer:
+            writer = number >> bits
+            ordinal, last = ordinals.get(writer, 0), bounds.get(writer, 0)
+        seq = number & mask
+        if seq > last:
+            continue
+        entry = new(Event)
+        entry.ts = ts
+        entry.recorder = ordinal
+        entry.seq = seq
+        entry.kind = kinds[kind]  # type: ignore[assignment]
+        entry.channel = names[channel]
+        entry.payload = payload
+        entry.from_id = names[from_id]
+        entry.to_id = names[to_id]
+        entry.flags = flags
+        entry.msg_id = msg_id
+        entry.duration_ns = duration
+        entry.receivers = receivers
+        entry.cause = None if cause is None else (ordinals.get(cause >> bits, 0), cause & mask)
+        entry.meta = None if meta is None else json.loads(meta)
+        add(entry)
+    return made
 
 
 async def _payload(database: Database, number: int) -> bytes:

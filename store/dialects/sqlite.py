@@ -195,6 +195,8 @@ class SQLite:
             URL.create("sqlite+aiosqlite", database=self._uri(), query={"mode": "rw", "uri": "true"}),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=connections,
+            # a reader's transaction ends with its block, and a page is read outside of any
+            pool_reset_on_return="rollback" if checkpoints else None,
             max_overflow=0,
         )
 

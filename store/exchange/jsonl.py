@@ -41,6 +41,10 @@ BATCH_EVENTS = 5000
 BATCH_BYTES = 8 * 1024 * 1024
 
 
+_READABLE = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+"""As `json.dumps` has it, which makes an encoder anew for every line. What comes from a store is in no circle."""
+
+
 def event_to_dict(entry: Event) -> dict[str, Any]:
     """The part of an event's line that export and `events --json` share."""
     data: dict[str, Any] = {"ts": entry.ts, "kind": entry.kind}
@@ -56,16 +60,18 @@ def _line(entry: Event, labels: _Labels, *, several: bool) -> bytes:
     data = event_to_dict(entry)
     if several:
         data["recorder"] = entry.recorder
-    optional = {
-        "label": labels.given_to(entry),
-        "cause": labels.of_cause(entry),
-        "derived": entry.derived_ids or None,
-        "msg_id": entry.msg_id,
-        "duration_ns": entry.duration_ns,
-        "receivers": entry.receivers,
-        "meta": without_seal(entry.meta) if entry.redacted else entry.meta,
-    }
-    data |= {key: value for key, value in optional.items() if value is not None}
+    optional = (
+        ("label", labels.given_to(entry)),
+        ("cause", labels.of_cause(entry)),
+        ("derived", (entry.derived_ids or None) if entry.flags else None),
+        ("msg_id", entry.msg_id),
+        ("duration_ns", entry.duration_ns),
+        ("receivers", entry.receivers),
+        ("meta", without_seal(entry.meta) if entry.redacted else entry.meta),
+    )
+    for key, value in optional:
+        if value is not None:
+            data[key] = value
     return _dumped(data)
 
 
@@ -78,8 +84,7 @@ class _Labels:
 
     def given_to(self, entry: Event) -> int | None:
         """The label of an event that is somebody's cause."""
-        place = (entry.recorder, entry.seq)
-        if place not in self._causes:
+        if not self._causes or (place := (entry.recorder, entry.seq)) not in self._causes:
             return None
         return self._labels.setdefault(place, len(self._labels) + 1)
 
@@ -89,7 +94,7 @@ class _Labels:
 
 
 def _dumped(data: dict[str, Any]) -> bytes:
-    text = json.dumps(data, ensure_ascii=False)
+    text = _READABLE(data)
     try:
         return text.encode() + b"\n"
     except UnicodeEncodeError:  # a lone surrogate in an id or in meta

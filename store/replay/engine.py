@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Literal
@@ -27,7 +27,7 @@ from ..reading import Selection, Span
 from ..schema import CHANNEL
 from .channelmap import ChannelMap
 from .clock import Rate, ReplayClock
-from .flow import Flow
+from .flow import Flow, Message
 from .live import refuse_live
 from .report import ReplayReport
 
@@ -232,57 +232,69 @@ class Replay:
                 "them off. Give the most messages a second with --rate, or a speed"
             )
 
-    def _refuse_copies(self, batch: list[tuple[Event, int]], wire: list[tuple[bytes, bytes]]) -> None:
+    def _refuse_copies(self, batch: list[Event], wire: list[Message]) -> None:
         """Raise `ReplayRefused` for a payload whose copies are above what a subscriber may have waiting."""
-        for (entry, _), message in zip(batch, wire, strict=True):
-            if not self._force and self._flow.cuts_off(*message):
-                copies, most = self._flow.copies(message[0]), self._flow.largest_payload
-                raise ReplayRefused(
-                    f"the payload of {entry.cursor} has {len(entry.payload):,} bytes, and one subscriber may get it "
-                    f"{copies} times: above {most:,} bytes in all the broker cuts it off. Leave it out with "
-                    "--exclude, --start and --end, or publish it with --force"
-                )
+        if self._force or (at := self._flow.cut_off(wire)) is None:
+            return
+        entry, copies, most = batch[at], self._flow.copies(wire[at][0]), self._flow.largest_payload
+        raise ReplayRefused(
+            f"the payload of {entry.cursor} has {len(entry.payload):,} bytes, and one subscriber may get it "
+            f"{copies} times: above {most:,} bytes in all the broker cuts it off. Leave it out with "
+            "--exclude, --start and --end, or publish it with --force"
+        )
 
     async def _pass(self, of: Experiment, span: Span, rule: Sources) -> None:
         """Publish everything once."""
-        paced = self._speed is not None
         first = previous = None
         cut = 0  # ns of silence taken out so far
-        batch: list[tuple[Event, int]] = []
-        full = 0.0
         messages = message_pages(self._log.database, of, self._selection, span, rule=rule)
         async with aclosing(_ahead(messages)) as pages:
             async for page in pages:
-                for entry in page:
-                    if first is None or previous is None:
-                        first = entry.ts
-                        self.clock.seek(first)
-                        self._started = self._started or time.monotonic_ns()
-                    elif self._max_gap is not None and entry.ts - previous > self._max_gap:
-                        cut += entry.ts - previous - self._max_gap
-                    previous = entry.ts
-                    due = entry.ts - cut
-                    if paced and self.clock.overdue(due) < 0:
-                        await self._publish(batch)
-                        batch, full = [], 0.0
-                        await self.clock.wait_until(due)
-                    share = self._flow.share(self._map(entry.channel or ""), entry.payload)
-                    if len(batch) >= self._most or full + share > 1:
-                        await self._publish(batch)
-                        batch, full = [], 0.0
-                    batch.append((entry, due))
-                    full += share
-                if paced:
-                    await self._publish(batch)
-                    batch, full = [], 0.0
-        await self._publish(batch)
+                if first is None or previous is None:
+                    first = previous = page[0].ts
+                    self.clock.seek(first)
+                    self._started = self._started or time.monotonic_ns()
+                if self._max_gap is not None or self._speed is not None:
+                    previous, cut = await self._paced(page, previous, cut)
+                else:
+                    previous = page[-1].ts
+                    for at in range(0, len(page), self._most):
+                        await self._publish(page[at : at + self._most], [])
         if first is not None and previous is not None:
             self.report.recorded_s += (previous - first - cut) / 1e9
 
-    async def _publish(self, batch: list[tuple[Event, int]]) -> None:
-        if not batch:
-            return
-        wire = [(self._map(entry.channel or ""), entry.payload) for entry, _ in batch]
+    async def _paced(self, page: list[Event], previous: int, cut: int) -> tuple[int, int]:
+        """Publish each when it is due, those together that are; the last ts, and how much silence was taken out."""
+        paced = self._speed is not None
+        batch: list[Event] = []
+        dues: list[int] = []
+        for entry in page:
+            if self._max_gap is not None and entry.ts - previous > self._max_gap:
+                cut += entry.ts - previous - self._max_gap
+            previous = entry.ts
+            due = entry.ts - cut
+            early = paced and self.clock.overdue(due) < 0
+            if early or len(batch) >= self._most:
+                await self._publish(batch, dues)
+                batch, dues = [], []
+            if early:
+                await self.clock.wait_until(due)
+            batch.append(entry)
+            dues.append(due)
+        await self._publish(batch, dues)
+        return previous, cut
+
+    async def _publish(self, batch: list[Event], dues: list[int]) -> None:
+        """Publish them, in as many parts as the subscribers can take; `dues` are for the paced."""
+        channel = self._map
+        wire = [(channel(entry.channel or ""), entry.payload) for entry in batch]
+        begin = 0
+        while begin < len(wire):
+            end = self._flow.together(wire, begin)
+            await self._publish_part(batch[begin:end], wire[begin:end], dues[begin:end])
+            begin = end
+
+    async def _publish_part(self, batch: list[Event], wire: list[Message], dues: list[int]) -> None:
         await self._flow.spend(wire)
         try:
             self._refuse_blind()
@@ -296,20 +308,27 @@ class Replay:
         await self.clock.while_paused()  # what is not paced waits for no time, but for this
         report = self.report
         if self._speed is not None:
-            for _, due in batch:
+            for due in dues:
                 report.lag.add(self.clock.overdue(due))
         results = await self._broker.publish(wire)
         self._flow.spent(wire, results)
-        for (entry, _), result in zip(batch, results, strict=True):
+        if set(map(type, results)) == {int}:
+            report.published += len(results)
+        else:
+            self._count_failed(batch, results)
+        report.no_subscriber += results.count(0)
+        self._tell()
+
+    def _count_failed(self, batch: list[Event], results: Sequence[int | PublishError | None]) -> None:
+        """Count what was published and what the broker refused. Raises `ReplayFailed` for what is worse."""
+        report = self.report
+        for entry, result in zip(batch, results, strict=True):
             if isinstance(result, PublishError):
                 if not result.refused:
                     raise ReplayFailed(f"{result}; {report.published} messages were published, up to {entry.cursor}")
                 report.failed += 1
-                continue
-            report.published += 1
-            if result == 0:
-                report.no_subscriber += 1
-        self._tell()
+            else:
+                report.published += 1
 
     async def _wait_for_subscribers(self) -> None:
         deadline = time.monotonic() + self._wait_timeout

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from messager.brokers import Backlog, Broker, OutputLimits
@@ -31,6 +32,10 @@ FRAME = 64 * 1024
 FIRST_LOOK, LAST_LOOK = 0.002, 0.02
 """Seconds between two looks while holding back: at first, and at the most."""
 
+Message = tuple[bytes, bytes]
+"""A channel and a payload, as they are on the wire."""
+_PAYLOAD = itemgetter(1)
+
 
 class Flow:
     """Spends credit on messages and earns it by looking at the subscribers.
@@ -48,6 +53,7 @@ class Flow:
         self._credit = 0
         self._copies: dict[bytes, int] = {}  # by channel, to one client, at the most
         self._subscriptions = 1  # which bounds them where nothing was published yet
+        self._most_copies = 1  # of any channel, so far
         self._limit(OutputLimits(None, None))
         self.held_ns = 0
         """How long the replay was held back."""
@@ -58,18 +64,33 @@ class Flow:
         self.active = True
         """False where the broker does not say what waits for its subscribers."""
 
-    def share(self, channel: bytes, payload: bytes) -> float:
-        """How much of a batch a message fills: those that are published together make 1 at the most."""
-        return max(len(payload) / BATCH_BYTES, self._cost(channel, payload) / self._most_credit)
+    def together(self, wire: Sequence[Message], start: int) -> int:
+        """Where those end that may be published together from `start` on: one of them at the least."""
+        if start == 0 and sum(map(len, map(_PAYLOAD, wire))) / BATCH_BYTES + self._bound(wire) / self._most_credit <= 1:
+            return len(wire)
+        full = 0.0
+        for at in range(start, len(wire)):
+            channel, payload = wire[at]
+            full += max(len(payload) / BATCH_BYTES, self._cost(channel, payload) / self._most_credit)
+            if full > 1 and at > start:
+                return at
+        return len(wire)
 
     def copies(self, channel: bytes) -> int:
         """How often one client gets a message on this channel, at the most, as far as is known."""
         return self._copies.get(channel, self._subscriptions)
 
-    def cuts_off(self, channel: bytes, payload: bytes) -> bool:
-        """Whether its copies alone could be more than may wait for one client."""
+    def cut_off(self, wire: Sequence[Message]) -> int | None:
+        """The first whose copies alone could be more than may wait for one client; None where none is."""
         most = self.largest_payload
-        return most is not None and self._cost(channel, payload) - OVERHEAD > most
+        if most is None or (max(map(len, map(_PAYLOAD, wire))) + OVERHEAD) * self._most_copies - OVERHEAD <= most:
+            return None
+        return next((at for at, message in enumerate(wire) if self._cost(*message) - OVERHEAD > most), None)
+
+    def _bound(self, wire: Sequence[Message]) -> int:
+        """What they cost at the most. Looked at first: in nearly every batch it is little enough, and it
+        takes no look at each channel."""
+        return (sum(map(len, map(_PAYLOAD, wire))) + OVERHEAD * len(wire)) * self._most_copies
 
     def _cost(self, channel: bytes, payload: bytes) -> int:
         return (len(payload) + OVERHEAD) * self.copies(channel)
@@ -91,6 +112,7 @@ class Flow:
         if subscriptions > self._subscriptions:
             self._copies.clear()  # a new one may fit any channel
         self._subscriptions = subscriptions
+        self._most_copies = max(self._most_copies, subscriptions)
 
     def _limit(self, limits: OutputLimits) -> None:
         self._limits = limits
@@ -98,13 +120,20 @@ class Flow:
         self._most_credit = max(min(CREDIT, tightest // 4), 1)
         self._hold_above = min(HOLD_ABOVE, tightest // 2)
 
-    async def spend(self, wire: Sequence[tuple[bytes, bytes]]) -> None:
-        """Return when these (channel, payload) pairs may be published. Raises `ReplayFailed` after `max_hold`."""
-        while self.active and (need := sum(self._cost(*message) for message in wire)) > self._credit:
+    async def spend(self, wire: Sequence[Message]) -> None:
+        """Return when these may be published. Raises `ReplayFailed` after `max_hold`."""
+        while (
+            self.active
+            and self._bound(wire) > self._credit
+            and (need := sum(self._cost(*message) for message in wire)) > self._credit
+        ):
             await self._earn(need)  # which may find that one client gets more copies than was known
 
-    def spent(self, wire: Sequence[tuple[bytes, bytes]], results: Sequence[Any]) -> None:
+    def spent(self, wire: Sequence[Message], results: Sequence[Any]) -> None:
         """They were published, and this is what the broker said to each."""
+        if self._most_copies == 1:  # nobody can have got more
+            self._credit -= self._bound(wire)
+            return
         for (channel, payload), receivers in zip(wire, results, strict=True):
             # so often at the most did one client get it
             copies = max(min(receivers, self._subscriptions), 1) if isinstance(receivers, int) else 1

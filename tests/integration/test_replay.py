@@ -21,7 +21,9 @@ from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, S
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.messages import message_pages
 from messager_store.reading import Selection, Span
+from messager_store.redaction import redact
 from messager_store.replay import ChannelMap, ReplayClock
+from messager_store.where import Where
 from tests.integration.test_log import filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS
 
@@ -194,6 +196,32 @@ async def test_channels_agents_and_kinds_choose(log: EventLog) -> None:
     assert (await replayed(log, exclude=["*:a"])).payloads() == [b"2"]
     assert (await replayed(log, agents=[2])).payloads() == [b"2"]
     assert (await replayed(log, kinds=["blocked", "sent"])).payloads() == [b"1", b"2", b"3"]
+
+
+async def test_what_is_planned_is_what_is_published(log: EventLog, tmp_path: Path) -> None:
+    """From the recorders' counters where they tell, else by counting."""
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="messager")
+    await log.append(writer, [sent(at, b"secret" if at == 1 else b"plain", from_id=at) for at in range(4)])
+    await log.append(
+        writer, [NewEvent("blocked", 9, "c", b"plain"), NewEvent("mark", 9, None, b"", meta={"name": "m"})]
+    )
+    await log.touch(writer, ended_at=1)
+
+    async def both(exp_id: str = "e1", **options: Any) -> tuple[int, int]:
+        report = await Replay(log, exp_id, MemoryBroker(), speed="max", **options).run()
+        return report.planned, report.published
+
+    assert await both() == (4, 4)
+    assert await both(kinds=["blocked", "sent"]) == (5, 5)
+    assert await both(start=2) == (2, 2)
+    assert await both(agents=[3]) == (1, 1)
+    await redact(log, "e1", Where(contains=("secret",)), who="me", why="asked to")
+    assert await both() == (3, 3)
+    await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
+    await import_jsonl(log, tmp_path / "e1.jsonl", "again")
+    assert await both("again") == (3, 3)
 
 
 async def test_a_message_is_published_once_whoever_recorded_it(log: EventLog) -> None:

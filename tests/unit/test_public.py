@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 
 import pytest
 
@@ -15,11 +17,21 @@ def test_what_a_package_exports_is_sorted_and_there(package: str) -> None:
         assert getattr(module, name).__doc__, name
 
 
-def test_a_name_that_is_not_exported_is_an_attribute_error() -> None:
-    import messager_store
-
+@pytest.mark.parametrize("package", ["messager", "messager_store", "messager.brokers"])
+def test_a_name_that_is_not_exported_is_an_attribute_error(package: str) -> None:
+    module = importlib.import_module(package)
     with pytest.raises(AttributeError, match="Nonsense"):
-        _ = messager_store.Nonsense
+        _ = module.Nonsense
+
+
+@pytest.mark.parametrize(
+    "what", ["import messager", "import messager_store", "import messager_store.cli", "from messager import Msg"]
+)
+def test_what_takes_long_to_import_waits_until_it_is_needed(what: str) -> None:
+    heavy = "redis", "pydantic", "sqlalchemy", "aiosqlite", "alembic", "rich"
+    look = f"{what}; import sys; sys.exit(str([name for name in {heavy} if name in sys.modules] or ''))"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
+    assert not done.stderr.strip(), done.stderr
 
 
 @pytest.mark.parametrize(
