@@ -25,6 +25,9 @@ class LogHook(Protocol):
         """Called when the event has happened. Must be quick and must not raise."""
 
 
+_FIELDS = ("channel", "payload", "from_id", "to_id", "start_time", "consumption", "sent")
+
+
 class LogList:
     """The list of what was sent, as AgentSociety's `Messager.get_log_list` gives it.
 
@@ -33,30 +36,29 @@ class LogList:
     """
 
     def __init__(self, limit: int | None = 100_000) -> None:
-        self._entries: deque[dict[str, Any]] = deque(maxlen=limit)
+        self._entries: deque[tuple[Any, ...]] = deque(maxlen=limit)
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """Nothing to do before a message is sent."""
 
     def after(self, record: MessageRecord) -> None:
-        if record.kind != "sent" and record.kind != "blocked":
-            return
-        consumption = (record.duration_ns or 0) / 1e9
-        self._entries.append(
-            {
-                "channel": record.channel,
-                "payload": record.message,
-                "from_id": record.from_id,
-                "to_id": record.to_id,
-                "start_time": record.ts / 1e9,
-                "consumption": consumption,
-                "sent": record.kind == "sent",
-            }
-        )
+        kind = record.kind
+        if kind == "sent" or kind == "blocked":
+            self._entries.append(
+                (
+                    record.channel,
+                    record.message,
+                    record.from_id,
+                    record.to_id,
+                    record.ts / 1e9,
+                    (record.duration_ns or 0) / 1e9,
+                    kind == "sent",
+                )
+            )
 
     def entries(self) -> list[dict[str, Any]]:
         """The entries, oldest first."""
-        return list(self._entries)
+        return [dict(zip(_FIELDS, entry, strict=True)) for entry in self._entries]
 
     def clear(self) -> None:
         """Forget every entry."""

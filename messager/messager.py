@@ -25,9 +25,13 @@ YIELD_EVERY = 20
 log = logging.getLogger("messager")
 
 
+_encode = json.JSONEncoder(default=str).encode
+"""`json.dumps` with the same options makes an encoder anew for each message."""
+
+
 def to_wire(payload: Any) -> str:
     """The text a payload travels as: AgentSociety's `json.dumps(payload, default=str)`; a `Msg` as its dict."""
-    return json.dumps(payload.to_dict() if isinstance(payload, Msg) else payload, default=str)
+    return _encode(payload.to_dict() if isinstance(payload, Msg) else payload)
 
 
 class Messager:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import chain, jsontext
 from .commit import Commit
 from .errors import BadEvent
-from .event import NewEvent
+from .event import Fields
 from .jsontext import is_no_text
 from .schema import KINDS, NO_TEXT, SEQ_BITS
 
@@ -31,19 +31,19 @@ class Unknown(Exception):
     """A channel, an agent or a recorder that a batch names has no id yet, as far as its writer knows."""
 
 
-def prepare(writer: Writer, events: Sequence[NewEvent], unacknowledged_ns: int, complete_until: int | None) -> Commit:
+def prepare(writer: Writer, events: Sequence[Fields], unacknowledged_ns: int, complete_until: int | None) -> Commit:
     """The batch that is next in this writer's chain.
 
     Raises `BadEvent` for an event that the log cannot hold, and `Unknown`.
     """
     first = writer.last_seq + 1
-    rows, encoded = _rows(writer, first, events)
+    values, encoded = _rows(writer, first, events)
     digest, checks = chain.sealed(encoded)
     times = [entry[1] for entry in events]
     low, high = min(times), max(times)
     now = time.time_ns()
     version = writer.experiment.schema_version
-    link = chain.next_link(version, writer.head_hash, digest, first, len(rows), low, high, now, unacknowledged_ns)
+    link = chain.next_link(version, writer.head_hash, digest, first, len(events), low, high, now, unacknowledged_ns)
     counts = Counter([entry[0] for entry in events])
     advance: dict[str, Any] = {f"new_{kind}_count": counts[kind] for kind in KINDS}
     advance |= {
@@ -51,7 +51,7 @@ def prepare(writer: Writer, events: Sequence[NewEvent], unacknowledged_ns: int, 
         "recorder_uuid": writer.uuid,
         "old_epoch": writer.epoch,
         "old_last_seq": writer.last_seq,
-        "new_last_seq": first + len(rows) - 1,
+        "new_last_seq": first + len(events) - 1,
         "new_head_hash": link,
         "now": now,
         "new_payload_bytes": sum([len(entry[3]) for entry in events]),
@@ -63,7 +63,7 @@ def prepare(writer: Writer, events: Sequence[NewEvent], unacknowledged_ns: int, 
     part = {
         "recorder_id": writer.id,
         "first_seq": first,
-        "count": len(rows),
+        "count": len(events),
         "min_ts": low,
         "max_ts": high,
         "digest": digest,
@@ -72,15 +72,15 @@ def prepare(writer: Writer, events: Sequence[NewEvent], unacknowledged_ns: int, 
         "committed_at": now,
         "unacknowledged": unacknowledged_ns,
     }
-    return Commit(advance, rows, part)
+    return Commit(advance, values, part)
 
 
-def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[tuple[Any, ...]], list[bytes]]:
-    """The rows of a batch, and each event's encoding for the chain."""
+def _rows(writer: Writer, first: int, events: Sequence[Fields]) -> tuple[list[Any], list[bytes]]:
+    """The values of a batch's rows, one behind the other, and each event's encoding for the chain."""
     base = writer.id << SEQ_BITS
     experiment_id = writer.experiment.id
     known, encode = writer.names.together, chain.encode_event
-    rows: list[tuple[Any, ...]] = []
+    values: list[Any] = []
     encoded: list[bytes] = []
     seq = first
     for kind, ts, channel, payload, from_id, to_id, given, msg_id, duration, receivers, cause, meta in events:
@@ -109,23 +109,21 @@ def _rows(writer: Writer, first: int, events: Sequence[NewEvent]) -> tuple[list[
         except UNFIT as error:
             reason = "a number does not fit into 64 bits" if isinstance(error, struct.error) else str(error)
             raise BadEvent(seq - first, f"a {kind} event of ts {ts} cannot be kept: {reason}") from None
-        rows.append(
-            (
-                base | seq,
-                experiment_id,
-                ts,
-                code,
-                channel_id,
-                sender,
-                recipient,
-                flags,
-                msg_id,
-                duration,
-                receivers,
-                caused_by,
-                details,
-                payload,
-            )
+        values += (
+            base | seq,
+            experiment_id,
+            ts,
+            code,
+            channel_id,
+            sender,
+            recipient,
+            flags,
+            msg_id,
+            duration,
+            receivers,
+            caused_by,
+            details,
+            payload,
         )
         seq += 1
-    return rows, encoded
+    return values, encoded

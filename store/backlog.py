@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from messager.clock import Clock
 
 from .errors import BadEvent
-from .event import NewEvent
+from .event import Fields, NewEvent
 from .spool import Spool
 
 BATCH_EVENTS = 5000
@@ -33,7 +33,7 @@ log = logging.getLogger("messager_store")
 class Batch(NamedTuple):
     """Events to commit together."""
 
-    events: list[NewEvent]
+    events: list[Fields]
     unacknowledged_ns: int
     """How long the oldest of them has waited."""
     complete_until: int
@@ -51,7 +51,8 @@ class Backlog:
         self.spool = spool
         self._clock = clock
         self.horizon = horizon
-        self._memory: list[tuple[NewEvent, int, int]] = []  # with the monotonic time (ns) of accepting it, and its size
+        self._memory: list[Fields] = []
+        self._times: list[int] = []  # when each of these was accepted, monotonic ns
         self._bytes = 0
         self._thread = ThreadPoolExecutor(1, "messager-spool")  # not the loop's own, which agents may keep busy
         self._first = 1  # seq of the first in memory
@@ -101,7 +102,7 @@ class Backlog:
     @property
     def oldest_age(self) -> float:
         """How long (s) the oldest event in memory has been there."""
-        return (time.monotonic_ns() - self._memory[0][1]) / 1e9 if self._memory else 0.0
+        return (time.monotonic_ns() - self._times[0]) / 1e9 if self._times else 0.0
 
     @property
     def full(self) -> bool:
@@ -113,22 +114,23 @@ class Backlog:
         """Whether so much is in memory that some of it should go to disk, whatever the store does."""
         return len(self._memory) >= MEMORY_EVENTS // 2 or self._bytes >= MEMORY_BYTES // 2
 
-    def add(self, entry: NewEvent) -> int | None:
+    def add(self, entry: Fields) -> int | None:
         """Accept an event; its seq, or None where there is no room and it was dropped."""
-        memory = self._memory
-        waiting = len(memory) + 1
-        first = waiting == 1
-        if self._dropped or waiting > MEMORY_EVENTS or self._bytes >= MEMORY_BYTES:
+        first = not self._memory
+        if self._dropped or len(self._memory) >= MEMORY_EVENTS or self._bytes >= MEMORY_BYTES:
             if self.full:
                 self.drop(1)
                 return None
             self.tell_drops()
-            waiting = len(memory) + 1
-        size = len(entry[3]) if entry[11] is None else _size(entry)
-        memory.append((entry, time.monotonic_ns(), size))
-        self._bytes += size
+        self._keep(entry)
+        waiting = len(self._memory)
         self.notable = first or waiting >= self._many or self._bytes >= self._much
         return self._first + waiting - 1
+
+    def _keep(self, entry: Fields) -> None:
+        self._memory.append(entry)
+        self._times.append(time.monotonic_ns())
+        self._bytes += len(entry[3]) if entry[11] is None else _size(entry)
 
     def drop(self, number: int) -> None:
         """Count events that are not recorded; a gap tells of them as soon as there is room."""
@@ -147,7 +149,7 @@ class Backlog:
                 self._dropped,
             )
             self._drop_since, self._dropped = None, 0
-            self._memory.append((gap, time.monotonic_ns(), 0))
+            self._keep(gap)
 
     def acknowledge(self, seq: int) -> None:
         """Forget the events up to `seq`: the store has them."""
@@ -162,12 +164,11 @@ class Backlog:
         seq = self._done + 1
         if seq <= self.spool.last_seq:
             entries = await self._in_thread(self.spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
-            return Batch(entries, max(0, self._clock.now() - entries[0].ts), 0)
+            return Batch(list(entries), max(0, self._clock.now() - entries[0].ts), 0)
         if not self._memory:
             return None
         count = self._fitting(BATCH_EVENTS)
-        oldest = time.monotonic_ns() - self._memory[0][1]
-        return Batch([entry for entry, _, _ in self._memory[:count]], oldest, self._complete_behind(count))
+        return Batch(self._memory[:count], time.monotonic_ns() - self._times[0], self._complete_behind(count))
 
     async def to_disk(self) -> None:
         """Move what is in memory now to the spool. Raises `SpoolFull`; what did not fit stays in memory."""
@@ -193,7 +194,7 @@ class Backlog:
     async def _move_some(self, last: int) -> None:
         first = self._first
         count = self._fitting(min(BATCH_EVENTS, last - first + 1))
-        entries = [entry for entry, _, _ in self._memory[:count]]
+        entries = [NewEvent._make(entry) for entry in self._memory[:count]]
         complete = self._complete_behind(count)
         while True:
             try:
@@ -214,24 +215,26 @@ class Backlog:
 
     def _fitting(self, most: int) -> int:
         """How many of the first `most` in memory make a batch."""
+        if len(self._memory) <= most and self._bytes <= BATCH_BYTES:
+            return len(self._memory)
         count = total = 0
-        for _, _, size in self._memory[:most]:
-            if count and total + size > BATCH_BYTES:
+        for entry in self._memory[:most]:
+            total += _size(entry)
+            if count and total > BATCH_BYTES:
                 break
-            total += size
             count += 1
         return count
 
     def _complete_behind(self, count: int) -> int:
         """A moment before which everything that happened is among the first `count` in memory, or before them."""
-        return min([self.horizon(), *(entry.ts for entry, _, _ in self._memory[count:])])
+        return min([self.horizon(), *(entry[1] for entry in self._memory[count:])])
 
     def _forget(self, seq: int) -> None:
         """Let go of what is in memory up to `seq`."""
         count = seq - self._first + 1
         if count > 0:
-            self._bytes -= sum(size for _, _, size in self._memory[:count])
-            del self._memory[:count]
+            self._bytes = 0 if count == len(self._memory) else self._bytes - sum(map(_size, self._memory[:count]))
+            del self._memory[:count], self._times[:count]
             self._first += count
 
     def _empty_spool(self) -> None:
@@ -239,14 +242,16 @@ class Backlog:
             self.spool.remove()
 
 
-def _size(entry: NewEvent) -> int:
+def _size(entry: Fields) -> int:
     """Bytes an event takes in memory, but for a constant."""
-    return len(entry.payload) + (0 if entry.meta is None else len(repr(entry.meta)))
+    payload, meta = entry[3], entry[11]
+    return len(payload) + (0 if meta is None else len(repr(meta)))
 
 
-def unfit(entry: NewEvent, error: BadEvent) -> NewEvent:
+def unfit(entry: Fields, error: BadEvent) -> NewEvent:
     """What stands in the log for an event that it cannot hold."""
-    at = entry.ts if isinstance(entry.ts, int) and abs(entry.ts) < 1 << 63 else time.time_ns()
+    ts = entry[1]
+    at = ts if isinstance(ts, int) and abs(ts) < 1 << 63 else time.time_ns()
     return _gap(f"an event that the log cannot hold: {error}"[:1000], at, at, 1)
 
 

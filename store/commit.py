@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Insert, Update, bindparam, case, insert, upda
 from .schema import KINDS, batch, event, recorder
 
 EVENT_COLUMNS: tuple[str, ...] = tuple(event.c.keys())
-"""The columns of `Commit.rows`, in order."""
+"""The columns of a row of `Commit.values`, in order."""
 
 
 class Commit(NamedTuple):
@@ -17,8 +17,8 @@ class Commit(NamedTuple):
 
     advance: dict[str, Any]
     """Parameters of `ADVANCE`."""
-    rows: list[tuple[Any, ...]]
-    """Rows of the table `event`, in the order of its columns."""
+    values: list[Any]
+    """The rows of the table `event`, one behind the other in one list: no tuple a row for the garbage collector."""
     batch: dict[str, Any]
     """The row of the table `batch`."""
 

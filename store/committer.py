@@ -170,6 +170,8 @@ class Committer:
                 while self._backlog.waiting:
                     await self._commit()
                     self._answer()
+                    if not self._pressing:
+                        break  # what came meanwhile gathers first
                 await self._touch(ending=ending)
                 pause = FLUSH_SECONDS
                 if ending:
@@ -189,15 +191,23 @@ class Committer:
                 pause = min(pause * 2, 1.0)
                 self._wake.set()
 
+    @property
+    def _pressing(self) -> bool:
+        """Whether to commit without waiting for more."""
+        waiting = len(self._backlog)
+        return self.ending or self._flush_now or waiting >= BATCH_EVENTS or self._backlog.waiting > waiting
+
     async def _something_to_do(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HEARTBEAT_SECONDS):
-                await self._wake.wait()
+        if not self._backlog.waiting:
+            await self._woken(HEARTBEAT_SECONDS)
         self._wake.clear()
-        if not self.ending and not self._flush_now and len(self._backlog) < BATCH_EVENTS:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FLUSH_SECONDS):
-                    await self._wake.wait()
+        if not self._pressing:
+            await self._woken(FLUSH_SECONDS)
+
+    async def _woken(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
 
     async def _commit(self) -> None:
         """Append the next batch. One whose fate is unknown is looked for before it is sent again."""

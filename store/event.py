@@ -57,6 +57,24 @@ class NewEvent(NamedTuple):
     meta: dict[str, Any] | None = None
 
 
+Fields = tuple[
+    str,
+    int,
+    str | None,
+    bytes,
+    Any,
+    Any,
+    int,
+    str | None,
+    int | None,
+    int | None,
+    tuple[int, int] | None,
+    dict[str, Any] | None,
+]
+"""The fields of a `NewEvent`, as one or as a plain tuple. A recorder keeps plain ones: many wait at a time, and the
+garbage collector goes through all of them again and again, unless they are plain and hold nothing but values."""
+
+
 @dataclass(slots=True)
 class Event:
     """One event of the log, as it was recorded."""

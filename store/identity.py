@@ -39,32 +39,36 @@ class Identifier:
             found = self._recipients[channel] = parsed.agent_id if parsed else None
             return found
 
-    def sender(self, payload: bytes, message: Any = None) -> Any:
-        """Who says it, or None. `message` is the object the payload was made of, where there is one."""
+    def said(self, payload: bytes, message: Any, *, sender: bool) -> tuple[Any, str | None]:
+        """What the message itself says: who sends it, where `sender` is asked for, and the id of the `Msg` that it is.
+
+        `message` is the object the payload was made of, where there is one. None for what it does not say.
+        """
         if message is None:
             # Parsing costs more than everything else here, so first a look for the words.
-            if not any(hint in payload for hint in self._hints):
-                return None
+            wanted = sender and any(hint in payload for hint in self._hints)
+            if not wanted and (b'"role"' not in payload or b'"name"' not in payload):
+                return None, None
             try:
                 message = json.loads(payload)
             except (ValueError, RecursionError):
-                return None
+                return None, None
+        elif not sender and message.__class__ is dict and "role" not in message and "__name__" not in message:
+            return None, None
+        return self._sender(message) if sender else None, _id_of(message)
+
+    def _sender(self, message: Any) -> Any:
         for rule, path in self._paths:
             found = _name_of(message) if rule == "Msg.name" else _at(message, path)
             if found is not None:
                 return found
         return None
 
-    def msg_id(self, payload: bytes, message: Any = None) -> str | None:
-        """The id of the `Msg` that a payload is, or None."""
-        if isinstance(message, Msg):
-            return _plain(message.id)
-        if message is None and b'"role"' in payload and b'"name"' in payload:
-            try:
-                message = json.loads(payload)
-            except (ValueError, RecursionError):
-                return None
-        return _plain(message.get("id")) if is_msg(message) else None
+
+def _id_of(message: Any) -> str | None:
+    if isinstance(message, Msg):
+        return _plain(message.id)
+    return _plain(message.get("id")) if is_msg(message) else None
 
 
 def _name_of(message: Any) -> str | None:

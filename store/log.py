@@ -19,7 +19,7 @@ from .commit import Commit
 from .cursor import Point, resolve
 from .database import Database
 from .errors import BadEvent, ExperimentClosed, RecorderFenced
-from .event import Event, NewEvent
+from .event import Event, Fields
 from .experiments import Experiment
 from .host import this_process
 from .names import NameWriter, agent_key, agent_value
@@ -166,7 +166,7 @@ class EventLog:
     async def append(
         self,
         writer: Writer,
-        events: Sequence[NewEvent],
+        events: Sequence[Fields],
         *,
         unacknowledged_ns: int = 0,
         complete_until: int | None = None,
@@ -195,18 +195,18 @@ class EventLog:
             raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
         writer.last_seq, writer.head_hash = commit.advance["new_last_seq"], commit.advance["new_head_hash"]
 
-    async def _find_causes(self, writer: Writer, events: Sequence[NewEvent]) -> None:
+    async def _find_causes(self, writer: Writer, events: Sequence[Fields]) -> None:
         """Learn the ids of the recorders that causes name by their ordinals."""
-        for index, entry in enumerate(events):
-            if entry.cause is None or entry.cause[0] in writer.ids:
+        for index, (kind, *_, cause, _meta) in enumerate(events):
+            if cause is None or cause[0] in writer.ids:
                 continue
             async with self.database.reading() as connection:
                 query = select(recorder.c.ordinal, recorder.c.id).where(
                     recorder.c.experiment_id == writer.experiment.id
                 )
                 writer.ids.update((ordinal, number) for ordinal, number in await connection.execute(query))
-            if entry.cause[0] not in writer.ids:
-                raise BadEvent(index, f"a {entry.kind} event has a cause of recorder {entry.cause[0]}: there is none")
+            if cause[0] not in writer.ids:
+                raise BadEvent(index, f"a {kind} event has a cause of recorder {cause[0]}: there is none")
 
     async def recover(self, writer: Writer) -> int:
         """After an append whose outcome is unknown: see what was committed.
@@ -329,21 +329,20 @@ class _Opening:
         return EventLog(database)
 
 
-async def _intern(names: NameWriter, events: Sequence[NewEvent]) -> None:
+async def _intern(names: NameWriter, events: Sequence[Fields]) -> None:
     """See to it that every channel and agent of the batch has an id."""
     new_channels: set[str] = set()
     new_agents: dict[Any, Any] = {}
-    for index, entry in enumerate(events):
+    for index, (kind, _, channel, _, from_id, to_id, *_) in enumerate(events):
         try:
-            channel = entry.channel
             if channel is not None and channel not in names.channels and channel not in new_channels:
                 channels.encode(channel)
                 new_channels.add(channel)
-            for agent in (entry.from_id, entry.to_id):
+            for agent in (from_id, to_id):
                 if agent is not None and (key := agent_key(agent)) not in names.agents and key not in new_agents:
                     agent_value(agent)
                     new_agents[key] = agent
         except UNFIT as error:
-            raise BadEvent(index, f"a {entry.kind} event has a channel or an id that cannot be kept: {error}") from None
+            raise BadEvent(index, f"a {kind} event has a channel or an id that cannot be kept: {error}") from None
     if new_channels or new_agents:
         await names.intern(new_channels, new_agents.values())

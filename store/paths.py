@@ -138,13 +138,11 @@ def changes_of(clean: PathRedactor, identifier: Identifier, entry: NewEvent | Ev
     payload = clean(entry.payload)
     if payload is not entry.payload:
         changes["payload"] = payload
-        if (
-            entry.flags & FROM_DERIVED
-            and identifier.sender(payload) != entry.from_id
-            and identifier.sender(entry.payload) == entry.from_id
-        ):
+        sender, msg_id = identifier.said(payload, None, sender=True)
+        was_sender, was_msg_id = identifier.said(entry.payload, None, sender=True)
+        if entry.flags & FROM_DERIVED and sender != entry.from_id and was_sender == entry.from_id:
             changes |= {"from_id": None, "flags": entry.flags & ~FROM_DERIVED}
-        if entry.msg_id is not None and identifier.msg_id(payload) != entry.msg_id == identifier.msg_id(entry.payload):
+        if entry.msg_id is not None and msg_id != entry.msg_id == was_msg_id:
             changes["msg_id"] = None
     fields = (entry.meta or {}).get("fields") if entry.kind == "mark" else None
     if fields:

@@ -23,7 +23,7 @@ from .backlog import Backlog
 from .committer import STOP_SECONDS, Committer
 from .draining import drain_left
 from .errors import ExperimentBusy, StoreError, StoreUnavailable
-from .event import NewEvent
+from .event import Fields, NewEvent
 from .experiments import Experiment
 from .host import circumstances
 from .identity import DEFAULT_SENDER, Identifier
@@ -230,12 +230,12 @@ class Recorder:
         last, now = 0, self._stamps.now()
         for record in records:
             try:
-                entry = self._entry(record)
+                entry = self._entry(record, now)
             except Exception as error:
                 raise StoreError(f"not sent: `redact` raised {error!r}, and the recorder is strict") from error
             if entry is None:
                 continue  # `redact` leaves it out
-            seq = self._accept(entry._replace(ts=now))
+            seq = self._accept(entry)
             if seq is None:
                 raise StoreUnavailable(self.log.where, "not sent: neither the store nor the spool takes more events")
             self._intents[id(record)] = (record, last := seq, now)
@@ -243,18 +243,18 @@ class Recorder:
 
     def after(self, record: MessageRecord) -> None:
         """Take one event. Never blocks and never raises; what does not fit is dropped and counted."""
-        intent = None
+        ts, cause = record.ts, None
         if self._under_way and self._under_way.pop(id(record), None) is not None:
             self._no_wave.set()
-        if self._intents:
-            intent = self._intents.pop(id(record), None)
-            if intent is not None and record.kind == "sent":
+        if self._intents and (intent := self._intents.pop(id(record), None)) is not None:
+            if record.kind == "sent":
                 return  # it is in the log already
+            cause, ts = (self.ordinal, intent[1]), max(ts, intent[2])  # never before what it takes back
         if self._committer is not None and self._committer.ending:
             self._backlog.lost += 1
             return
         try:
-            entry = self._entry(record, intent)  # now, as the object that was sent may change afterwards
+            entry = self._entry(record, ts, cause)  # now, as the object that was sent may change afterwards
         except Exception:
             log.exception("a %s event cannot be read; it is not recorded", record.kind)
             self._backlog.drop(1)
@@ -296,7 +296,7 @@ class Recorder:
         """A moment before which nothing has happened that we are still to be told of."""
         return min([self._stamps.now(), *(began for _, began in self._under_way.values())])
 
-    def _accept(self, entry: NewEvent) -> int | None:
+    def _accept(self, entry: Fields) -> int | None:
         """Put an event into the backlog; its seq, or None where there was no room."""
         seq = self._backlog.add(entry)
         if seq is None:
@@ -313,40 +313,35 @@ class Recorder:
             raise StoreError("the recorder has not been started: use `async with Recorder(...)`, or await start()")
         return self._committer
 
-    def _entry(self, record: MessageRecord, intent: tuple[MessageRecord, int, int] | None = None) -> NewEvent | None:
-        """The record as it may be kept, with the ids that nobody named worked out; `intent` is what it takes back."""
-        cause, ts = None, record.ts
-        if intent is not None:
-            cause, ts = (self.ordinal, intent[1]), max(ts, intent[2])  # never before what it takes back
-        from_id, to_id, flags = record.from_id, record.to_id, 0
-        msg_id = None
-        if record.channel is not None:
+    def _entry(self, record: MessageRecord, ts: int, cause: tuple[int, int] | None = None) -> Fields | None:
+        """The record as it may be kept, with the ids that nobody named worked out; None for not at all."""
+        channel, payload, from_id, to_id = record.channel, record.payload, record.from_id, record.to_id
+        flags, msg_id = 0, None
+        if channel is not None:
             if to_id is None:
-                to_id = self._identifier.recipient(record.channel)
-                flags |= TO_DERIVED if to_id is not None else 0
-            if from_id is None:
-                from_id = self._identifier.sender(record.payload, record.message)
-                flags |= FROM_DERIVED if from_id is not None else 0
-            msg_id = self._identifier.msg_id(record.payload, record.message)
-        entry = NewEvent._make(
-            (
-                record.kind,
-                ts,
-                record.channel,
-                record.payload,
-                from_id,
-                to_id,
-                flags,
-                msg_id,
-                record.duration_ns,
-                record.receivers,
-                cause,
-                record.meta,
-            )
+                to_id = self._identifier.recipient(channel)
+                flags = TO_DERIVED if to_id is not None else 0
+            sender, msg_id = self._identifier.said(payload, record.message, sender=from_id is None)
+            if sender is not None:
+                from_id = sender
+                flags |= FROM_DERIVED
+        entry = (
+            record.kind,
+            ts,
+            channel,
+            payload,
+            from_id,
+            to_id,
+            flags,
+            msg_id,
+            record.duration_ns,
+            record.receivers,
+            cause,
+            record.meta,
         )
         if self._redact is None:
             return entry
-        kept = self._redact(entry)
+        kept = self._redact(NewEvent._make(entry))
         if kept is not None and not (isinstance(kept, NewEvent) and isinstance(kept.payload, bytes)):
             raise TypeError(f"`redact` gave {kept!r:.100}, not a NewEvent with bytes as its payload, nor None")
         return kept

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 from typing import Any
 
 from sqlalchemy.dialects import sqlite
@@ -74,7 +73,7 @@ class Appender:
             if connection.execute(_ADVANCE, commit.advance).rowcount != 1:
                 connection.execute("ROLLBACK")
                 return None
-            self._insert(connection, commit.rows)
+            self._insert(connection, commit.values)
             connection.execute(_ADD_BATCH, commit.batch)
             connection.execute("COMMIT")
         except BaseException:
@@ -82,12 +81,13 @@ class Appender:
             raise
         return commit
 
-    def _insert(self, connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        at, left = 0, len(rows)
+    def _insert(self, connection: sqlite3.Connection, values: list[Any]) -> None:
+        at, width = 0, len(EVENT_COLUMNS)
+        left = len(values) // width
         for size in self._chunks:
             while left >= size:
-                connection.execute(_INSERTS[size], list(chain.from_iterable(rows[at : at + size])))
-                at, left = at + size, left - size
+                connection.execute(_INSERTS[size], values[at : at + size * width])
+                at, left = at + size * width, left - size
 
     def _current(self) -> sqlite3.Connection:
         """The connection, made again where the store's file is another one now."""

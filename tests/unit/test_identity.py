@@ -25,19 +25,20 @@ from messager_store.identity import Identifier
 )
 def test_the_sender_is_read_from_the_payload_and_else_unknown(payload: object, sender: object) -> None:
     rules = Identifier()
-    assert rules.sender(json.dumps(payload).encode()) == sender
-    assert rules.sender(b"", payload) == sender
+    assert rules.said(json.dumps(payload).encode(), None, sender=True)[0] == sender
+    assert rules.said(b"", payload, sender=True)[0] == sender
+    assert rules.said(b"", payload, sender=False)[0] is None
 
 
 def test_a_rule_can_be_a_path() -> None:
     rules = Identifier(["header.sender.id"])
-    assert rules.sender(b'{"header": {"sender": {"id": 7}}, "from": 1}') == 7
-    assert rules.sender(b'{"header": 5, "id": 1}') is None
+    assert rules.said(b'{"header": {"sender": {"id": 7}}, "from": 1}', None, sender=True) == (7, None)
+    assert rules.said(b'{"header": 5, "id": 1}', None, sender=True) == (None, None)
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff", b'"from', b'{"from"', b"[" * 100_000 + b'"from"'])
 def test_a_payload_that_cannot_be_read_has_no_sender(payload: bytes) -> None:
-    assert Identifier().sender(payload) is None
+    assert Identifier().said(payload, None, sender=True) == (None, None)
 
 
 def test_the_recipient_is_read_from_the_channel() -> None:
@@ -51,6 +52,8 @@ def test_the_id_of_a_msg_is_found_and_hostile_ones_are_not_kept() -> None:
     rules = Identifier()
     msg = Msg("a", "b", "user")
     wire = json.dumps(msg.to_dict()).encode()
-    assert rules.msg_id(wire) == msg.id == rules.msg_id(wire, msg)
+    assert [
+        rules.said(wire, said, sender=asked)[1] for said in (None, msg, msg.to_dict()) for asked in (True, False)
+    ] == [msg.id] * 6
     for hostile in ("\ud800", "a\x00", "x" * 1000, 5, None):
-        assert rules.msg_id(json.dumps({**msg.to_dict(), "id": hostile}).encode()) is None
+        assert rules.said(json.dumps({**msg.to_dict(), "id": hostile}).encode(), None, sender=False) == (None, None)
