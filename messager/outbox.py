@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Literal
@@ -22,6 +23,8 @@ from .record import MessageRecord
 
 WAVE_MESSAGES = 1000
 WAVE_BYTES = 1 << 20
+TURN_SECONDS = 0.001
+"""For how long a sender whose answers are there at once may go on before others get their turn."""
 
 log = logging.getLogger("messager")
 
@@ -39,6 +42,7 @@ class Outbox:
         self._hooks = hooks
         self._pending: deque[_Entry] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._turned = 0.0  # when a sender last let others run
         self._idle = asyncio.Event()  # nothing is on its way
         self._idle.set()
 
@@ -64,7 +68,13 @@ class Outbox:
             self._settle([entry], [_not_sent(error)])
             self._go_on()
             raise
-        answer.add_done_callback(lambda answer: self._landed(entry, answer))
+        if answer.done():
+            self._landed(entry, answer)
+            if time.monotonic() - self._turned >= TURN_SECONDS:
+                self._turned = time.monotonic()
+                await asyncio.sleep(0)  # a sender that never waits would keep everybody else from running
+        else:
+            answer.add_done_callback(lambda answer: self._landed(entry, answer))
         await future
 
     async def flushed(self) -> None:

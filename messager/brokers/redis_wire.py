@@ -10,7 +10,9 @@ all replies of a chunk at once, in the callback of the event loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -78,6 +80,9 @@ class Wire(asyncio.Protocol):
         writer = connection._writer  # redis-py has no public way to its transport; this one is there from 5.2 to 8.1
         assert writer is not None
         self._transport = cast(asyncio.Transport, writer.transport)
+        plain = self._transport.get_extra_info("ssl_object") is None
+        socket = self._transport.get_extra_info("socket")
+        self._file = socket.fileno() if plain and socket is not None else None
         self._streams = self._transport.get_protocol()
         self._transport.set_protocol(self)
         self._transport.resume_reading()
@@ -116,6 +121,26 @@ class Wire(asyncio.Protocol):
         """Give the connection up at once, whatever is on its way, and call `lost`."""
         self._transport.abort()
         self._end(reason)
+
+    def glance(self, nanoseconds: int) -> None:
+        """Take in what comes within this time, without a turn of the event loop.
+
+        A server on the same machine answers in some 20 us; the way through the event loop, to sleep and
+        back, takes several times as long. Where nothing comes, or the bytes are encrypted, nothing happens.
+        """
+        if self._file is None or self._transport.is_closing() or self._transport.get_write_buffer_size():
+            return
+        until = time.monotonic_ns() + nanoseconds
+        while time.monotonic_ns() < until:
+            try:
+                data = os.read(self._file, 1 << 16)
+            except BlockingIOError:
+                continue
+            except OSError:
+                return  # the transport will find out
+            if data:
+                self.data_received(data)
+            return
 
     def pause(self) -> None:
         """Take nothing more in, so that what comes waits in Redis."""

@@ -22,9 +22,10 @@ from messager import (
     RedisConfig,
 )
 from messager.brokers import Broker
+from messager.brokers.redis_wire import Wire
 from messager.errors import BrokerUnavailable, ListenerDied
 from messager.testing import RedisServer, free_port
-from tests.support import Listed, until
+from tests.support import Listed, Proxy, until
 
 
 async def fetched(messager: Messager, count: int) -> list[dict[str, Any]]:
@@ -470,3 +471,43 @@ async def test_a_caller_that_is_cancelled_while_a_hook_is_asked_has_not_sent_it(
         assert [message["channel"] for message in await fetched(messager, 1)] == [b"c"]
     assert [kind for kind in listed.kinds() if kind != "received"] == ["failed", "sent"]
     assert listed.records[0].meta is not None and listed.records[0].meta["outcome"] == "not_sent"
+
+
+async def test_a_sender_that_never_pauses_lets_others_run(redis: RedisServer) -> None:
+    """Where the answer is there at once, sending does not go through the event loop; now and then it does."""
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with Messager(RedisConfig(server="127.0.0.1", port=redis.port), "e1") as messager:
+        running = asyncio.create_task(other())
+        for number in range(2000):
+            await messager.send_message("c", {"n": number})
+        running.cancel()
+    assert turns > 10
+
+
+async def test_answers_that_take_their_time_are_not_looked_for_at_every_message(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    glance = Wire.glance
+
+    def counted(self: Wire, nanoseconds: int) -> None:
+        nonlocal looks
+        looks += 1
+        glance(self, nanoseconds)
+
+    monkeypatch.setattr(Wire, "glance", counted)
+    listed = Listed()
+    async with Proxy(redis.port).running() as proxy:  # in this very loop, so it never answers while somebody looks
+        async with Messager(RedisConfig(server="127.0.0.1", port=proxy.port), "e1") as messager:
+            messager.add_log_hook(listed)
+            for number in range(200):
+                await messager.send_message("c", {"n": number})
+    assert listed.kinds() == ["sent"] * 200
+    assert 1 < looks < 12
