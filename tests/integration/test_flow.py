@@ -130,7 +130,7 @@ async def subscribers(url: str) -> int:
 async def drained(reader: RawReader, task: asyncio.Task[ReplayReport], count: int) -> ReplayReport:
     """Read slowly, until so many payloads are there."""
     step = 0
-    while reader.count < count or not task.done():
+    while reader.count < count:
         assert not reader.cut_off, "the subscriber was cut off"
         await asyncio.wait_for(reader.read(), 30)
         step += 1
@@ -138,7 +138,7 @@ async def drained(reader: RawReader, task: asyncio.Task[ReplayReport], count: in
             await asyncio.sleep(0.001)
     while not reader.data.endswith(b"\0\r\n"):
         await asyncio.wait_for(reader.read(), 30)
-    return await task
+    return await asyncio.wait_for(task, 30)
 
 
 @pytest.mark.parametrize("speed", ["max", 1e9])
