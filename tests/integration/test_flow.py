@@ -130,9 +130,15 @@ async def subscribers(url: str) -> int:
 async def drained(reader: RawReader, task: asyncio.Task[ReplayReport], count: int) -> ReplayReport:
     """Read slowly, until so many payloads are there."""
     step = 0
-    while reader.count < count:
+    while reader.count < count or not task.done():
         assert not reader.cut_off, "the subscriber was cut off"
-        await asyncio.wait_for(reader.read(), 30)
+        reading = asyncio.create_task(reader.read())
+        done, _ = await asyncio.wait({reading, task}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert done, "nothing comes"
+        if reading not in done and reader.count >= count:
+            reading.cancel()  # everything had come before the replay's end was seen
+            break
+        await asyncio.wait_for(reading, 30)
         step += 1
         if step % 16 == 0:
             await asyncio.sleep(0.001)
