@@ -139,6 +139,14 @@ ROWS = (
         needs="rosbags",
     ),
     Row(
+        "read-rosbags-text",
+        "read of a recording, the text of each message at hand",
+        "rosbags 0.11.9: its SQLite bag of the same messages, deserialised",
+        "reading:RosbagsText",
+        1.5,
+        needs="rosbags",
+    ),
+    Row(
         "lag",
         "replay at 1000 messages a second, original pace, 10 s: lag, p99",
         "the same messages with one asyncio.sleep a gap",
