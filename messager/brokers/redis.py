@@ -142,8 +142,9 @@ class RedisBroker:
 
     async def close(self) -> None:
         wire, self._wire = self._wire, None
-        if self._timer is not None:
-            self._timer.cancel()
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         if wire is not None:
             await wire.close()
         self._fail("the connection was closed")

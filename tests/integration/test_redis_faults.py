@@ -142,6 +142,21 @@ async def test_a_connection_closed_while_the_event_loop_was_blocked_is_made_anew
     await broker.close()
 
 
+async def test_a_broker_that_was_closed_and_is_used_again_still_waits_no_longer_than_it_may(redis: RedisServer) -> None:
+    async with Proxy(redis.port).running() as proxy:
+        broker = RedisBroker.from_url(f"redis://127.0.0.1:{proxy.port}/0", timeout=0.3)
+        assert await broker.publish([(b"t", b"1")]) == [0]
+        await broker.close()
+        assert await broker.publish([(b"t", b"2")]) == [0]
+        proxy.silent = True
+        [lost] = await broker.publish([(b"t", b"3")])
+        assert isinstance(lost, PublishError) and lost.outcome == "unknown" and "no answer in time" in str(lost)
+        proxy.cut()
+        proxy.silent = False
+        assert await broker.publish([(b"t", b"4")]) == [0]
+        await broker.close()
+
+
 async def test_a_message_the_server_refuses_is_not_sent_and_the_others_are() -> None:
     with redis_server("--requirepass", "hunter2") as server:
         url = f"redis://limited:pw@127.0.0.1:{server.port}/0"
