@@ -38,11 +38,6 @@ READERS = 4
 REWRITE_SECONDS = 10.0
 """How long a rewrite tries while others are in the way; each try waits for `BUSY_TIMEOUT_MS` itself."""
 MAGIC = b"SQLite format 3\x00"
-_SETTINGS = (
-    f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}",
-    "PRAGMA foreign_keys=ON",
-    "PRAGMA synchronous=FULL",
-)
 _WAL = "PRAGMA journal_mode=WAL"
 _WANTED = "PRAGMA user_version"
 _CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
@@ -204,7 +199,7 @@ class SQLite:
             record.info["file"] = self._place()
             connection.isolation_level = None  # the driver must not begin transactions of its own
             cursor = connection.cursor()
-            for statement in (*_SETTINGS, _WAL if checkpoints else "PRAGMA wal_autocheckpoint=0"):
+            for statement in (*_settings(), _WAL if checkpoints else "PRAGMA wal_autocheckpoint=0"):
                 cursor.execute(statement)
             cursor.close()
 
@@ -227,7 +222,7 @@ class SQLite:
     def _open_for_appends(self) -> sqlite3.Connection:
         # mode=rw: a file that went away is missed, not made anew
         connection = sqlite3.connect(f"{self._uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False)
-        for statement in (*_SETTINGS, _WAL):
+        for statement in (*_settings(), _WAL):
             connection.execute(statement)
         return connection
 
@@ -261,3 +256,8 @@ def _temporary_folder() -> str:
         if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder
     return "."
+
+
+def _settings() -> tuple[str, ...]:
+    """What every connection is told first."""
+    return f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", "PRAGMA foreign_keys=ON", "PRAGMA synchronous=FULL"

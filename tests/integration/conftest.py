@@ -1,4 +1,4 @@
-"""A second store, for what is carried from one to another."""
+"""What tests of several files need: a second store, and outages that need not be long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from messager_store import EventLog
+from messager_store import EventLog, committer, recorder
 from messager_store.removal import remove
 from tests.integration.test_log import filled, sent
 
@@ -18,3 +18,13 @@ async def other(tmp_path: Path) -> AsyncIterator[EventLog]:
         # ids differ from those in the first store
         await remove(opened.database, await filled(opened, [sent(1)], "gone"))
         yield opened
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short times, so that an outage need not be long."""
+    monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(committer, "SPOOL_SECONDS", 0.05)
+    monkeypatch.setattr(committer, "HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(recorder, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(committer, "STOP_SECONDS", 0.3)

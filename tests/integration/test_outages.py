@@ -3,72 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
-import textwrap
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from messager import MemoryBroker, Messager, MessageRecord, PublishError
-from messager_store import EventLog, NewEvent, Recorder, backlog, committer, recorder
+from messager import MemoryBroker, Messager, MessageRecord
+from messager_store import EventLog, NewEvent, Recorder, backlog, committer
 from messager_store import experiments as registry
 from messager_store.dialects.sqlite_append import Appender
-from messager_store.draining import Drained, drain
-from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError, StoreUnavailable
-from messager_store.messages import message_pages
-from messager_store.reading import Selection, Span
-from messager_store.repair import close, repair
+from messager_store.errors import RecorderFenced, StoreError, StoreUnavailable
 from messager_store.spool import spools
-from messager_store.tap import Tap
 from messager_store.verify import verify
-from tests.support import ROOT, until
+from tests.integration.outage import everything_drained, locked, numbers, payloads, take
+from tests.support import until
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short times, so that an outage need not be long."""
-    monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 50)
-    monkeypatch.setattr(committer, "SPOOL_SECONDS", 0.05)
-    monkeypatch.setattr(committer, "HOLD_SECONDS", 0.2)
-    monkeypatch.setattr(recorder, "STOP_SECONDS", 0.3)
-    monkeypatch.setattr(committer, "STOP_SECONDS", 0.3)
-
-
-@contextlib.contextmanager
-def locked(store: str) -> Iterator[None]:
-    """Somebody else keeps the store locked."""
-    other = sqlite3.connect(store, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    try:
-        yield
-    finally:
-        other.execute("ROLLBACK")
-        other.close()
-
-
-def take(taker: Recorder, first: int, number: int) -> None:
-    for at in range(first, first + number):
-        taker.after(MessageRecord("sent", at, f"c{at % 3}", b"%d" % at, from_id=at % 5))
-
-
-async def payloads(log: EventLog, exp_id: str = "e1") -> list[bytes]:
-    return [entry.payload async for entry in log.read(exp_id, kinds=["sent"])]
-
-
-def numbers(first: int, number: int) -> list[bytes]:
-    return [b"%d" % at for at in range(first, first + number)]
-
-
-async def everything_drained(log: EventLog, folder: Path) -> list[Drained]:
-    return [done async for done in drain(log, folder)]
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 async def test_a_locked_store_is_waited_for_on_disk_and_drained_in_order(
@@ -268,144 +220,6 @@ async def test_room_in_the_spool_spares_the_senders(log: EventLog, store: str, m
     assert len(await payloads(log)) == 100
 
 
-async def test_strict_has_every_sending_in_the_log_before_it_is_published(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(committer, "SPOOL_SECONDS", 60)  # the store alone, however slow this machine is
-    seen: list[int] = []
-
-    class Looks(MemoryBroker):
-        async def publish(self, messages):  # type: ignore[no-untyped-def]
-            async with log.database.reading() as connection:
-                rows = await connection.exec_driver_sql("SELECT count(*) FROM event WHERE kind = 1")
-                seen.append(rows.scalar_one() - len(messages))
-            return await super().publish(messages)
-
-    async with Recorder(log, "e1", durability="strict") as taker, Messager(Looks(), "e1") as messager:
-        messager.add_log_hook(taker)
-        await messager.send_message("c", {"n": 0})
-        await asyncio.gather(*(messager.send_message("c", {"n": at}) for at in range(1, 200)))
-        commits = taker.acknowledged
-    assert seen[0] == 0 and seen == sorted(seen) and len(seen) < 20 and commits >= 200
-    found = [entry async for entry in log.read("e1")]
-    assert [entry.kind for entry in found] == ["sent"] * 200
-    assert {entry.receivers for entry in found} == {None}
-    [row] = await registry.recorders_of(log.database)
-    assert row.durability == "strict"
-
-
-async def test_strict_uses_the_spool_where_the_store_is_away(log: EventLog, store: str) -> None:
-    broker = MemoryBroker()
-    async with Recorder(log, "e1", durability="strict") as taker, Messager(broker, "e1") as messager:
-        messager.add_log_hook(taker)
-        with locked(store):
-            for at in range(5):
-                await messager.send_message("c", {"n": at})
-                [info] = spools(taker.spool_path.parent)
-                assert info.events == at + 1
-        await until(lambda: not len(taker))
-    assert len(await payloads(log)) == 5
-
-
-async def test_strict_does_not_send_what_it_cannot_keep(
-    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker = MemoryBroker()
-    published: list[object] = []
-    publish = broker.publish
-
-    async def listed(messages):  # type: ignore[no-untyped-def]
-        published.extend(messages)
-        return await publish(messages)
-
-    monkeypatch.setattr(broker, "publish", listed)
-    async with Recorder(log, "e1", durability="strict", spool_bytes=1) as taker, Messager(broker, "e1") as messager:
-        messager.add_log_hook(taker)
-        with locked(store):
-            with pytest.raises(StoreUnavailable, match="not sent"):
-                await messager.send_message("c", {"n": 1})
-        assert published == []
-        await until(lambda: not len(taker))
-        await messager.send_message("c", {"n": 2})
-    of = await log.experiment("e1")
-    found = [entry async for entry in log.read(of)]
-    assert [entry.kind for entry in found] == ["sent", "failed", "sent"]  # the intent, taken back
-    assert found[1].cause == (1, 1)
-    told = [entry async for page in message_pages(log.database, of, Selection(), Span()) for entry in page]
-    assert [entry.payload for entry in told] == [b'{"n": 2}']
-
-
-async def test_strict_takes_a_failed_publish_back(log: EventLog) -> None:
-    class Breaks(MemoryBroker):
-        async def publish(self, messages):  # type: ignore[no-untyped-def]
-            return [PublishError("the answer was lost", "unknown") for _ in messages]
-
-    async with Recorder(log, "e1", durability="strict") as taker, Messager(Breaks(), "e1") as messager:
-        messager.add_log_hook(taker)
-        with pytest.raises(PublishError):
-            await messager.send_message("c", {"n": 1})
-        messager.mark("after")
-    found = [entry async for entry in log.read("e1")]
-    assert [(entry.kind, entry.cause) for entry in found] == [("sent", None), ("failed", (1, 1)), ("mark", None)]
-    assert found[1].meta is not None and found[1].meta["outcome"] == "unknown"
-    async with log.database.reading() as connection:
-        assert (await connection.exec_driver_sql("SELECT count(*) FROM message")).scalar_one() == 0
-
-
-@pytest.mark.parametrize("durability", ["buffered", "strict"])
-async def test_what_is_under_way_when_a_recorder_stops_is_recorded_with_its_outcome(
-    log: EventLog, durability: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorder, "STOP_SECONDS", 30)
-    monkeypatch.setattr(committer, "STOP_SECONDS", 30)
-    answered = asyncio.Event()
-    publishing = asyncio.Event()
-
-    class Slow(MemoryBroker):
-        async def publish(self, messages):  # type: ignore[no-untyped-def]
-            publishing.set()
-            await answered.wait()
-            return [PublishError("the answer was lost", "unknown") for _ in messages]
-
-    taker = Recorder(log, "e1", durability=durability)
-    await taker.start()
-    async with Messager(Slow(), "e1") as messager:
-        messager.add_log_hook(taker)
-        sending = asyncio.create_task(messager.send_message("c", {"n": 1}))
-        await publishing.wait()
-        stopping = asyncio.create_task(taker.stop())
-        await asyncio.sleep(0)
-        answered.set()
-        with pytest.raises(PublishError):
-            await sending
-        await stopping
-    kinds = [entry.kind async for entry in log.read("e1")]
-    assert kinds == (["failed"] if durability == "buffered" else ["sent", "failed"])
-
-
-async def test_a_strict_recorder_that_has_ended_lets_nothing_through(log: EventLog) -> None:
-    taker = Recorder(log, "e1", durability="strict")
-    async with Messager(MemoryBroker(), "e1") as messager:
-        messager.add_log_hook(taker)
-        with pytest.raises(StoreError, match="not been started"):
-            await messager.send_message("c", {})
-        await taker.start()
-        await messager.send_message("c", {})
-        await taker.stop()
-        with pytest.raises(StoreError, match="has ended, and it is strict"):
-            await messager.send_message("c", {})
-    assert len(await payloads(log)) == 1
-
-
-def test_a_durability_that_there_is_not_is_refused(store: str) -> None:
-    async def make() -> None:
-        async with EventLog.open(store) as log:
-            Recorder(log, "e1", durability="eventual")  # type: ignore[arg-type]
-
-    with pytest.raises(StoreError, match="buffered or strict"):
-        asyncio.run(make())
-
-
 async def test_what_a_cancelled_committer_had_is_in_the_spool(log: EventLog) -> None:
     taker = Recorder(log, "e1")
     await taker.start()
@@ -420,24 +234,6 @@ async def test_what_a_cancelled_committer_had_is_in_the_spool(log: EventLog) -> 
         await taker.flush()
     assert [done.events for done in await everything_drained(log, taker.spool_path.parent)] == [10]
     assert await payloads(log) == numbers(0, 20)
-
-
-async def test_a_commit_that_never_returns_holds_up_neither_strict_senders_nor_the_end(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Hangs(EventLog):
-        async def append(self, *given: Any, **named: Any) -> None:
-            await asyncio.Event().wait()
-
-    taker = Recorder(Hangs(log.database), "e1", durability="strict")
-    await taker.start()
-    async with Messager(MemoryBroker(), "e1") as messager:
-        messager.add_log_hook(taker)
-        for number in range(5):
-            await messager.send_message("c", {"n": number})
-    await taker.stop()
-    assert taker.spooled == 5
-    assert [done.events for done in await everything_drained(log, taker.spool_path.parent)] == [5]
 
 
 async def test_what_redact_gives_must_be_an_event(log: EventLog) -> None:
@@ -508,90 +304,6 @@ async def test_redact_sees_every_event_before_it_is_kept_anywhere(log: EventLog,
     assert b"secret" not in Path(store).read_bytes() + Path(f"{store}-wal").read_bytes()
 
 
-async def test_repair_says_what_a_crash_may_have_cost(log: EventLog, store: str, tmp_path: Path) -> None:
-    program = tmp_path / "dies.py"
-    program.write_text(
-        textwrap.dedent("""
-        import asyncio, os, signal, sys
-        from messager import MessageRecord
-        from messager_store import EventLog, Recorder
-
-        async def main():
-            async with EventLog.open(sys.argv[1]) as log, Recorder(log, "e1") as recorder:
-                recorder.after(MessageRecord("sent", recorder.clock.now(), "c", b"kept"))
-                await recorder.flush()
-                recorder.after(MessageRecord("sent", recorder.clock.now(), "c", b"lost"))
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        asyncio.run(main())
-        """)
-    )
-    subprocess.run([sys.executable, str(program), store], cwd=ROOT, timeout=60, check=False)
-    of = await log.experiment("e1")
-    assert "ended uncleanly" in str((await verify(log.database, of)).problems)
-    [known] = await repair(log, of)
-    assert (known.recorder, known.events, known.spool) == (1, 1, None)
-    assert known.since <= known.until
-    assert (await verify(log.database, of)).problems == []
-    assert await repair(log, of) == []
-    found = [entry async for entry in log.read("e1")]
-    assert [(entry.kind, entry.recorder) for entry in found] == [("sent", 1), ("gap", 2)]
-    assert found[1].meta is not None and found[1].meta["recorder"] == 1 and found[1].meta["count"] is None
-    assert found[0].ts < found[1].meta["since"] == found[1].ts  # so that a late repair stretches nothing
-    rows = await registry.recorders_of(log.database)
-    assert [(row.state, row.role) for row in rows] == [("repaired", "messager"), ("ended", "repair")]
-
-
-async def test_a_recorder_that_was_taken_for_dead_goes_on_where_it_was(log: EventLog) -> None:
-    async with Recorder(log, "e1") as taker:
-        take(taker, 0, 10)
-        await taker.flush()
-        async with log.database.writing() as connection:  # silent for long: a laptop that slept
-            await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0")
-        of = await log.experiment("e1")
-        assert len(await repair(log, of)) == 1
-        take(taker, 10, 10)
-        await taker.flush()
-        assert taker.failure is None
-    assert await payloads(log) == numbers(0, 20)
-    assert (await verify(log.database, of)).problems == []
-    rows = await registry.recorders_of(log.database)
-    assert [(row.role, row.state) for row in rows] == [("messager", "ended"), ("repair", "ended")]
-
-
-async def test_a_recorder_in_whose_name_somebody_else_wrote_keeps_out_of_the_log(log: EventLog) -> None:
-    taker = Recorder(log, "e1")
-    await taker.start()
-    take(taker, 0, 10)
-    await taker.flush()
-    await log.append(await log.take_over(taker.uuid), [NewEvent("sent", 999, "c", b"10")])
-    take(taker, 10, 10)
-    with pytest.raises(RecorderFenced):
-        await taker.stop()
-    assert taker.spooled == 10
-    assert await payloads(log) == numbers(0, 11)
-
-
-async def test_a_recorder_whose_spool_somebody_drained_goes_on_behind_it(log: EventLog) -> None:
-    stolen = asyncio.Event()
-
-    class Waits(EventLog):
-        async def append(self, *given: Any, **named: Any) -> None:
-            await stolen.wait()
-            await super().append(*given, **named)
-
-    async with Recorder(Waits(log.database), "e1") as taker:
-        take(taker, 0, 10)
-        await until(lambda: taker.spooled == 10)
-        thief = await log.take_over(taker.uuid)  # somebody for whom locks cannot be seen
-        await log.append(thief, taker._backlog.spool.read(1, 10, 10**6))
-        take(taker, 10, 10)
-        stolen.set()
-        await until(lambda: not len(taker))
-        assert taker.failure is None
-    assert await payloads(log) == numbers(0, 20)
-
-
 async def test_two_recorders_of_one_log_wait_for_each_other_and_lose_nothing(log: EventLog, store: str) -> None:
     async with Recorder(log, "e1") as first, Recorder(log, "e1") as second:
         with locked(store):
@@ -602,88 +314,3 @@ async def test_two_recorders_of_one_log_wait_for_each_other_and_lose_nothing(log
         await until(lambda: not len(first) and not len(second))
     assert sorted(await payloads(log), key=int) == numbers(0, 100) + numbers(1000, 100)
     assert (await verify(log.database, await log.experiment("e1"))).problems == []
-
-
-async def test_repair_waits_for_a_spool_to_be_drained_unless_forced(log: EventLog, store: str) -> None:
-    taker = Recorder(log, "e1")
-    await taker.start()
-    with locked(store):
-        take(taker, 0, 20)
-        await taker.stop()
-    async with log.database.writing() as connection:  # as if its process were gone
-        await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0")
-    of = await log.experiment("e1")
-    [known] = await repair(log, of)
-    assert known.spool == str(taker.spool_path)
-    with pytest.raises(StoreError, match="messager drain"):
-        await close(log, of)
-    [forced] = await repair(log, of, force=True)
-    assert forced.spool is None
-    [done] = await everything_drained(log, taker.spool_path.parent)  # it still fits
-    assert (done.events, done.reason) == (20, None)
-    assert await payloads(log) == numbers(0, 20)
-    assert (await verify(log.database, of)).problems == []
-    await close(log, of)
-
-
-async def test_a_spool_of_a_closed_experiment_stays_and_says_why(log: EventLog, store: str) -> None:
-    taker = Recorder(log, "e1")
-    await taker.start()
-    with locked(store):
-        take(taker, 0, 20)
-        await taker.stop()
-    of = await log.experiment("e1")
-    await close(log, of, force=True)
-    head = registry.head_of(await registry.recorders_of(log.database, of.id))
-    [done] = await everything_drained(log, taker.spool_path.parent)
-    assert done.left == 20 and "closed" in (done.reason or "") and taker.spool_path.exists()
-    assert registry.head_of(await registry.recorders_of(log.database, of.id)) == head
-    with pytest.raises(ExperimentClosed):
-        await log.take_over(taker.uuid)
-
-
-async def test_a_tap_that_starts_again_says_what_it_missed(log: EventLog) -> None:
-    broker = MemoryBroker()
-
-    async def listen(patterns: list[str]) -> Recorder:
-        active = asyncio.Event()
-        taker = Recorder(log, "e1", role="tap", patterns=patterns)
-        await taker.start()
-        task = asyncio.create_task(Tap(broker, taker, patterns, active=active.set).run(max_events=1))
-        await active.wait()
-        await broker.publish([(b"a", b"x")])
-        await task
-        await taker.flush()
-        return taker
-
-    async def gaps() -> list[tuple[int, int]]:
-        found = [entry async for entry in log.read("e1", kinds=["gap"])]
-        return [(entry.meta["since"], entry.meta["until"]) for entry in found if entry.meta]
-
-    await (await listen(["a"])).stop()
-    crashed = await listen(["a", "b"])
-    assert await gaps() == []  # the one before had ended cleanly
-    async with log.database.writing() as connection:  # as if its process were gone
-        await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0 WHERE ordinal = 2")
-    last = (await registry.recorders_of(log.database))[1].last_ts
-    assert last is not None
-    again = await listen(["a"])
-    [(since, until_)] = await gaps()
-    assert last <= since <= until_ <= again.clock.now()
-    await again.stop()
-    with contextlib.suppress(StoreError):
-        await crashed.stop()
-
-
-async def test_what_a_recorder_whose_clock_was_ahead_may_have_lost_lies_in_a_gap(log: EventLog, store: str) -> None:
-    """The gap was empty: by our clock, the recorder had not even begun when it was repaired."""
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
-    writer = await log.register(of, role="messager")
-    ahead = time.time_ns() + 3_600_000_000_000
-    await log.append(writer, [NewEvent("sent", ahead, "c", b"x")], complete_until=ahead)
-    with sqlite3.connect(store) as other:
-        other.execute("UPDATE recorder SET pid = ?", (1 << 22 | 1,))
-    other.close()
-    [known] = await repair(log, of)
-    assert (known.since, known.until) == (ahead, ahead + registry.SILENT_NS)

@@ -1,0 +1,41 @@
+"""What tests of outages share."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from messager import MessageRecord
+from messager_store import EventLog, Recorder
+from messager_store.draining import Drained, drain
+
+
+@contextlib.contextmanager
+def locked(store: str) -> Iterator[None]:
+    """Somebody else keeps the store locked."""
+    other = sqlite3.connect(store, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def take(taker: Recorder, first: int, number: int) -> None:
+    for at in range(first, first + number):
+        taker.after(MessageRecord("sent", at, f"c{at % 3}", b"%d" % at, from_id=at % 5))
+
+
+async def payloads(log: EventLog, exp_id: str = "e1") -> list[bytes]:
+    return [entry.payload async for entry in log.read(exp_id, kinds=["sent"])]
+
+
+def numbers(first: int, number: int) -> list[bytes]:
+    return [b"%d" % at for at in range(first, first + number)]
+
+
+async def everything_drained(log: EventLog, folder: Path) -> list[Drained]:
+    return [done async for done in drain(log, folder)]
