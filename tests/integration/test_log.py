@@ -18,9 +18,11 @@ from messager import channels
 from messager_store import Cursor, Event, EventLog, Experiment, NewEvent
 from messager_store import experiments as registry
 from messager_store.cursor import resolve
+from messager_store.dialects import SQLite
 from messager_store.errors import (
     AmbiguousExperiment,
     BadCursor,
+    BadEvent,
     ExperimentNotFound,
     NotAStore,
     RecorderFenced,
@@ -439,3 +441,38 @@ async def test_a_read_that_is_cancelled_does_no_harm(store: str) -> None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             assert len(await listed(log.read("e1"))) == 3000
+
+
+@pytest.mark.parametrize("most_parameters", [None, 999])
+async def test_a_batch_of_any_size_is_written_row_for_row(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch, most_parameters: int | None
+) -> None:
+    """Rows are bound some hundreds at a time; fewer where SQLite takes fewer parameters, as it once did."""
+    connect = SQLite._open_for_appends
+
+    def limited(self: SQLite) -> sqlite3.Connection:
+        connection = connect(self)
+        if most_parameters is not None:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, most_parameters)
+        return connection
+
+    monkeypatch.setattr(SQLite, "_open_for_appends", limited)
+    of = await experiment(log, "e1")
+    writer = await log.register(of, role="tap")
+    written = 0
+    for size in (1, 7, 8, 9, 63, 64, 65, 71, 72, 511, 512, 513, 1100):
+        await log.append(writer, [sent(written + at, b"%d" % (written + at)) for at in range(size)])
+        written += size
+    assert [entry.payload for entry in await listed(log.read("e1"))] == [b"%d" % at for at in range(written)]
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_batch_that_is_refused_in_the_middle_leaves_nothing_and_the_next_one_is_written(log: EventLog) -> None:
+    of = await experiment(log, "e1")
+    writer = await log.register(of, role="tap")
+    with pytest.raises(BadEvent) as refused:
+        await log.append(writer, [*(sent(at) for at in range(700)), sent(2**70), sent(1)])
+    assert refused.value.index == 700
+    assert await listed(log.read("e1")) == []
+    await log.append(writer, [sent(1)])
+    assert [entry.seq for entry in await listed(log.read("e1"))] == [1]

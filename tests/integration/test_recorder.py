@@ -11,7 +11,7 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord, Msg
 from messager.brokers import Broker
-from messager_store import EventLog, Recorder, backlog
+from messager_store import EventLog, Recorder, backlog, committer
 from messager_store import experiments as registry
 from messager_store.errors import (
     ExperimentBusy,
@@ -424,3 +424,34 @@ def test_a_mark_may_be_made_between_two_runs_of_the_event_loop(store: str) -> No
         assert loop.run_until_complete(end(taker)) == ["before it started", "in between"]
     finally:
         loop.close()
+
+
+async def test_what_comes_while_a_batch_is_committed_gathers_before_the_next(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was once committed at once: a handful of events at a time, with a sync of the disk for each."""
+    monkeypatch.setattr(committer, "FLUSH_SECONDS", 3600)
+    batches: list[int] = []
+    committing, go_on = asyncio.Event(), asyncio.Event()
+    append = EventLog.append
+
+    async def slow(self: EventLog, writer: Any, events: Any, **more: Any) -> None:
+        committing.set()
+        await go_on.wait()
+        batches.append(len(events))
+        await append(self, writer, events, **more)
+
+    monkeypatch.setattr(EventLog, "append", slow)
+    async with Recorder(log, "e1") as recorder:
+        recorder.after(MessageRecord("sent", 1, "c", b"1"))
+        flushing = asyncio.create_task(recorder.flush())
+        await committing.wait()
+        for at in range(2, 12):
+            recorder.after(MessageRecord("sent", at, "c", b"%d" % at))
+        go_on.set()
+        await flushing
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert batches == [1]
+        await recorder.flush()
+        assert batches == [1, 10]

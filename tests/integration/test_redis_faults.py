@@ -270,3 +270,23 @@ async def test_a_gap_on_a_busy_connection_begins_at_the_last_proof(
         assert message["since"] > began
         await outside.close()
         await pubsub.aclose()
+
+
+async def test_what_a_subscriber_does_not_fetch_waits_in_redis(redis: RedisServer) -> None:
+    """Else a slow agent would fill its own memory, where Redis has a limit and says so."""
+    pubsub = RedisBroker.from_url(redis.url).pubsub()
+    await pubsub.psubscribe("much")
+    outside = RedisBroker.from_url(redis.url)
+    payloads = [b"%06d" % number + bytes(5000) for number in range(3000)]
+    for at in range(0, len(payloads), 100):
+        assert await outside.publish([(b"much", payload) for payload in payloads[at : at + 100]]) == [1] * 100
+    await until(lambda: pubsub._wire is not None and pubsub._wire._paused)
+    assert len(pubsub._inbox) < 1000
+    heard = []
+    while len(heard) < len(payloads):
+        message = await pubsub.get_message(timeout=5)
+        assert message is not None
+        heard.append(message["data"])
+    assert heard == payloads
+    await outside.close()
+    await pubsub.aclose()
