@@ -326,6 +326,7 @@ def test_the_command_says_whom_it_waits_for_and_ctrl_c_ends_it(tmp_path: Path, s
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
     )
     assert process.stderr is not None
     said = process.stderr.readline()
