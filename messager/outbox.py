@@ -70,7 +70,7 @@ class Outbox:
             raise
         if answer.done():
             self._landed(entry, answer)
-            if time.monotonic() - self._turned >= TURN_SECONDS:
+            if future.exception() is None and time.monotonic() - self._turned >= TURN_SECONDS:
                 self._turned = time.monotonic()
                 await asyncio.sleep(0)  # a sender that never waits would keep everybody else from running
         else:

@@ -17,18 +17,13 @@ from .commit import Commit
 from .errors import BadEvent
 from .event import Fields
 from .jsontext import is_no_text
+from .names import Unknown
 from .schema import KINDS, NO_TEXT, SEQ_BITS
 
 if TYPE_CHECKING:
     from .log import Writer
 
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
-UNFIT = (struct.error, TypeError, ValueError, AttributeError, RecursionError)
-"""What encoding raises for an event that the log cannot hold."""
-
-
-class Unknown(Exception):
-    """A channel, an agent or a recorder that a batch names has no id yet, as far as its writer knows."""
 
 
 def prepare(writer: Writer, events: Sequence[Fields], unacknowledged_ns: int, complete_until: int | None) -> Commit:
@@ -85,7 +80,9 @@ def _rows(writer: Writer, first: int, events: Sequence[Fields]) -> tuple[list[An
     seq = first
     for kind, ts, channel, payload, from_id, to_id, given, msg_id, duration, receivers, cause, meta in events:
         try:
-            code = _KIND[kind]
+            code = _KIND.get(kind)
+            if code is None:
+                raise ValueError(f"{kind!r} is no kind of event")
             try:
                 names = known[channel, from_id, from_id.__class__, to_id, to_id.__class__]
             except (KeyError, TypeError):  # not met together yet, or ids that no dict takes for a key
@@ -97,16 +94,19 @@ def _rows(writer: Writer, first: int, events: Sequence[Fields]) -> tuple[list[An
             origin = caused_by = None
             if cause is not None:
                 origin = cause[0] << SEQ_BITS | cause[1]
+                if cause[0] not in writer.ids:
+                    raise Unknown
                 caused_by = writer.ids[cause[0]] << SEQ_BITS | cause[1]
             details = None if meta is None else jsontext.dump(meta)
+            if msg_id is not None:
+                msg_id.encode()  # no database holds half a character
             encoded.append(
                 encode(seq, ts, code, flags, lengths, joined, msg_id, duration, receivers, origin, details, payload)
             )
-        except KeyError:
-            if kind not in _KIND:
-                raise BadEvent(seq - first, f"{kind!r} is no kind of event") from None
-            raise Unknown from None
-        except UNFIT as error:
+        except Unknown as unknown:
+            unknown.index = seq - first
+            raise
+        except Exception as error:  # whatever it is: one event must not stop those behind it
             reason = "a number does not fit into 64 bits" if isinstance(error, struct.error) else str(error)
             raise BadEvent(seq - first, f"a {kind} event of ts {ts} cannot be kept: {reason}") from None
         values += (

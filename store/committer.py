@@ -57,7 +57,7 @@ class Committer:
         self._last_commit = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run())
-        if backlog.waiting:
+        if backlog.waiting or facts:
             self.look()
 
     def look(self) -> None:

@@ -70,20 +70,19 @@ class Database:
 
     async def close(self) -> None:
         """Give the connections back. May be called twice."""
-        reader, writer = self._reader, self._writer
-        self._reader = self._writer = None
-        for engine in (reader, writer):
-            if engine is not None:
-                await engine.dispose()
-        await self.dialect.close()
+        async with self._writing:  # those that wait for their turn find it closed
+            reader, writer = self._reader, self._writer
+            self._reader = self._writer = None
+            for engine in (reader, writer):
+                if engine is not None:
+                    await engine.dispose()
+            await self.dialect.close()
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[AsyncConnection]:
         """A connection inside a transaction that commits at the end."""
-        if self._writer is None:
-            raise StoreUnavailable(self.where, "it has been closed")
         try:
-            async with self._writing, self._writer.connect() as connection:
+            async with self._writing, self._opened().connect() as connection:
                 try:
                     async with connection.begin():
                         yield connection
@@ -95,10 +94,9 @@ class Database:
 
     async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
         """Write a batch; see `Dialect.append`."""
-        if self._writer is None:
-            raise StoreUnavailable(self.where, "it has been closed")
         try:
             async with self._writing:
+                self._opened()
                 return await self.dialect.append(prepare)
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
@@ -114,6 +112,12 @@ class Database:
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error
 
+    def _opened(self) -> AsyncEngine:
+        """The engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
+        if self._writer is None:
+            raise StoreUnavailable(self.where, "it has been closed")
+        return self._writer
+
     async def rewrite_wanted(self) -> bool:
         """Whether something was redacted and the store has not been rewritten since: old pages may still hold it."""
         async with self.reading() as connection:
@@ -121,10 +125,8 @@ class Database:
 
     async def rewrite(self) -> str | None:
         """Write the store anew without what was deleted, journals included; why not, where it could not be finished."""
-        if self._writer is None:
-            raise StoreUnavailable(self.where, "it has been closed")
         try:
-            async with self._writing, self._writer.connect() as connection:
+            async with self._writing, self._opened().connect() as connection:
                 return await self.dialect.rewrite(connection)
         except DRIVER_ERRORS as error:
             raise self.dialect.translate(error) from error

@@ -14,7 +14,7 @@ from messager import channels
 from messager.clock import Clock
 
 from . import chain, experiments, jsontext, reading
-from .appending import UNFIT, Unknown, prepare
+from .appending import prepare
 from .commit import Commit
 from .cursor import Point, resolve
 from .database import Database
@@ -22,7 +22,7 @@ from .errors import BadEvent, ExperimentClosed, RecorderFenced
 from .event import Event, Fields
 from .experiments import Experiment
 from .host import this_process
-from .names import NameWriter, agent_key, agent_value
+from .names import NameWriter, Unknown, agent_key, agent_value
 from .schema import KINDS, SEQ_BITS, event, experiment, recorder
 
 
@@ -190,7 +190,14 @@ class EventLog:
         except Unknown:
             await _intern(writer.names, events)
             await self._find_causes(writer, events)
-            commit = await self.database.append(batch)
+            try:
+                commit = await self.database.append(batch)
+            except Unknown as still:
+                kind, ts, *_ = events[still.index]
+                reason = (
+                    f"a {kind} event of ts {ts} cannot be kept: its ids are not the same each time they are asked for"
+                )
+                raise BadEvent(still.index, reason) from None
         if commit is None:
             raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
         writer.last_seq, writer.head_hash = commit.advance["new_last_seq"], commit.advance["new_head_hash"]
@@ -342,7 +349,7 @@ async def _intern(names: NameWriter, events: Sequence[Fields]) -> None:
                 if agent is not None and (key := agent_key(agent)) not in names.agents and key not in new_agents:
                     agent_value(agent)
                     new_agents[key] = agent
-        except UNFIT as error:
+        except Exception as error:
             raise BadEvent(index, f"a {kind} event has a channel or an id that cannot be kept: {error}") from None
     if new_channels or new_agents:
         await names.intern(new_channels, new_agents.values())

@@ -72,6 +72,13 @@ async def intern(database: Database, experiment_id: int, wanted: Iterable[tuple[
     return {(what, value): found[what, digest] for (what, value), digest in hashes.items()}
 
 
+class Unknown(Exception):
+    """A channel, an agent or a recorder that an event names has no id, as far as its writer knows."""
+
+    index = 0
+    """Which event of the batch names it."""
+
+
 class NameWriter:
     """The names one recorder uses, interned before the events that use them."""
 
@@ -88,12 +95,15 @@ class NameWriter:
     ) -> tuple[int | None, int | None, int | None, tuple[int, int, int], bytes]:
         """The ids of the three names of an event, and the names as the chain encodes them.
 
-        Raises `KeyError` where one has not been interned.
+        Raises `Unknown` where one has not been interned, and what making an id into JSON raises.
         """
         nobody: tuple[None, None] = (None, None)
-        channel_id, spoken = nobody if channel is None else self.channels[channel]
-        sender, sending = nobody if from_id is None else self.agents[agent_key(from_id)]
-        recipient, receiving = nobody if to_id is None else self.agents[agent_key(to_id)]
+        spoken_in = nobody if channel is None else self.channels.get(channel)
+        spoken_by = nobody if from_id is None else self.agents.get(agent_key(from_id))
+        spoken_to = nobody if to_id is None else self.agents.get(agent_key(to_id))
+        if spoken_in is None or spoken_by is None or spoken_to is None:
+            raise Unknown
+        (channel_id, spoken), (sender, sending), (recipient, receiving) = spoken_in, spoken_by, spoken_to
         found = (channel_id, sender, recipient, *chain.names(spoken, sending, receiving))
         if from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE:  # others may be equal and not the same
             if len(self.together) >= _MOST_TOGETHER:

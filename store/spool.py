@@ -114,7 +114,7 @@ class Spool:
         for index, entry in enumerate(entries):
             try:
                 frames.append(_frame(_EVENT, _event_line(entry), entry.payload))
-            except (TypeError, ValueError, RecursionError, struct.error) as error:
+            except Exception as error:
                 raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be kept: {error}") from None
         last = first_seq + len(entries) - 1
         frames.append(_frame(_NOTE, json.dumps({"complete_until": complete_until, "last_seq": last}).encode()))

@@ -104,6 +104,7 @@ class RedisBroker:
         self._wire: Wire | None = None
         self._requests: deque[_Publishing | _Asking] = deque()  # sent and not answered, oldest first
         self._timer: asyncio.TimerHandle | None = None
+        self._closings = 0
         self._used = 0.0
         self._sender = 0  # who published the last message that went alone
         self._in_vain = self._not_looking = 0
@@ -141,6 +142,7 @@ class RedisBroker:
             await self._ready()
 
     async def close(self) -> None:
+        self._closings += 1
         wire, self._wire = self._wire, None
         timer, self._timer = self._timer, None
         if timer is not None:
@@ -240,7 +242,12 @@ class RedisBroker:
             self._wire = None
             await wire.close()
         if self._wire is None:
-            self._wire = await Wire.open(self._pool.make_connection, self.url, self._answered, self._fail)
+            closings = self._closings
+            wire = await Wire.open(self._pool.make_connection, self.url, self._answered, self._fail)
+            if closings != self._closings:
+                await wire.close()
+                raise BrokerUnavailable(self.url, "it was closed meanwhile")
+            self._wire = wire
         self._used = time.monotonic()
         return self._wire
 
@@ -266,7 +273,7 @@ class RedisBroker:
         self._in_vain = 0 if request.done else min(self._in_vain + 1, MOST_IN_VAIN)
         self._not_looking = 2**self._in_vain - 1
 
-    def _answered(self, replies: list[Any], size: int) -> None:
+    def _answered(self, replies: list[Any]) -> None:
         """Replies came, in the order of the requests."""
         self._used = time.monotonic()
         at = 0

@@ -149,27 +149,38 @@ class RedisPubSub:
                 break
         return None
 
-    def _came(self, values: list[Any], size: int) -> None:
+    def _came(self, values: list[Any]) -> None:
         """Something came in: messages are kept for `get_message`, the rest is dealt with here."""
         now = self._alive = time.monotonic_ns()
         inbox, before = self._inbox, len(self._inbox)
         for value in values:
-            if isinstance(value, ResponseError):
-                self._refusal = value
+            if value == b"PONG" or isinstance(value, ResponseError):  # an ACL may forbid PING: a sign of life as well
+                if value == b"PONG" or not self._unconfirmed:
+                    self._answered()
+                else:
+                    self._refusal = value
             elif value[0] == b"pmessage":
                 inbox.append({"type": "pmessage", "pattern": value[1], "channel": value[2], "data": value[3]})
+                self._inbox_bytes += len(value[2]) + len(value[3])
             elif value[0] == b"psubscribe":
                 self._unconfirmed.discard(value[1])
-            elif value[0] == b"pong" and self._pinged_at is not None:
-                self._proven, self._pinged_at = self._pinged_at, None
+            elif value[0] == b"pong":
+                self._answered()
         wire = self._wire
         if wire is not None and len(inbox) > before:
-            self._inbox_bytes += size
-            if len(inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES:
-                wire.pause()
+            self._pause_if_full(wire)
             if self._pinged_at is None and now - self._proven >= PROVE_NS:
                 self._ping(wire)
         self._stirred.set()
+
+    def _pause_if_full(self, wire: Wire) -> None:
+        if len(self._inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES:
+            wire.pause()
+
+    def _answered(self) -> None:
+        """A ping was: what was delivered to us before it has come in."""
+        if self._pinged_at is not None:
+            self._proven, self._pinged_at = self._pinged_at, None
 
     def _ping(self, wire: Wire) -> None:
         """Ask for a sign of life, which comes behind everything that was delivered to us before."""
@@ -196,8 +207,11 @@ class RedisPubSub:
         try:
             wire = await self._connect()
             began = time.monotonic_ns()
-            await self._subscribe(wire, list(self._patterns))
+            if self._patterns:
+                await self._subscribe(wire, list(self._patterns))
         except BaseException as error:
+            self._inbox.clear()  # what this try heard lies in the gap, which has not been told yet
+            self._inbox_bytes = 0
             if wire is not None:
                 await wire.close()
             if not isinstance(error, BrokerUnavailable):
@@ -207,5 +221,6 @@ class RedisPubSub:
             return None
         reason, since = self._lost
         self._wire, self._lost, self._backoff = wire, None, FIRST_BACKOFF
+        self._pause_if_full(wire)
         self._alive, self._proven = time.monotonic_ns(), began
         return {"type": "gap", "reason": reason, "since": since, "until": self._alive}

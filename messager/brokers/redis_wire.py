@@ -65,11 +65,11 @@ class Wire(asyncio.Protocol):
     """An open connection.
 
     `taken` is called for each chunk that arrives, with the replies it completes (error replies as
-    `ResponseError`) and its bytes; `lost` once, with the reason, when the connection is gone.
+    `ResponseError`); `lost` once, with the reason, when the connection is gone.
     """
 
     def __init__(
-        self, connection: AbstractConnection, taken: Callable[[list[Any], int], None], lost: Callable[[str], None]
+        self, connection: AbstractConnection, taken: Callable[[list[Any]], None], lost: Callable[[str], None]
     ) -> None:
         self.closed = False
         self._connection = connection
@@ -80,7 +80,7 @@ class Wire(asyncio.Protocol):
         writer = connection._writer  # redis-py has no public way to its transport; this one is there from 5.2 to 8.1
         assert writer is not None
         self._transport = cast(asyncio.Transport, writer.transport)
-        plain = self._transport.get_extra_info("ssl_object") is None
+        plain = os.name == "posix" and self._transport.get_extra_info("ssl_object") is None
         socket = self._transport.get_extra_info("socket")
         self._file = socket.fileno() if plain and socket is not None else None
         self._streams = self._transport.get_protocol()
@@ -92,7 +92,7 @@ class Wire(asyncio.Protocol):
         cls,
         make: Callable[[], AbstractConnection],
         url: str,
-        taken: Callable[[list[Any], int], None],
+        taken: Callable[[list[Any]], None],
         lost: Callable[[str], None],
     ) -> Wire:
         """Connect, and pass the handshake. Raises `BrokerUnavailable`."""
@@ -171,7 +171,7 @@ class Wire(asyncio.Protocol):
             self.abort(f"it does not speak Redis' protocol: {error}")
             return
         if not self.closed:
-            self._taken(values, len(data))
+            self._taken(values)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._streams.connection_lost(error)  # whoever waits for the stream to be closed

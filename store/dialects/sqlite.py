@@ -1,8 +1,8 @@
 """SQLite, through aiosqlite.
 
 Writers open with BEGIN IMMEDIATE: a deferred BEGIN fails at once ("database is locked")
-when two writers upgrade together. Only the writing connection checkpoints the WAL:
-SQLite before 3.51.3 can in rare cases corrupt a database when several do.
+when two writers upgrade together. Only the two connections that write checkpoint the WAL, and
+they take turns: SQLite before 3.51.3 can in rare cases corrupt a database when several do at once.
 """
 
 from __future__ import annotations
@@ -222,8 +222,12 @@ class SQLite:
     def _open_for_appends(self) -> sqlite3.Connection:
         # mode=rw: a file that went away is missed, not made anew
         connection = sqlite3.connect(f"{self._uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False)
-        for statement in (*_settings(), _WAL):
-            connection.execute(statement)
+        try:
+            for statement in (*_settings(), _WAL):
+                connection.execute(statement)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _place(self) -> tuple[int, int] | None:

@@ -58,7 +58,14 @@ class Appender:
 
     async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
         """See `Dialect.append`. Raises what sqlite3 raises; whether it was committed is not known then."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._append, prepare)
+        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._append, prepare)
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing])  # what follows must find it written, or not, and nobody else writing
+            if not writing.cancelled():
+                writing.exception()
+            raise
 
     async def close(self) -> None:
         """Close the connection, once what is being written is done."""

@@ -476,3 +476,35 @@ async def test_a_batch_that_is_refused_in_the_middle_leaves_nothing_and_the_next
     assert await listed(log.read("e1")) == []
     await log.append(writer, [sent(1)])
     assert [entry.seq for entry in await listed(log.read("e1"))] == [1]
+
+
+async def test_a_cancelled_append_is_over_before_anything_else_is_done(log: EventLog, store: str) -> None:
+    """It once went on in its thread: `recover` found nothing, and then it was committed."""
+    of = await experiment(log, "e1")
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(0)])  # so that no name has to be made known before the next
+    other = sqlite3.connect(store, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    appending = asyncio.create_task(log.append(writer, [sent(1)]))
+    await asyncio.sleep(0.05)
+    appending.cancel()
+    await asyncio.sleep(0.05)
+    other.execute("ROLLBACK")
+    other.close()
+    with pytest.raises(asyncio.CancelledError):
+        await appending
+    assert await log.recover(writer) == 1
+    await log.append(writer, [sent(2)])
+    assert [entry.ts for entry in await listed(log.read("e1"))] == [0, 1, 2]
+
+
+async def test_who_waits_for_a_turn_while_the_log_is_closed_is_told_so(log: EventLog) -> None:
+    writer = await log.register(await experiment(log, "e1"), role="tap")
+    async with log.database._writing:
+        closing = asyncio.create_task(log.close())
+        await asyncio.sleep(0)
+        waiting = [asyncio.create_task(log.append(writer, [sent(1)])), asyncio.create_task(log.touch(writer))]
+        await asyncio.sleep(0)
+    for result in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(result, StoreUnavailable) and "closed" in str(result)
+    await closing

@@ -512,3 +512,17 @@ async def test_answers_that_take_their_time_are_not_looked_for_at_every_message(
                 await messager.send_message("c", {"n": number})
     assert listed.kinds() == ["sent"] * 200
     assert 1 < looks < 12
+
+
+async def test_what_a_hook_or_a_reader_of_the_log_list_gets_is_a_list_of_dicts() -> None:
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await messager.send_message("c", {"n": 1}, 5, "6")
+        [entry] = messager.get_log_list()
+    assert list(entry) == ["channel", "payload", "from_id", "to_id", "start_time", "consumption", "sent"]
+    assert (entry["channel"], entry["payload"], entry["from_id"], entry["to_id"], entry["sent"]) == (
+        "c",
+        {"n": 1},
+        5,
+        "6",
+        True,
+    )

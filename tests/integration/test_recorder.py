@@ -455,3 +455,21 @@ async def test_what_comes_while_a_batch_is_committed_gathers_before_the_next(
         assert batches == [1]
         await recorder.flush()
         assert batches == [1, 10]
+
+
+async def test_an_id_that_nobody_can_read_stops_no_other_event(log: EventLog) -> None:
+    class Nameless:
+        def __str__(self) -> str:
+            raise KeyError("no name")
+
+    async with Recorder(
+        log, "e1", redact=lambda entry: entry._replace(msg_id="\ud800" if entry.ts == 3 else None)
+    ) as taker:
+        taker.after(MessageRecord("sent", 1, "c", b"1", from_id=Nameless()))
+        taker.after(MessageRecord("sent", 2, "c", b"2"))
+        taker.after(MessageRecord("sent", 3, "c", b"3"))
+        taker.after(MessageRecord("sent", 4, "c", b"4"))
+        await taker.flush()
+    found = [(entry.kind, entry.payload) async for entry in log.read("e1")]
+    assert sorted(found) == [("gap", b""), ("gap", b""), ("sent", b"2"), ("sent", b"4")]
+    assert taker.dropped == 2

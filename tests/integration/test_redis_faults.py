@@ -290,3 +290,70 @@ async def test_what_a_subscriber_does_not_fetch_waits_in_redis(redis: RedisServe
     assert heard == payloads
     await outside.close()
     await pubsub.aclose()
+
+
+async def test_large_messages_that_are_not_fetched_wait_in_redis_too(redis: RedisServer) -> None:
+    pubsub = RedisBroker.from_url(redis.url).pubsub()
+    await pubsub.psubscribe("large")
+    outside = RedisBroker.from_url(redis.url)
+    for number in range(8):
+        assert await outside.publish([(b"large", bytes([number]) * 3_000_000)]) == [1]
+    await until(lambda: pubsub._wire is not None and pubsub._wire._paused)
+    assert len(pubsub._inbox) < 3
+    for number in range(8):
+        message = await pubsub.get_message(timeout=5)
+        assert message is not None and message["data"] == bytes([number]) * 3_000_000
+    await outside.close()
+    await pubsub.aclose()
+
+
+async def test_a_subscriber_without_patterns_takes_a_pong_for_a_sign_of_life(redis: RedisServer) -> None:
+    """The server answers +PONG where nothing is subscribed; it once counted as silence, again and again."""
+    broker = RedisBroker.from_url(redis.url, ping_interval=0.05, ping_timeout=0.5)
+    pubsub = broker.pubsub()
+    await pubsub.psubscribe("some")
+    await pubsub.punsubscribe()
+    pings = 0
+    while pings < 3:
+        before = pubsub._proven
+        assert await pubsub.get_message(timeout=0.05) is None
+        pings += pubsub._proven > before
+        assert pubsub.lost_since() is None
+    await pubsub.aclose()
+
+
+async def test_a_failed_try_to_reconnect_leaves_no_message_before_the_gap() -> None:
+    connections = ended = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections, ended
+        connections += 1
+        number = connections
+        while data := await reader.read(65536):
+            for pattern in (b"a", b"b"):
+                if b"PSUBSCRIBE" in data and (number != 2 or pattern == b"a"):
+                    writer.write(b"*3\r\n$10\r\npsubscribe\r\n$1\r\n%b\r\n:1\r\n" % pattern)
+            if b"CLIENT" in data:
+                writer.write(b"+OK\r\n" * data.count(b"CLIENT"))
+            if b"PSUBSCRIBE" in data:
+                writer.write(b"*4\r\n$8\r\npmessage\r\n$1\r\na\r\n$1\r\na\r\n$1\r\n%d\r\n" % number)
+                await writer.drain()
+                if number < 3:
+                    break
+        writer.close()
+        await writer.wait_closed()
+        ended += 1
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    pubsub = RedisBroker.from_url(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0").pubsub()
+    await pubsub.psubscribe("a", "b")
+    heard = []
+    while len(heard) < 3:
+        message = await pubsub.get_message(timeout=0.2)
+        if message is not None:
+            heard.append(message["data"] if message["type"] == "pmessage" else "gap")
+    assert heard == [b"1", "gap", b"3"]
+    await pubsub.aclose()
+    await until(lambda: ended == 3)
+    server.close()
+    await server.wait_closed()
