@@ -104,19 +104,21 @@ class Outbox:
         """Send what has gathered meanwhile."""
         if self._pending:
             self._task = asyncio.create_task(self._drain())
+            self._task.add_done_callback(self._drained)
         else:
             self._idle.set()
 
     async def _drain(self) -> None:
-        wave: list[_Entry] = []
-        try:
-            while self._pending:
-                wave = self._take()
-                await self._wave(wave)
-        finally:
-            self._idle.set()
-            for _, _, future in (*wave, *self._pending):  # undecided only if the loop is shutting down
+        while self._pending:
+            await self._wave(self._take())
+
+    def _drained(self, task: asyncio.Task[None]) -> None:
+        """Also where it was cancelled before its first step: whoever waits must not wait for ever."""
+        if task.cancelled():  # the loop is shutting down
+            for _, _, future in self._pending:
                 future.cancel()
+            self._pending.clear()
+        self._go_on()
 
     def _take(self) -> list[_Entry]:
         wave: list[_Entry] = []

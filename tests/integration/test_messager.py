@@ -22,10 +22,9 @@ from messager import (
     RedisConfig,
 )
 from messager.brokers import Broker
-from messager.brokers.redis_wire import Wire
 from messager.errors import BrokerUnavailable, ListenerDied
 from messager.testing import RedisServer, free_port
-from tests.support import Listed, Proxy, until
+from tests.support import Listed, until
 
 
 async def fetched(messager: Messager, count: int) -> list[dict[str, Any]]:
@@ -214,17 +213,6 @@ async def test_the_log_list_is_bounded() -> None:
         assert [entry["payload"]["n"] for entry in messager.get_log_list()] == [2, 3, 4]
 
 
-async def test_concurrent_sends_keep_their_order_and_share_waves(broker: Broker) -> None:
-    hook = Listed()
-    async with Messager(broker, "e1") as messager:
-        messager.add_log_hook(hook)
-        await messager.subscribe_and_start_listening(["c"])
-        await asyncio.gather(*(messager.send_message("c", {"n": number}) for number in range(500)))
-        messages = await fetched(messager, 500)
-    assert [json.loads(message["data"])["n"] for message in messages] == list(range(500))
-    assert len(hook.before) < 50 and sum(hook.before) == 500
-
-
 async def test_a_hook_that_raises_harms_nobody(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Listed):
         def after(self, record: Any) -> None:
@@ -274,18 +262,6 @@ async def test_what_json_cannot_hold_and_channels_without_bytes_are_refused_befo
             await messager.send_message("\ud800", {})
         await messager.send_message("c", {})
     assert hook.kinds() == ["sent"]
-
-
-async def test_a_caller_that_is_cancelled_while_waiting_does_not_disturb_the_others() -> None:
-    broker = MemoryBroker()
-    async with Messager(broker, "e1") as messager:
-        await messager.subscribe_and_start_listening(["c"])
-        tasks = [asyncio.create_task(messager.send_message("c", {"n": number})) for number in range(10)]
-        await asyncio.sleep(0)
-        tasks[4].cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [isinstance(result, asyncio.CancelledError) for result in results].count(True) == 1
-        assert len(await fetched(messager, 9)) == 9
 
 
 async def test_it_must_be_connected_to_send_and_to_listen(broker: Broker) -> None:
@@ -393,136 +369,3 @@ async def test_a_subclass_may_use_listen_for_messages_with_a_pubsub_of_redis_py(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     await client.aclose()
-
-
-async def test_messages_that_were_on_their_way_when_everything_was_cancelled_are_logged_as_unknown() -> None:
-    writing = asyncio.Event()
-
-    class Slow(MemoryBroker):
-        async def publish(self, messages: Any) -> Any:
-            if messages[0][0] == b"slow":
-                writing.set()
-                await asyncio.Event().wait()
-            return await super().publish(messages)
-
-    listed = Listed()
-    async with Messager(Slow(), "e1") as messager:
-        messager.add_log_hook(listed)
-        first = asyncio.create_task(messager.send_message("c", {}))
-        gathered = [asyncio.create_task(messager.send_message("slow", {})) for _ in range(2)]
-        await first
-        await writing.wait()
-        task = messager._outbox._task
-        assert task is not None
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await gathered[0]
-    assert [(record.kind, (record.meta or {}).get("outcome")) for record in listed.records] == [
-        ("sent", None),
-        ("failed", "unknown"),
-        ("failed", "unknown"),
-    ]
-
-
-async def test_a_caller_that_is_cancelled_while_its_message_is_written_has_sent_it_all_the_same() -> None:
-    answering = asyncio.Event()
-    written = asyncio.Event()
-
-    class Slow(MemoryBroker):
-        async def publish(self, messages: Any) -> Any:
-            written.set()
-            await answering.wait()
-            return await super().publish(messages)
-
-    listed = Listed()
-    async with Messager(Slow(), "e1") as messager:
-        messager.add_log_hook(listed)
-        sending = asyncio.create_task(messager.send_message("c", {}))
-        await written.wait()
-        sending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sending
-        assert not listed.records
-        answering.set()
-        await messager.send_message("c", {})
-    assert listed.kinds() == ["sent", "sent"]
-
-
-async def test_a_caller_that_is_cancelled_while_a_hook_is_asked_has_not_sent_it() -> None:
-    asked = asyncio.Event()
-
-    class Asking(Listed):
-        async def before_send(self, records: Any) -> None:
-            if records[0].channel == "asked":
-                asked.set()
-                await asyncio.Event().wait()
-
-    listed = Asking()
-    broker = MemoryBroker()
-    async with Messager(broker, "e1") as messager:
-        messager.add_log_hook(listed)
-        await messager.subscribe_and_start_listening(["*"])
-        sending = asyncio.create_task(messager.send_message("asked", {}))
-        await asked.wait()
-        sending.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sending
-        await messager.send_message("c", {})
-        assert [message["channel"] for message in await fetched(messager, 1)] == [b"c"]
-    assert [kind for kind in listed.kinds() if kind != "received"] == ["failed", "sent"]
-    assert listed.records[0].meta is not None and listed.records[0].meta["outcome"] == "not_sent"
-
-
-async def test_a_sender_that_never_pauses_lets_others_run(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the answer is there at once, sending does not go through the event loop; now and then it does."""
-    monkeypatch.setattr("messager.brokers.redis.GLANCE_NS", 10**10)  # each answer is waited for on the spot
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with Messager(RedisConfig(server="127.0.0.1", port=redis.port), "e1") as messager:
-        running = asyncio.create_task(other())
-        for number in range(2000):
-            await messager.send_message("c", {"n": number})
-        running.cancel()
-    assert turns > 10
-
-
-async def test_answers_that_take_their_time_are_not_looked_for_at_every_message(
-    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = 0
-    glance = Wire.glance
-
-    def counted(self: Wire, nanoseconds: int) -> None:
-        nonlocal looks
-        looks += 1
-        glance(self, nanoseconds)
-
-    monkeypatch.setattr(Wire, "glance", counted)
-    listed = Listed()
-    async with Proxy(redis.port).running() as proxy:  # in this very loop, so it never answers while somebody looks
-        async with Messager(RedisConfig(server="127.0.0.1", port=proxy.port), "e1") as messager:
-            messager.add_log_hook(listed)
-            for number in range(200):
-                await messager.send_message("c", {"n": number})
-    assert listed.kinds() == ["sent"] * 200
-    assert 1 < looks < 12
-
-
-async def test_what_a_hook_or_a_reader_of_the_log_list_gets_is_a_list_of_dicts() -> None:
-    async with Messager(MemoryBroker(), "e1") as messager:
-        await messager.send_message("c", {"n": 1}, 5, "6")
-        [entry] = messager.get_log_list()
-    assert list(entry) == ["channel", "payload", "from_id", "to_id", "start_time", "consumption", "sent"]
-    assert (entry["channel"], entry["payload"], entry["from_id"], entry["to_id"], entry["sent"]) == (
-        "c",
-        {"n": 1},
-        5,
-        "6",
-        True,
-    )

@@ -1,0 +1,183 @@
+"""Sends that wait together leave together, a lone one at once; and what becomes of one whose caller is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from messager import (
+    MemoryBroker,
+    Messager,
+    RedisConfig,
+)
+from messager.brokers import Broker
+from messager.brokers.redis_wire import Wire
+from messager.testing import RedisServer
+from tests.integration.test_messager import fetched
+from tests.support import Listed, Proxy
+
+
+async def test_concurrent_sends_keep_their_order_and_share_waves(broker: Broker) -> None:
+    hook = Listed()
+    async with Messager(broker, "e1") as messager:
+        messager.add_log_hook(hook)
+        await messager.subscribe_and_start_listening(["c"])
+        await asyncio.gather(*(messager.send_message("c", {"n": number}) for number in range(500)))
+        messages = await fetched(messager, 500)
+    assert [json.loads(message["data"])["n"] for message in messages] == list(range(500))
+    assert len(hook.before) < 50 and sum(hook.before) == 500
+
+
+async def test_a_caller_that_is_cancelled_while_waiting_does_not_disturb_the_others() -> None:
+    broker = MemoryBroker()
+    async with Messager(broker, "e1") as messager:
+        await messager.subscribe_and_start_listening(["c"])
+        tasks = [asyncio.create_task(messager.send_message("c", {"n": number})) for number in range(10)]
+        await asyncio.sleep(0)
+        tasks[4].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(result, asyncio.CancelledError) for result in results].count(True) == 1
+        assert len(await fetched(messager, 9)) == 9
+
+
+async def test_messages_that_were_on_their_way_when_everything_was_cancelled_are_logged_as_unknown() -> None:
+    writing = asyncio.Event()
+
+    class Slow(MemoryBroker):
+        async def publish(self, messages: Any) -> Any:
+            if messages[0][0] == b"slow":
+                writing.set()
+                await asyncio.Event().wait()
+            return await super().publish(messages)
+
+    listed = Listed()
+    async with Messager(Slow(), "e1") as messager:
+        messager.add_log_hook(listed)
+        first = asyncio.create_task(messager.send_message("c", {}))
+        gathered = [asyncio.create_task(messager.send_message("slow", {})) for _ in range(2)]
+        await first
+        await writing.wait()
+        task = messager._outbox._task
+        assert task is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gathered[0]
+    assert [(record.kind, (record.meta or {}).get("outcome")) for record in listed.records] == [
+        ("sent", None),
+        ("failed", "unknown"),
+        ("failed", "unknown"),
+    ]
+
+
+async def test_a_caller_that_is_cancelled_while_its_message_is_written_has_sent_it_all_the_same() -> None:
+    answering = asyncio.Event()
+    written = asyncio.Event()
+
+    class Slow(MemoryBroker):
+        async def publish(self, messages: Any) -> Any:
+            written.set()
+            await answering.wait()
+            return await super().publish(messages)
+
+    listed = Listed()
+    async with Messager(Slow(), "e1") as messager:
+        messager.add_log_hook(listed)
+        sending = asyncio.create_task(messager.send_message("c", {}))
+        await written.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert not listed.records
+        answering.set()
+        await messager.send_message("c", {})
+    assert listed.kinds() == ["sent", "sent"]
+
+
+async def test_a_caller_that_is_cancelled_while_a_hook_is_asked_has_not_sent_it() -> None:
+    asked = asyncio.Event()
+
+    class Asking(Listed):
+        async def before_send(self, records: Any) -> None:
+            if records[0].channel == "asked":
+                asked.set()
+                await asyncio.Event().wait()
+
+    listed = Asking()
+    broker = MemoryBroker()
+    async with Messager(broker, "e1") as messager:
+        messager.add_log_hook(listed)
+        await messager.subscribe_and_start_listening(["*"])
+        sending = asyncio.create_task(messager.send_message("asked", {}))
+        await asked.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await messager.send_message("c", {})
+        assert [message["channel"] for message in await fetched(messager, 1)] == [b"c"]
+    assert [kind for kind in listed.kinds() if kind != "received"] == ["failed", "sent"]
+    assert listed.records[0].meta is not None and listed.records[0].meta["outcome"] == "not_sent"
+
+
+async def test_a_sender_that_never_pauses_lets_others_run(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the answer is there at once, sending does not go through the event loop; now and then it does."""
+    monkeypatch.setattr("messager.brokers.redis.GLANCE_NS", 10**10)  # each answer is waited for on the spot
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with Messager(RedisConfig(server="127.0.0.1", port=redis.port), "e1") as messager:
+        running = asyncio.create_task(other())
+        for number in range(2000):
+            await messager.send_message("c", {"n": number})
+        running.cancel()
+    assert turns > 10
+
+
+async def test_answers_that_take_their_time_are_not_looked_for_at_every_message(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    glance = Wire.glance
+
+    def counted(self: Wire, nanoseconds: int) -> None:
+        nonlocal looks
+        looks += 1
+        glance(self, nanoseconds)
+
+    monkeypatch.setattr(Wire, "glance", counted)
+    listed = Listed()
+    async with Proxy(redis.port).running() as proxy:  # in this very loop, so it never answers while somebody looks
+        async with Messager(RedisConfig(server="127.0.0.1", port=proxy.port), "e1") as messager:
+            messager.add_log_hook(listed)
+            for number in range(200):
+                await messager.send_message("c", {"n": number})
+    assert listed.kinds() == ["sent"] * 200
+    assert 1 < looks < 12
+
+
+async def test_a_wave_that_was_cancelled_before_it_began_leaves_nobody_waiting() -> None:
+    class Cancelling(Listed):
+        def after(self, record: Any) -> None:
+            if record.channel == "first":
+                asyncio.get_running_loop().call_soon(lambda: tasks.append(messager._outbox._task))
+                asyncio.get_running_loop().call_soon(lambda: tasks[0] and tasks[0].cancel())
+            super().after(record)
+
+    tasks: list[asyncio.Task[None] | None] = []
+    listed = Cancelling()
+    async with Messager(MemoryBroker(), "e1") as messager:
+        messager.add_log_hook(listed)
+        first = asyncio.create_task(messager.send_message("first", {}))
+        gathered = asyncio.create_task(messager.send_message("c", {}))
+        await first
+        with pytest.raises(asyncio.CancelledError):
+            await gathered
+        await messager.send_message("d", {})
+    assert [record.channel for record in listed.records] == ["first", "d"]
