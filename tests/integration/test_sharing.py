@@ -187,7 +187,7 @@ KNOWN = ["Alice", 7, "Al", "\u738b\u5c0f\u660e"]
 @pytest.mark.parametrize(
     ("payload", "gone"),
     [
-        ({"sender": {"id": 7}}, ": 7"),
+        ({"sender": {"id": 7}}, ": 7}"),
         ({"sender": {"id": "x9"}}, "x9"),
         ({"7": 1}, '"7"'),
         ({"score of Alice": 1}, "Alice"),
