@@ -36,7 +36,8 @@ class LogList:
     """
 
     def __init__(self, limit: int | None = 100_000) -> None:
-        self._entries: deque[tuple[Any, ...]] = deque(maxlen=limit)
+        # One behind the other: as objects of their own they would keep the garbage collector busy.
+        self._values: deque[Any] = deque(maxlen=None if limit is None else limit * len(_FIELDS))
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """Nothing to do before a message is sent."""
@@ -44,7 +45,7 @@ class LogList:
     def after(self, record: MessageRecord) -> None:
         kind = record.kind
         if kind == "sent" or kind == "blocked":
-            self._entries.append(
+            self._values.extend(
                 (
                     record.channel,
                     record.message,
@@ -58,8 +59,9 @@ class LogList:
 
     def entries(self) -> list[dict[str, Any]]:
         """The entries, oldest first."""
-        return [dict(zip(_FIELDS, entry, strict=True)) for entry in self._entries]
+        values = iter(self._values)
+        return [dict(zip(_FIELDS, entry, strict=True)) for entry in zip(*[values] * len(_FIELDS), strict=True)]
 
     def clear(self) -> None:
         """Forget every entry."""
-        self._entries.clear()
+        self._values.clear()

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Literal
 
 from . import channels
@@ -29,8 +29,51 @@ TURN_SECONDS = 0.001
 log = logging.getLogger("messager")
 
 
-_Entry = tuple[MessageRecord, int, "asyncio.Future[None]"]
-"""A record, when its caller began (ns UTC), and what the caller waits for."""
+class _Wave:
+    """Messages that leave together: records, when their callers began (ns UTC), and what these wait for.
+
+    Three lists, and not a list of triples: whatever there is one of for each message on its way
+    is one thing more for the garbage collector to go through, again and again.
+    """
+
+    __slots__ = ("futures", "records", "size", "started")
+
+    def __init__(self) -> None:
+        self.records: list[MessageRecord] = []
+        self.started: list[int] = []
+        self.futures: list[asyncio.Future[None]] = []
+        self.size = 0
+        """Bytes of its payloads."""
+
+    @property
+    def full(self) -> bool:
+        return len(self.records) >= WAVE_MESSAGES or self.size >= WAVE_BYTES
+
+    def add(self, record: MessageRecord, started: int) -> asyncio.Future[None]:
+        """Take a message; what its caller is to wait for."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.records.append(record)
+        self.started.append(started)
+        self.futures.append(future)
+        self.size += len(record.payload)
+        return future
+
+    def without_cancelled(self) -> _Wave:
+        """Those whose callers still wait."""
+        if not any(map(asyncio.Future.cancelled, self.futures)):
+            return self
+        left = _Wave()
+        for record, started, future in zip(self.records, self.started, self.futures, strict=True):
+            if not future.cancelled():
+                left.records.append(record)
+                left.started.append(started)
+                left.futures.append(future)
+        return left
+
+    def cancel(self) -> None:
+        """Whoever waits is told that it was cancelled."""
+        for future in self.futures:
+            future.cancel()
 
 
 class Outbox:
@@ -40,41 +83,44 @@ class Outbox:
         self._broker = broker
         self._clock = clock
         self._hooks = hooks
-        self._pending: deque[_Entry] = deque()
+        self._waiting: deque[_Wave] = deque()  # to go when what is on its way has arrived
         self._task: asyncio.Task[None] | None = None
         self._turned = 0.0  # when a sender last let others run
         self._idle = asyncio.Event()  # nothing is on its way
         self._idle.set()
 
-    async def send(self, record: MessageRecord, started: int) -> None:
-        """Publish one record; `started` is when its caller began (ns UTC).
+    def send(self, record: MessageRecord, started: int) -> Awaitable[None]:
+        """Publish one record; `started` is when its caller began (ns UTC). To be awaited at once.
 
         Raises `PublishError`, or what a hook's `before_send` raised. A caller that is
         cancelled while its message still waits has not sent it; once it is being
         written, it goes out and is logged.
         """
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (record, started, future)
-        if not self._idle.is_set():
-            self._pending.append(entry)
-            await future
-            return
-        # Nobody else is on the way, so this one goes by itself: a task for it would cost a third more.
+        if self._idle.is_set():
+            return self._send_alone(record, started)
+        if not self._waiting or self._waiting[-1].full:
+            self._waiting.append(_Wave())
+        return self._waiting[-1].add(record, started)
+
+    async def _send_alone(self, record: MessageRecord, started: int) -> None:
+        """Nobody else is on the way, so this one goes by itself: a task for it would cost a third more."""
         self._idle.clear()
+        wave = _Wave()
+        future = wave.add(record, started)
         try:
-            answer = await self._write([record])
+            answer = await self._write(wave.records)
         except BaseException as error:
             future.cancel()  # as this is where its caller waits
-            self._settle([entry], [_not_sent(error)])
+            self._settle(wave, [_not_sent(error)])
             self._go_on()
             raise
         if answer.done():
-            self._landed(entry, answer)
+            self._landed(wave, answer)
             if future.exception() is None and time.monotonic() - self._turned >= TURN_SECONDS:
                 self._turned = time.monotonic()
                 await asyncio.sleep(0)  # a sender that never waits would keep everybody else from running
         else:
-            answer.add_done_callback(lambda answer: self._landed(entry, answer))
+            answer.add_done_callback(lambda answer: self._landed(wave, answer))
         await future
 
     async def flushed(self) -> None:
@@ -89,7 +135,7 @@ class Outbox:
             except Exception:
                 log.exception("the log hook %r raised on %s", hook, record.kind)
 
-    def _landed(self, entry: _Entry, answer: asyncio.Future[list[int | PublishError | None]]) -> None:
+    def _landed(self, wave: _Wave, answer: asyncio.Future[list[int | PublishError | None]]) -> None:
         """A message that went by itself is answered."""
         result: int | Exception | None
         if answer.cancelled():
@@ -97,53 +143,44 @@ class Outbox:
         else:
             error = answer.exception()
             result = answer.result()[0] if error is None else _not_sent(error)
-        self._settle([entry], [result])
+        self._settle(wave, [result])
         self._go_on()
 
     def _go_on(self) -> None:
         """Send what has gathered meanwhile."""
-        if self._pending:
+        if self._waiting:
             self._task = asyncio.create_task(self._drain())
             self._task.add_done_callback(self._drained)
         else:
             self._idle.set()
 
     async def _drain(self) -> None:
-        while self._pending:
-            await self._wave(self._take())
+        while self._waiting:
+            wave = self._waiting.popleft().without_cancelled()
+            if wave.records:
+                await self._send_wave(wave)
 
     def _drained(self, task: asyncio.Task[None]) -> None:
         """Also where it was cancelled before its first step: whoever waits must not wait for ever."""
         if task.cancelled():  # the loop is shutting down
-            for _, _, future in self._pending:
-                future.cancel()
-            self._pending.clear()
+            for wave in self._waiting:
+                wave.cancel()
+            self._waiting.clear()
         self._go_on()
 
-    def _take(self) -> list[_Entry]:
-        wave: list[_Entry] = []
-        size = 0
-        while self._pending and len(wave) < WAVE_MESSAGES and size < WAVE_BYTES:
-            entry = self._pending.popleft()
-            if not entry[2].cancelled():
-                wave.append(entry)
-                size += len(entry[0].payload)
-        return wave
-
-    async def _wave(self, wave: list[_Entry]) -> None:
+    async def _send_wave(self, wave: _Wave) -> None:
         results: Sequence[int | Exception | None]
         outcome: Literal["not_sent", "unknown"] = "not_sent"
         try:
-            answer = await self._write([record for record, _, _ in wave])
+            answer = await self._write(wave.records)
             outcome = "unknown"
             results = await answer
         except asyncio.CancelledError:
-            for _, _, future in wave:
-                future.cancel()
-            self._settle(wave, [_cancelled(outcome)] * len(wave))
+            wave.cancel()
+            self._settle(wave, [_cancelled(outcome)] * len(wave.records))
             raise
         except Exception as error:
-            results = [error] * len(wave)
+            results = [error] * len(wave.records)
         self._settle(wave, results)
 
     async def _write(self, records: list[MessageRecord]) -> asyncio.Future[list[int | PublishError | None]]:
@@ -156,10 +193,10 @@ class Outbox:
             record.ts = now
         return asyncio.ensure_future(self._broker.publish(wire))
 
-    def _settle(self, wave: list[_Entry], results: Sequence[int | Exception | None]) -> None:
+    def _settle(self, wave: _Wave, results: Sequence[int | Exception | None]) -> None:
         """Tell the hooks, and those who wait, what became of each message."""
         done = self._clock.now()
-        for (record, started, future), result in zip(wave, results, strict=True):
+        for record, started, future, result in zip(wave.records, wave.started, wave.futures, results, strict=True):
             record.duration_ns = done - started
             if isinstance(result, Exception):
                 record.kind = "failed"
