@@ -6,7 +6,7 @@ import re
 import ssl
 from collections.abc import Iterable, Sequence
 
-from redis.exceptions import AuthenticationError
+from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import TimeoutError as LateConnection
 
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
@@ -25,7 +25,7 @@ def reason_of(error: BaseException, secrets: Iterable[str | None] = (), *, tls: 
     """
     if isinstance(error, TimeoutError | LateConnection):
         return "no answer in time" + (f"; if it does not speak TLS there, {_WITHOUT_TLS}" if tls else "")
-    if tls and isinstance(_first_cause(error), ConnectionResetError):
+    if tls and isinstance(_cause(error), ConnectionResetError):
         return f"the server ended the TLS handshake; if it asks for a certificate, {_OWN_CERTIFICATE}"
     text = _tls_reason(error) or " ".join(str(error).split()).rstrip(".") or type(error).__name__
     text = re.split(r",? with args beginning with", text, maxsplit=1)[0]
@@ -40,7 +40,7 @@ def reason_of(error: BaseException, secrets: Iterable[str | None] = (), *, tls: 
 
 def _tls_reason(error: BaseException) -> str | None:
     """What a failed TLS handshake says; None where the error is another one."""
-    cause = _first_cause(error)
+    cause = _cause(error)
     if not isinstance(cause, ssl.SSLError):
         return None
     if isinstance(cause, ssl.SSLCertVerificationError):
@@ -58,10 +58,10 @@ def _tls_reason(error: BaseException) -> str | None:
     return "TLS failed: " + what.replace("_", " ").lower()
 
 
-def _first_cause(error: BaseException) -> BaseException:
-    """What redis-py had before it made an error of its own of it."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
+def _cause(error: BaseException) -> BaseException:
+    """What redis-py had before it made an error of its own of it; no further, for there the caller's own may be."""
+    while isinstance(error, RedisError) and not error.__suppress_context__ and error.__context__ is not None:
+        error = error.__context__
     return error
 
 

@@ -13,6 +13,7 @@ from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.brokers import OutputLimits
 from messager.testing import RedisServer, free_port
 from messager_store import EventLog, Replay
+from messager_store.replay.flow import Flow
 from tests.integration.test_log import filled, sent
 from tests.integration.topologies import FOREVER, ask, cluster, cluster_url
 from tests.support import Listed, Proxy, messager, until
@@ -131,6 +132,21 @@ async def test_a_replay_at_full_speed_has_no_subscriber_cut_off_at_another_node(
         report = await replaying
         assert heard == payloads
         assert report.flow_control and report.published == len(payloads) and report.no_subscriber == 0
+        await pubsub.aclose()
+        await broker.close()
+
+
+async def test_each_pattern_of_a_subscriber_counts_where_no_node_says_who_got_a_message() -> None:
+    async with cluster() as nodes:
+        pubsub = at(cluster_url(nodes[2])).pubsub()
+        await pubsub.psubscribe("c", "c*", "*c")
+        broker = at(cluster_url(nodes[0]))
+        flow = Flow(broker)
+        await flow.begin()
+        wire = [(b"c", b"payload")]
+        await flow.spend(wire)
+        flow.spent(wire, await broker.publish(wire))
+        assert flow.copies(b"c") == 3
         await pubsub.aclose()
         await broker.close()
 

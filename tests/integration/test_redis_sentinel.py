@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 
@@ -122,3 +123,22 @@ async def test_sentinels_have_a_password_of_their_own(redis: RedisServer) -> Non
         await broker.close()
     finally:
         sentinel.remove()
+
+
+async def test_a_sentinel_that_repeats_its_password_is_not_quoted() -> None:
+    async def parrot(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while await reader.read(4096):
+                writer.write(b"-ERR hunter3 is no password of mine\r\n")
+        writer.close()
+        ended.set()
+
+    ended = asyncio.Event()
+    server = await asyncio.start_server(parrot, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(BrokerUnavailable, match=r"\*\*\* is no password of mine") as caught:
+        await at(f"redis+sentinel://127.0.0.1:{port}/here?sentinel_password=hunter3").connect()
+    assert "hunter3" not in f"{caught.value} {caught.value!r}"
+    await ended.wait()
+    server.close()
+    await server.wait_closed()

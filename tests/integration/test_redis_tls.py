@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
-from messager.testing import RedisServer
+from messager.testing import RedisServer, free_port
 from tests.support import Listed, Proxy, messager, until
 
 
@@ -103,15 +103,15 @@ async def test_a_tls_connection_that_is_cut_is_made_again_and_told_as_a_gap(
 
 
 async def test_silence_on_a_tls_connection_is_noticed(redis: RedisServer, authority: trustme.CA, ca: Path) -> None:
-    async with behind_tls(redis, served_by(authority)) as proxy:
-        pubsub = through(proxy, ca).pubsub()
+    async with behind_tls(redis, served_by(authority)) as proxy, Proxy(proxy.port).running() as line:
+        pubsub = through(line, ca).pubsub()
         await pubsub.psubscribe("tls:silent")
-        proxy.silent = True
+        line.silent = True
         async with asyncio.timeout(10):
             while pubsub.lost_since() is None:
                 await pubsub.get_message(timeout=0.05)
-        proxy.cut()
-        proxy.silent = False
+        line.cut()
+        line.silent = False
         async with asyncio.timeout(10):
             while (message := await pubsub.get_message(timeout=0.1)) is None:
                 pass
@@ -124,14 +124,14 @@ async def test_a_tls_connection_is_over_when_it_was_closed(
     redis: RedisServer, authority: trustme.CA, ca: Path, silent: bool
 ) -> None:
     """Left to asyncio, one whose other side is gone stays open for half a minute, or until the loop complains."""
-    async with behind_tls(redis, served_by(authority)) as proxy:
-        broker = through(proxy, ca)
+    async with behind_tls(redis, served_by(authority)) as proxy, Proxy(proxy.port).running() as line:
+        broker = through(line, ca)
         pubsub = broker.pubsub()
         await pubsub.psubscribe("tls:closed")
         assert await broker.publish([(b"tls:closed", b"x" * 3_000_000)] * 3) == [1] * 3
         wires = [broker._wire, pubsub._wire]
         await until(lambda: wires[1] is not None and wires[1]._paused)
-        proxy.silent = silent
+        line.silent = silent  # not even the end of TLS comes through
         await pubsub.aclose()
         await broker.close()
         for wire in wires:
@@ -177,6 +177,15 @@ async def test_a_certificate_of_an_unknown_authority_is_told_with_the_option_tha
         broker = RedisBroker.from_url(f"rediss://127.0.0.1:{proxy.port}?ssl_cert_reqs=none")
         await broker.connect()
         await broker.close()
+
+
+async def test_a_reason_is_not_that_of_the_error_before(redis: RedisServer, authority: trustme.CA) -> None:
+    async with behind_tls(redis, served_by(authority)) as proxy:
+        try:
+            await RedisBroker.from_url(f"rediss://127.0.0.1:{proxy.port}").connect()
+        except BrokerUnavailable:
+            text = await refused(RedisBroker.from_url(f"redis://127.0.0.1:{free_port()}"))  # another one, meanwhile
+            assert "certificate" not in text
 
 
 async def test_a_certificate_for_another_host_is_told_with_the_option_that_takes_it(
