@@ -19,16 +19,12 @@ from tests.integration.topologies import FOREVER, ask, cluster, cluster_url
 from tests.support import Listed, Proxy, messager, until
 
 
-def at(url: str) -> RedisBroker:
-    return RedisBroker.from_url(url, timeout=2.0, ping_interval=0.2, ping_timeout=0.5)
-
-
 async def test_what_is_published_at_one_node_is_heard_at_another() -> None:
     async with cluster() as nodes:
-        listener = at(cluster_url(nodes[2]))
+        listener = RedisBroker.from_url(cluster_url(nodes[2]))
         pubsub = listener.pubsub()
         await pubsub.psubscribe("exps:*")
-        talker = at(cluster_url(nodes[0]))
+        talker = RedisBroker.from_url(cluster_url(nodes[0]))
         sends = [(b"exps:%d" % number, b"%d" % number) for number in range(200)]
         assert await talker.publish(sends) == [None] * 200  # a node counts its own subscribers only
         heard = []
@@ -46,7 +42,9 @@ async def test_what_is_published_at_one_node_is_heard_at_another() -> None:
 async def test_when_a_node_dies_another_one_takes_over_and_the_listener_tells_a_gap() -> None:
     async with cluster() as nodes:
         hook = Listed()
-        async with Messager(at(cluster_url(nodes[0])), "e1") as talker:  # the other nodes it learns from this one
+        async with Messager(
+            RedisBroker.from_url(cluster_url(nodes[0])), "e1"
+        ) as talker:  # the other nodes it learns from this one
             talker.add_log_hook(hook)
             await talker.subscribe_and_start_listening(["c:*"])
             await talker.send_message("c:1", {"n": 1})
@@ -73,7 +71,7 @@ async def test_a_node_behind_tls_is_a_node(tmp_path: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     async with cluster() as nodes, Proxy(nodes[0].port, tls=context).running() as proxy:
-        broker = at(f"rediss+cluster://127.0.0.1:{proxy.port}?ssl_ca_certs={tmp_path / 'ca.pem'}")
+        broker = RedisBroker.from_url(f"rediss+cluster://127.0.0.1:{proxy.port}?ssl_ca_certs={tmp_path / 'ca.pem'}")
         assert await broker.publish([(b"c", b"")]) == [None]
         await broker.close()
 
@@ -83,7 +81,7 @@ async def test_of_several_hosts_one_that_answers_is_enough() -> None:
         async with Proxy(nodes[0].port).running() as hung:
             hung.silent = True
             url = f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{hung.port},127.0.0.1:{nodes[1].port}"
-            broker = at(url)
+            broker = RedisBroker.from_url(url)
             await broker.connect()
             assert await broker.publish([(b"c", b"")]) == [None]
             await broker.close()
@@ -94,9 +92,9 @@ async def test_the_slowest_subscriber_counts_at_whichever_node_it_is() -> None:
         for node in nodes:
             await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 64mb 32mb 60")
         await ask(nodes[1].port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 48mb 0 0")
-        talker = at(cluster_url(nodes[0]))
+        talker = RedisBroker.from_url(cluster_url(nodes[0]))
         assert await talker.output_limits() == OutputLimits(48 * 1024 * 1024, 32 * 1024 * 1024)
-        slow = at(cluster_url(nodes[2])).pubsub()
+        slow = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
         await slow.psubscribe("a*", "*a")
         assert (await talker.backlog()) is not None
         for _ in range(8):
@@ -117,9 +115,9 @@ async def test_a_replay_at_full_speed_has_no_subscriber_cut_off_at_another_node(
         await filled(log, [sent(number, payload) for number, payload in enumerate(payloads, 1)])
         for node in nodes:  # 20 MB in all
             await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 8mb 0 0")
-        pubsub = at(cluster_url(nodes[2])).pubsub()
+        pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
         await pubsub.psubscribe("c")
-        broker = at(cluster_url(nodes[0]))
+        broker = RedisBroker.from_url(cluster_url(nodes[0]))
         replaying = asyncio.create_task(Replay(log, "e1", broker, speed="max").run())
         heard = []
         async with asyncio.timeout(FOREVER):
@@ -138,9 +136,9 @@ async def test_a_replay_at_full_speed_has_no_subscriber_cut_off_at_another_node(
 
 async def test_each_pattern_of_a_subscriber_counts_where_no_node_says_who_got_a_message() -> None:
     async with cluster() as nodes:
-        pubsub = at(cluster_url(nodes[2])).pubsub()
+        pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
         await pubsub.psubscribe("c", "c*", "*c")
-        broker = at(cluster_url(nodes[0]))
+        broker = RedisBroker.from_url(cluster_url(nodes[0]))
         flow = Flow(broker)
         await flow.begin()
         wire = [(b"c", b"payload")]
@@ -156,7 +154,7 @@ async def test_where_the_nodes_may_not_be_asked_it_talks_and_tells_nothing_of_su
         for node in nodes:
             await ask(node.port, "ACL", "SETUSER", "limited", "on", ">secret", "allchannels", "+@pubsub", "+ping")
         place = cluster_url(*nodes).replace("://", "://limited:secret@")
-        broker = at(place)
+        broker = RedisBroker.from_url(place)
         pubsub = broker.pubsub()
         await pubsub.psubscribe("c")
         assert await broker.publish([(b"c", b"")]) == [None]
@@ -170,7 +168,7 @@ async def test_where_the_nodes_may_not_be_asked_it_talks_and_tells_nothing_of_su
 
 async def test_what_is_no_cluster_is_told_with_the_scheme_to_write(redis: RedisServer, tmp_path: Path) -> None:
     with pytest.raises(BrokerUnavailable, match="cluster support disabled; write redis where the URL says"):
-        await at(cluster_url(redis)).connect()
+        await RedisBroker.from_url(cluster_url(redis)).connect()
     url = f"redis+cluster://bob:hunter2@127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     done = await asyncio.to_thread(messager, "--redis", url, "record", "--exp", "e1", cwd=tmp_path)
     assert done.returncode == 3 and len(done.stderr.splitlines()) == 1

@@ -15,10 +15,6 @@ from tests.integration.topologies import FOREVER, SentinelServer, ask, is_master
 from tests.support import Listed, messager, until
 
 
-def at(url: str) -> RedisBroker:
-    return RedisBroker.from_url(url, timeout=2.0, ping_interval=0.2, ping_timeout=0.5)
-
-
 async def published(talker: Messager, number: int) -> list[str]:
     """Send until it works, each try with a number of its own; what became of those that did not."""
     outcomes = []
@@ -36,7 +32,7 @@ async def published(talker: Messager, number: int) -> list[str]:
 async def test_after_a_failover_both_connections_go_to_the_new_master_and_the_listener_tells_a_gap(how: str) -> None:
     async with watched() as there:
         hook = Listed()
-        async with Messager(at(there.url(free_port())), "e1") as talker:
+        async with Messager(RedisBroker.from_url(there.url(free_port())), "e1") as talker:
             talker.add_log_hook(hook)
             await talker.subscribe_and_start_listening(["s:*"])
             await talker.send_message("s:1", {"n": 1})
@@ -60,7 +56,7 @@ async def test_after_a_failover_both_connections_go_to_the_new_master_and_the_li
 async def test_a_publish_whose_answer_was_lost_in_a_failover_is_unknown_and_not_sent_again() -> None:
     async with watched() as there:
         hook = Listed()
-        async with Messager(at(there.url()), "e1") as talker:
+        async with Messager(RedisBroker.from_url(there.url()), "e1") as talker:
             talker.add_log_hook(hook)
             await talker.send_message("s:1", {"n": 0})
             await ask(there.master.port, "CLIENT", "PAUSE", 60_000)  # it takes everything in, and answers nothing
@@ -83,7 +79,7 @@ async def test_a_sentinel_that_still_names_a_replica_is_not_believed() -> None:
         stale = SentinelServer(there.replica.port)  # takes the replica for the master, for some seconds
         await stale.start()
         try:
-            broker = at(there.url(stale.port))
+            broker = RedisBroker.from_url(there.url(stale.port))
             await broker.connect()
             assert broker._wire is not None
             peer = broker._wire._transport.get_extra_info("peername")
@@ -96,7 +92,7 @@ async def test_a_sentinel_that_still_names_a_replica_is_not_believed() -> None:
 async def test_what_no_sentinel_knows_is_told_in_one_line(redis: RedisServer, tmp_path: Path) -> None:
     async with watched() as there:
         with pytest.raises(BrokerUnavailable, match="does not know 'other', but mymaster") as caught:
-            await at(there.url(service="other")).connect()
+            await RedisBroker.from_url(there.url(service="other")).connect()
         assert len(str(caught.value).splitlines()) == 1
         url = f"redis+sentinel://bob:hunter2@127.0.0.1:{there.sentinel.port}/mymaster?sentinel_password=hunter3"
         done = await asyncio.to_thread(messager, "--redis", url, "record", "--exp", "e1", cwd=tmp_path)
@@ -105,9 +101,9 @@ async def test_what_no_sentinel_knows_is_told_in_one_line(redis: RedisServer, tm
         assert not any(word in done.stderr + done.stdout for word in ("bob", "hunter2", "hunter3"))
     gone = free_port()
     with pytest.raises(BrokerUnavailable, match=rf"the sentinel at 127\.0\.0\.1:{gone}"):
-        await at(f"redis+sentinel://127.0.0.1:{gone}").connect()
+        await RedisBroker.from_url(f"redis+sentinel://127.0.0.1:{gone}").connect()
     with pytest.raises(BrokerUnavailable, match=r"the sentinel at .*unknown command"):  # a server, and no sentinel
-        await at(f"redis+sentinel://127.0.0.1:{redis.port}").connect()
+        await RedisBroker.from_url(f"redis+sentinel://127.0.0.1:{redis.port}").connect()
 
 
 async def test_sentinels_have_a_password_of_their_own(redis: RedisServer) -> None:
@@ -116,8 +112,8 @@ async def test_sentinels_have_a_password_of_their_own(redis: RedisServer) -> Non
     try:
         place = f"redis+sentinel://127.0.0.1:{sentinel.port}/here/5"
         with pytest.raises(BrokerUnavailable, match=r"the sentinel at .* Authentication required"):
-            await at(place).connect()
-        broker = at(place + "?sentinel_password=hunter3")
+            await RedisBroker.from_url(place).connect()
+        broker = RedisBroker.from_url(place + "?sentinel_password=hunter3")
         assert await broker.publish([(b"s:1", b"")]) == [0]
         assert broker.url == place
         await broker.close()
@@ -137,7 +133,7 @@ async def test_a_sentinel_that_repeats_its_password_is_not_quoted() -> None:
     server = await asyncio.start_server(parrot, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(BrokerUnavailable, match=r"\*\*\* is no password of mine") as caught:
-        await at(f"redis+sentinel://127.0.0.1:{port}/here?sentinel_password=hunter3").connect()
+        await RedisBroker.from_url(f"redis+sentinel://127.0.0.1:{port}/here?sentinel_password=hunter3").connect()
     assert "hunter3" not in f"{caught.value} {caught.value!r}"
     await ended.wait()
     server.close()

@@ -45,9 +45,8 @@ async def behind_tls(redis: RedisServer, context: ssl.SSLContext) -> AsyncIterat
         yield proxy
 
 
-def through(proxy: Proxy, ca: Path, extra: str = "") -> RedisBroker:
-    url = f"rediss://127.0.0.1:{proxy.port}/0?ssl_ca_certs={ca}{extra}"
-    return RedisBroker.from_url(url, timeout=2.0, ping_interval=0.2, ping_timeout=0.2)
+def through(proxy: Proxy, ca: Path, extra: str = "", **options: float) -> RedisBroker:
+    return RedisBroker.from_url(f"rediss://127.0.0.1:{proxy.port}/0?ssl_ca_certs={ca}{extra}", **options)
 
 
 async def test_messages_go_out_and_come_in_through_tls(redis: RedisServer, authority: trustme.CA, ca: Path) -> None:
@@ -104,7 +103,7 @@ async def test_a_tls_connection_that_is_cut_is_made_again_and_told_as_a_gap(
 
 async def test_silence_on_a_tls_connection_is_noticed(redis: RedisServer, authority: trustme.CA, ca: Path) -> None:
     async with behind_tls(redis, served_by(authority)) as proxy, Proxy(proxy.port).running() as line:
-        pubsub = through(line, ca).pubsub()
+        pubsub = through(line, ca, ping_interval=0.2, ping_timeout=0.2).pubsub()
         await pubsub.psubscribe("tls:silent")
         line.silent = True
         async with asyncio.timeout(10):
