@@ -26,6 +26,8 @@ CONNECT_TIMEOUT = 4.0
 TRY_TIMEOUT = 1.0
 """Seconds for one of several hosts, before the next one is tried."""
 _HARMLESS = re.compile(r"Invalid value for '\w+'|unexpected keyword argument '\w+'|Port out of range|Invalid IPv6 URL")
+_NODE = re.compile(r"^\S+ (?P<ip>[^ @,]*):(?P<port>\d+)(?:@\d+)?(?:,(?P<name>[^ ,]*)[^ ]*)? (?P<flags>\S+) ", re.M)
+"""A line of CLUSTER NODES, up to the flags."""
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
@@ -74,7 +76,7 @@ class Sentinels:
             tried.add(master)
             connection = await _opened(_at(self._pool, master), self.url, TRY_TIMEOUT)
             role = await _asked(connection, self.url, "ROLE")
-            if role is not None and role[0] != b"master":
+            if isinstance(role, list) and role[0] != b"master":
                 await connection.disconnect(nowait=True)
                 raise BrokerUnavailable(self.url, f"{shown(master)} is no master at the moment")
             return connection
@@ -95,6 +97,8 @@ class Sentinels:
             raise BrokerUnavailable(
                 self.url, f"the sentinel at {shown(sentinel)}: {reason_of(error, secrets)}"
             ) from None
+        except (TypeError, ValueError, KeyError):  # redis-py could not take the answer apart
+            raise BrokerUnavailable(self.url, f"{shown(sentinel)} does not answer as a sentinel does") from None
         finally:
             await client.aclose()
         state = masters.get(self._service)
@@ -132,21 +136,17 @@ class Cluster:
     async def _join(self, node: Address) -> AbstractConnection:
         connection = await _opened(_at(self._pool, node), self.url, TRY_TIMEOUT)
         listed = await _asked(connection, self.url, "CLUSTER", "NODES")
-        if listed is not None:  # an ACL may forbid to ask: the hosts of the URL will do
+        if isinstance(listed, bytes):  # an ACL may forbid to ask: the hosts of the URL will do
             self.learn(listed)
         return connection
 
     def learn(self, listed: bytes) -> None:
         """Take in what CLUSTER NODES said."""
         self.nodes = []
-        for line in listed.decode("utf-8", "replace").splitlines():
-            _, where, flags, *_ = line.split(" ", 3)
-            endpoint, _, names = where.partition(",")
-            host, _, port = endpoint.partition("@")[0].rpartition(":")
-            name = names.partition(",")[0]
-            node = (name if name and self._by_name else host, int(port))
-            if node[0] and not {"fail", "noaddr", "handshake"} & set(flags.split(",")):
-                self.nodes.append(node)
+        for line in _NODE.finditer(listed.decode("utf-8", "replace")):
+            host = line["name"] if line["name"] and self._by_name else line["ip"]
+            if host and not {"fail", "noaddr", "handshake"} & set(line["flags"].split(",")):
+                self.nodes.append((host, int(line["port"])))
         for gone in set(self._known) - set(self._hosts) - set(self.nodes):
             self._known.remove(gone)
         self._known += [node for node in self.nodes if node not in self._known]
@@ -187,6 +187,8 @@ def _pool_at(url: str, timeout: float) -> ConnectionPool:
     pool = ConnectionPool.from_url(url, **connection_options(timeout))
     options = pool.connection_kwargs
     if issubclass(pool.connection_class, SSLConnection):
+        if options.get("ssl_cert_reqs") not in (None, "none", "optional", "required"):
+            raise URLFault("ssl_cert_reqs is none, optional or required")
         options.setdefault("ssl_check_hostname", options.get("ssl_cert_reqs") != "none")  # redis-py 5 would not
     connection = pool.make_connection()  # type: ignore[no-untyped-call]  # connects to nothing, but refuses unknown options
     if isinstance(connection, SSLConnection):
@@ -207,6 +209,8 @@ def _check_certificates(connection: SSLConnection, options: dict[str, Any]) -> N
     except ssl.SSLError as error:
         named = " ".join(f"{name}={options[name]}" for name in _FILES if name in options)
         raise URLFault(f"{named}: {(error.reason or str(error)).replace('_', ' ').lower()}") from None
+    except (ValueError, TypeError):
+        raise URLFault("its ssl_ options do not go together") from None
 
 
 def _fault(error: Exception) -> str:

@@ -121,18 +121,27 @@ async def test_sentinels_have_a_password_of_their_own(redis: RedisServer) -> Non
         sentinel.remove()
 
 
-async def test_a_sentinel_that_repeats_its_password_is_not_quoted() -> None:
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"-ERR hunter3 is no password of mine\r\n", r"\*\*\* is no password of mine"),
+        (b"+OK\r\n", "does not answer as"),
+    ],
+)
+async def test_what_is_no_sentinel_is_told_and_not_quoted_where_it_repeats_the_password(
+    answer: bytes, words: str
+) -> None:
     async def parrot(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            while await reader.read(4096):
-                writer.write(b"-ERR hunter3 is no password of mine\r\n")
+            while data := await reader.read(4096):
+                writer.write(answer * data.count(b"*"))
         writer.close()
         ended.set()
 
     ended = asyncio.Event()
     server = await asyncio.start_server(parrot, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    with pytest.raises(BrokerUnavailable, match=r"\*\*\* is no password of mine") as caught:
+    with pytest.raises(BrokerUnavailable, match=words) as caught:
         await RedisBroker.from_url(f"redis+sentinel://127.0.0.1:{port}/here?sentinel_password=hunter3").connect()
     assert "hunter3" not in f"{caught.value} {caught.value!r}"
     await ended.wait()

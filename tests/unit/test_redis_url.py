@@ -86,5 +86,25 @@ def test_a_url_that_cannot_be_used_is_refused_with_what_is_wrong(url: str, words
         RedisBroker.from_url(url)
 
 
+def test_the_nodes_of_a_cluster_are_those_that_are_up() -> None:
+    cluster = RedisBroker.from_url("redis+cluster://seed:1")._cluster
+    through_tls = RedisBroker.from_url("rediss+cluster://seed:1")._cluster
+    assert cluster is not None and through_tls is not None
+    listed = b"""a 10.0.0.1:7001@17001,one.example,shard-id=x myself,master - 0 0 1 connected 0-8191
+b 10.0.0.2:7002@17002 slave a 0 0 1 connected
+c ::1:7003@17003 master,fail? - 0 0 2 connected 8192-16383
+d 10.0.0.4:7004@17004 master,fail - 0 0 3 disconnected
+e :0@0 master,noaddr - 0 0 4 disconnected
+f 10.0.0.6:7006@17006 handshake - 0 0 0 connected
+"""
+    cluster.learn(listed)
+    assert cluster.nodes == [("10.0.0.1", 7001), ("10.0.0.2", 7002), ("::1", 7003)]
+    assert cluster._known == [("seed", 1), *cluster.nodes]
+    cluster.learn(listed.partition(b"b ")[0])
+    assert cluster._known == [("seed", 1), ("10.0.0.1", 7001)]
+    through_tls.learn(listed)
+    assert through_tls.nodes[0] == ("one.example", 7001)
+
+
 def test_the_scheme_may_be_written_in_capitals() -> None:
     assert RedisBroker.from_url("Redis+Cluster://one:1").url == "Redis+Cluster://one:1"
