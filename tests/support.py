@@ -7,6 +7,7 @@ import contextlib
 import os
 import pty
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -81,10 +82,14 @@ class Listed:
 
 
 class Proxy:
-    """A TCP proxy on the loopback interface that can cut, go silent, and swallow answers."""
+    """A TCP proxy on the loopback interface that can cut, go silent, and swallow answers.
 
-    def __init__(self, port: int) -> None:
+    With `tls` it speaks TLS to those who connect, and none to the server behind it.
+    """
+
+    def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
         self._target = port
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -101,7 +106,7 @@ class Proxy:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Proxy]:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         try:
             yield self

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 from redis.asyncio import ConnectionPool
@@ -19,8 +18,11 @@ from redis.exceptions import ResponseError
 
 from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
+from .redis_addresses import CONNECT_TIMEOUT, Addresses, Cluster, Server, addresses_at, connection_options
 from .redis_pubsub import RedisPubSub
-from .redis_wire import CONNECT_TIMEOUT, Wire, connection_options, publish_commands, reason_of
+from .redis_reasons import missing_right, reason_of
+from .redis_url import Address, without_credentials
+from .redis_wire import Wire, publish_commands
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
@@ -42,64 +44,33 @@ class RedisConfig(BaseModel):
     timeout: float = Field(default=60, ge=0)
 
 
-def without_credentials(url: str) -> str:
-    """The URL with its user and password taken out, also where they were not escaped as they should be."""
-    scheme, slashes, rest = url.partition("://")
-    if not slashes:
-        return url.rpartition("@")[2]
-    try:
-        parts = urlsplit(url)
-        if _ambiguous(url):
-            return f"{scheme}://..."
-        host = parts.netloc.rpartition("@")[2]
-        whole = (
-            parts.hostname and (parts.port is not None or ":" not in host.rpartition("]")[2]) and "@" not in parts.path
-        )
-        socket = not host and ("@" in parts.netloc or not parts.netloc)
-        rest = host + parts.path if whole or socket else rest.rpartition("@")[2]
-    except ValueError:
-        rest = rest.rpartition("@")[2]
-    return f"{scheme}://" + re.split(r"[?#]", rest, maxsplit=1)[0]
-
-
-def _ambiguous(url: str) -> bool:
-    """Whether a password may reach beyond where the URL's host seems to begin."""
-    parts = urlsplit(url)
-    return "#" in url or "@" in parts.query or (parts.netloc.count("@") > 0 and "@" in parts.path)
-
-
-_URL_FAULTS = re.compile(
-    r"Invalid value for '\w+'|unexpected keyword argument '\w+'"
-    r"|Redis URL must specify.*|Port out of range|Invalid IPv6 URL"
-)
-
-
-def _fault(error: Exception) -> str:
-    """What is wrong with a URL. Other words may repeat parts of it, and so of a password."""
-    found = _URL_FAULTS.search(str(error))
-    return found[0] if found else "a port is a number, and / @ : # ? % in a password are written as %2F %40 %3A ..."
-
-
 class RedisBroker:
-    """A Redis server. `timeout` and the ping times are in seconds.
+    """Redis: one server, the master that sentinels name, or a cluster. `timeout` and the ping times are in seconds.
 
     A subscriber that has heard nothing for `ping_interval` pings; without any answer
     for `ping_timeout` more, the connection counts as lost and is made again.
+
+    In a cluster, PUBLISH and PSUBSCRIBE reach every node through any one (channels that are
+    sharded know no patterns). What it says of subscribers, every node is asked for.
     """
 
     def __init__(
         self,
-        pool: ConnectionPool,
-        url: str,
+        addresses: Addresses,
         *,
         timeout: float = 60.0,
         ping_interval: float = 5.0,
         ping_timeout: float = 5.0,
     ) -> None:
-        self.url = url
+        self.url = addresses.url
         self.ping_interval = ping_interval
         self.ping_timeout = ping_timeout
-        self._pool = pool
+        self.refused: str | None = None
+        """What the server has refused to tell, and how to have it told; None where it has refused nothing."""
+        self._addresses = addresses
+        self._cluster = addresses if isinstance(addresses, Cluster) else None
+        self._nodes: dict[Address, RedisBroker] = {}  # of a cluster, to ask each of them
+        self._counts = self._cluster is None  # a node knows of its own subscribers only
         self._timeout = timeout or None
         self._wire: Wire | None = None
         self._requests: deque[_Publishing | _Asking] = deque()  # sent and not answered, oldest first
@@ -109,19 +80,25 @@ class RedisBroker:
         self._sender = 0  # who published the last message that went alone
         self._in_vain = self._not_looking = 0
         self._lock = asyncio.Lock()
+        self._behind: set[asyncio.Task[Any] | None] = set()  # publishing that waits for a connection, in its order
 
     @classmethod
     def from_url(cls, url: str, **options: Any) -> RedisBroker:
-        """A broker at `redis://`, `rediss://` or `unix://`. Raises `ValueError` for any other URL."""
+        """A broker at one of these, and `ValueError` for any other:
+
+            redis://[USER:PASSWORD@]HOST[:PORT][/DB]
+            unix://[USER:PASSWORD@]/PATH/OF/SOCKET[?db=DB]
+            redis+sentinel://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],.../[SERVICE[/DB]]
+            redis+cluster://[USER:PASSWORD@]HOST[:PORT],HOST[:PORT],...
+
+        With `rediss` in place of `redis` through TLS, to sentinels as to servers. The hosts are those of
+        sentinels, which name the master of SERVICE (`mymaster` where it is left out), or of some nodes of the
+        cluster, which name the others. USER and PASSWORD are for the servers; sentinels get `?sentinel_username=`
+        and `?sentinel_password=`. The other options are redis-py's: for TLS `ssl_ca_certs`, `ssl_certfile` and
+        `ssl_keyfile` (files), `ssl_check_hostname` and `ssl_cert_reqs`.
+        """
         timeout = float(options.get("timeout", 60.0)) or CONNECT_TIMEOUT
-        try:
-            if _ambiguous(url) or "@" in urlsplit(url).path:
-                raise ValueError  # what follows would repeat parts of it, and connect to another host
-            pool = ConnectionPool.from_url(url, **connection_options(timeout))
-            pool.make_connection()  # type: ignore[no-untyped-call]  # connects to nothing, but refuses options that it does not know
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{without_credentials(url)!r} is not a Redis URL ({_fault(error)})") from None
-        return cls(pool, without_credentials(url), **options)
+        return cls(addresses_at(url, timeout), **options)
 
     @classmethod
     def from_config(cls, config: RedisConfig, **options: Any) -> RedisBroker:
@@ -135,7 +112,7 @@ class RedisBroker:
             **connection_options(config.timeout or CONNECT_TIMEOUT),
         )
         url = without_credentials(f"redis://{config.server}:{config.port}/{config.db}")
-        return cls(pool, url, timeout=config.timeout, **options)
+        return cls(Server(pool.make_connection, url), timeout=config.timeout, **options)
 
     async def connect(self) -> None:
         async with self._lock:
@@ -147,20 +124,25 @@ class RedisBroker:
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
+        self._fail("the connection was closed")
         if wire is not None:
             await wire.close()
-        self._fail("the connection was closed")
+        while self._nodes:
+            await self._nodes.popitem()[1].close()
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
         wire = self._wire
-        if wire is None or wire.closed or time.monotonic() - self._used > STALE_AFTER:
-            return asyncio.ensure_future(self._publish_anew(messages))
+        if wire is None or wire.closed or self._behind or time.monotonic() - self._used > STALE_AFTER:
+            task = asyncio.ensure_future(self._publish_anew(messages))
+            self._behind.add(task)
+            task.add_done_callback(self._behind.discard)
+            return task
         return self._published(wire, messages)
 
     def _published(
         self, wire: Wire, messages: Sequence[tuple[bytes, bytes]]
     ) -> asyncio.Future[list[int | PublishError | None]]:
-        request = _Publishing(len(messages))
+        request = _Publishing(len(messages), self._counts)
         if not request.done:
             self._send(wire, publish_commands(messages), request)
             if len(messages) == 1:
@@ -174,12 +156,12 @@ class RedisBroker:
                 wire = await self._ready()
         except BrokerUnavailable as error:
             return [PublishError(str(error), "not_sent") for _ in messages]
-        return await self._published(wire, messages)
+        answer = self._published(wire, messages)
+        self._behind.discard(asyncio.current_task())
+        return await answer
 
     def pubsub(self) -> RedisPubSub:
-        return RedisPubSub(
-            self._pool.make_connection, self.url, ping_interval=self.ping_interval, ping_timeout=self.ping_timeout
-        )
+        return RedisPubSub(self._addresses, ping_interval=self.ping_interval, ping_timeout=self.ping_timeout)
 
     async def clock_offset(self) -> int | None:
         before = time.time_ns()
@@ -191,35 +173,69 @@ class RedisBroker:
         return seconds * 1_000_000_000 + micros * 1_000 - (before + after) // 2
 
     async def backlog(self) -> Backlog | None:
-        answer = await self._client_list()
-        if answer is None:
+        answers = await self._client_lists()
+        if answers is None:
             return None
         slowest, most, subscriptions = b"", -1, 0
-        for line in _CLIENT.finditer(answer):
-            waiting = int(line["omem"])
-            subscriptions = max(subscriptions, min(int(line["sub"]), 1) + int(line["psub"]))
-            if waiting > most:
-                slowest, most = line[0], waiting
+        for answer in answers:
+            for line in _CLIENT.finditer(answer):
+                waiting = int(line["omem"])
+                subscriptions = max(subscriptions, min(int(line["sub"]), 1) + int(line["psub"]))
+                if waiting > most:
+                    slowest, most = line[0], waiting
         return Backlog(max(most, 0), _who(slowest), subscriptions)
 
     async def output_limits(self) -> OutputLimits:
-        answer = await self._ask("CONFIG", "GET", "client-output-buffer-limit")
-        found = _PUBSUB_LIMITS.search(answer[1]) if isinstance(answer, list) and len(answer) > 1 else None
-        if found is None:
+        answers = await self._ask_all("CONFIG", "GET", "client-output-buffer-limit")
+        told = [_PUBSUB_LIMITS.search(answer[1]) for answer in answers or () if len(answer) > 1]
+        limits = [(int(found[1]), int(found[2])) for found in told if found is not None]
+        if not limits:
             return OUTPUT_LIMITS
-        return OutputLimits(int(found[1]) or None, int(found[2]) or None)
+        hard, soft = (min((limit for limit in of_each if limit), default=None) for of_each in zip(*limits, strict=True))
+        return OutputLimits(hard, soft)
 
     async def subscriber_count(self) -> int | None:
-        answer = await self._client_list()
-        if answer is not None:
-            return len(answer.splitlines())
-        patterns = await self._ask("PUBSUB", "NUMPAT")
-        return None if patterns is None else int(patterns)
+        answers = await self._client_lists()
+        if answers is not None:
+            return sum(len(answer.splitlines()) for answer in answers)
+        patterns = await self._ask_all("PUBSUB", "NUMPAT")
+        return None if patterns is None else sum(map(int, patterns))
 
-    async def _client_list(self) -> bytes | None:
+    async def _client_lists(self) -> list[bytes] | None:
         """The subscribed clients, one a line; None where an ACL or the server does not let us see them."""
-        answer: bytes | None = await self._ask("CLIENT", "LIST", "TYPE", "pubsub")
-        return answer
+        return await self._ask_all("CLIENT", "LIST", "TYPE", "pubsub")
+
+    async def _ask_all(self, *command: str) -> list[Any] | None:
+        """One command to the server, or to every node of a cluster that is up; None where one refuses it.
+
+        Raises `BrokerUnavailable`.
+        """
+        asked = [self] if self._cluster is None else await self._node_brokers(self._cluster)
+        if asked is None:
+            return None
+        answers = await asyncio.gather(*(broker._ask(*command) for broker in asked), return_exceptions=True)
+        told = [answer for answer in answers if not isinstance(answer, BaseException)]
+        for answer in answers:  # a node that is out of reach has just died, and its subscribers with it
+            if isinstance(answer, BaseException) and not (told and isinstance(answer, BrokerUnavailable)):
+                raise answer
+        if None in told:
+            self.refused = next(broker.refused for broker in asked if broker.refused)
+            return None
+        return told
+
+    async def _node_brokers(self, cluster: Cluster) -> list[RedisBroker] | None:
+        """One broker for each node of a cluster that is up, as it says now; None where an ACL forbids to ask."""
+        listed = await self._ask("CLUSTER", "NODES")
+        if listed is None:
+            return None
+        cluster.learn(listed)
+        for gone in set(self._nodes) - set(cluster.nodes):
+            if (broker := self._nodes.pop(gone, None)) is not None:
+                await broker.close()
+        for node in cluster.nodes:
+            if node not in self._nodes:
+                self._nodes[node] = RedisBroker(cluster.at(node), timeout=CONNECT_TIMEOUT)
+        return list(self._nodes.values()) or [self]  # a node that has met no other does not know its own address
 
     async def _ask(self, *command: str) -> Any:
         """One command on the publishing connection; None where the server refuses it.
@@ -230,7 +246,12 @@ class RedisBroker:
             wire = await self._ready()
         request = _Asking()
         self._send(wire, wire.packed(*command), request)
-        return await request.future
+        answer = await request.future
+        if isinstance(answer, ResponseError):
+            lacks = missing_right(answer, "|".join(command[:2]) if len(command) > 1 else command[0])
+            self.refused = f"{' '.join(command[:2])} was refused: {reason_of(answer)}{lacks}"
+            return None
+        return answer
 
     async def _ready(self) -> Wire:
         """The publishing connection, made if there is none or if the server has closed it."""
@@ -243,7 +264,7 @@ class RedisBroker:
             await wire.close()
         if self._wire is None:
             closings = self._closings
-            wire = await Wire.open(self._pool.make_connection, self.url, self._answered, self._fail)
+            wire = await Wire.open(self._addresses, self._answered, self._fail)
             if closings != self._closings:
                 await wire.close()
                 raise BrokerUnavailable(self.url, "it was closed meanwhile")
@@ -301,13 +322,14 @@ class RedisBroker:
 
 
 class _Publishing:
-    """Messages on their way: a reply for each."""
+    """Messages on their way: a reply for each; where the server does not count all who get one, no number."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, counts: bool) -> None:
         self.future: asyncio.Future[list[int | PublishError | None]] = asyncio.get_running_loop().create_future()
         self.since = time.monotonic()
         self.done = False
         self._count = count
+        self._counts = counts
         self._results: list[int | PublishError | None] = []
         if not count:
             self._finish()
@@ -327,12 +349,14 @@ class _Publishing:
 
     def _finish(self) -> None:
         self.done = True
+        if not self._counts:
+            self._results = [None if result.__class__ is int else result for result in self._results]
         if not self.future.done():  # nobody may wait any more
             self.future.set_result(self._results)
 
 
 class _Asking:
-    """A command other than PUBLISH: one reply, None where the server refuses."""
+    """A command other than PUBLISH: one reply, which is a `ResponseError` where the server refuses."""
 
     def __init__(self) -> None:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -342,7 +366,7 @@ class _Asking:
     def take(self, replies: list[Any], at: int) -> int:
         self.done = True
         if not self.future.done():
-            self.future.set_result(None if isinstance(replies[at], ResponseError) else replies[at])
+            self.future.set_result(replies[at])
         return 1
 
     def fail(self, url: str, reason: str) -> None:
@@ -353,7 +377,8 @@ class _Asking:
 
 def _refused(reply: Any) -> PublishError:
     """An error reply to one PUBLISH means that the server did not deliver it."""
-    return PublishError(f"Redis refused the message: {reason_of(reply)}", "not_sent", refused=True)
+    reason = reason_of(reply) + missing_right(reply, "publish")
+    return PublishError(f"Redis refused the message: {reason}", "not_sent", refused=True)
 
 
 _CLIENT = re.compile(rb"^.* sub=(?P<sub>\d+) psub=(?P<psub>\d+) .*\bomem=(?P<omem>\d+)\b.*$", re.M)

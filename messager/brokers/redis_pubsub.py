@@ -10,15 +10,15 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
-from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from .. import channels
 from ..errors import BrokerUnavailable
-from .redis_wire import CONNECT_TIMEOUT, Wire, reason_of
+from .redis_addresses import CONNECT_TIMEOUT, Addresses
+from .redis_reasons import missing_right, reason_of
+from .redis_wire import Wire
 
 PROVE_NS = 1_000_000_000
 """While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
@@ -35,11 +35,9 @@ class RedisPubSub:
     more, the connection counts as lost.
     """
 
-    def __init__(
-        self, make: Callable[[], AbstractConnection], url: str, *, ping_interval: float, ping_timeout: float
-    ) -> None:
-        self._make = make
-        self._url = url
+    def __init__(self, addresses: Addresses, *, ping_interval: float, ping_timeout: float) -> None:
+        self._addresses = addresses
+        self._url = addresses.url
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         self._wire: Wire | None = None
         self._dead: Wire | None = None  # the one before, to be closed
@@ -99,7 +97,7 @@ class RedisPubSub:
         await self._bury()
 
     async def _connect(self) -> Wire:
-        return await Wire.open(self._make, self._url, self._came, self._gone)
+        return await Wire.open(self._addresses, self._came, self._gone)
 
     async def _bury(self) -> None:
         wire, self._dead = self._dead, None
@@ -117,7 +115,9 @@ class RedisPubSub:
                     self._stirred.clear()
                     await self._stirred.wait()
                     if self._refusal is not None:
-                        raise BrokerUnavailable(self._url, reason_of(self._refusal))
+                        asked = [channels.decode(pattern) for pattern in patterns]
+                        lacks = missing_right(self._refusal, "psubscribe", asked)
+                        raise BrokerUnavailable(self._url, reason_of(self._refusal) + lacks)
         except TimeoutError:
             raise BrokerUnavailable(self._url, "no answer in time") from None
         finally:

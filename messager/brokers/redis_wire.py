@@ -11,44 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import hiredis
 from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
-from ..errors import BrokerUnavailable
+from .redis_addresses import Addresses
+from .redis_reasons import reason_of
 
-CONNECT_TIMEOUT = 4.0
-"""Seconds a connection may take, so that a broker out of reach is told within five."""
+FAREWELL_SECONDS = 0.5
+"""For how long the end of a TLS connection waits for the other side's, before it is cut."""
 _NOTHING = object()
-
-
-def connection_options(timeout: float) -> dict[str, Any]:
-    """How redis-py is to connect; `timeout` in seconds."""
-    return {
-        "retry": Retry(NoBackoff(), 0),
-        "retry_on_error": [],
-        "socket_timeout": None,
-        "socket_connect_timeout": min(timeout, CONNECT_TIMEOUT),
-        "health_check_interval": 0,
-        "protocol": 2,
-    }
-
-
-def reason_of(error: BaseException, connection: AbstractConnection | None = None) -> str:
-    """An error in a few words, without a password: a server that knows no AUTH repeats what it was sent."""
-    text = str(error).strip().rstrip(".") or type(error).__name__
-    text = re.split(r",? with args beginning with", text, maxsplit=1)[0]
-    for hidden in ("password", "path"):  # the path of a socket, where a password was not escaped
-        if secret := getattr(connection, hidden, None):
-            text = text.replace(str(secret), "***")
-    return "no answer in time" if isinstance(error, asyncio.TimeoutError) and not str(error) else text
 
 
 def publish_commands(messages: Sequence[tuple[bytes, bytes]]) -> bytes:
@@ -80,30 +56,19 @@ class Wire(asyncio.Protocol):
         writer = connection._writer  # redis-py has no public way to its transport; this one is there from 5.2 to 8.1
         assert writer is not None
         self._transport = cast(asyncio.Transport, writer.transport)
-        plain = os.name == "posix" and self._transport.get_extra_info("ssl_object") is None
+        self._encrypted = self._transport.get_extra_info("ssl_object") is not None
         socket = self._transport.get_extra_info("socket")
+        plain = os.name == "posix" and not self._encrypted
         self._file = socket.fileno() if plain and socket is not None else None
+        self._over = asyncio.Event()
         self._streams = self._transport.get_protocol()
         self._transport.set_protocol(self)
         self._transport.resume_reading()
 
     @classmethod
-    async def open(
-        cls,
-        make: Callable[[], AbstractConnection],
-        url: str,
-        taken: Callable[[list[Any]], None],
-        lost: Callable[[str], None],
-    ) -> Wire:
+    async def open(cls, addresses: Addresses, taken: Callable[[list[Any]], None], lost: Callable[[str], None]) -> Wire:
         """Connect, and pass the handshake. Raises `BrokerUnavailable`."""
-        connection = make()
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                await connection.connect()  # type: ignore[no-untyped-call]
-        except (OSError, RedisError, TimeoutError) as error:
-            await connection.disconnect(nowait=True)
-            raise BrokerUnavailable(url, reason_of(error, connection)) from None
-        return cls(connection, taken, lost)
+        return cls(await addresses.connect(), taken, lost)
 
     def write(self, data: bytes) -> None:
         """Send bytes. Where the connection is lost meanwhile, `lost` tells."""
@@ -159,6 +124,16 @@ class Wire(asyncio.Protocol):
         """Give the connection up, without a call of `lost`. May be called twice."""
         self.closed = True
         await self._connection.disconnect(nowait=True)
+        if not self._encrypted or self._over.is_set():
+            return
+        try:  # each side of TLS says goodbye; asyncio would wait for half a minute where the other one is gone
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self._over.wait()
+        except TimeoutError:
+            pass
+        finally:
+            if not self._over.is_set():
+                self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         values: list[Any] = []
@@ -174,6 +149,7 @@ class Wire(asyncio.Protocol):
             self._taken(values)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._over.set()
         self._streams.connection_lost(error)  # whoever waits for the stream to be closed
         self._end("the connection was closed by the server" if error is None else reason_of(error))
 

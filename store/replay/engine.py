@@ -228,9 +228,14 @@ class Replay:
         """Raise `ReplayRefused` where full speed could have subscribers cut off, and nobody could know."""
         if self._speed is None and self._rate is None and not self._flow.active:
             raise ReplayRefused(
-                f"{self._broker.url} does not tell what waits for its subscribers, so at full speed it could cut "
-                "them off. Give the most messages a second with --rate, or a speed"
+                f"{self._broker.url} does not tell what waits for its subscribers{self._refusal()}, so at full speed "
+                "it could cut them off. Give the most messages a second with --rate, or a speed"
             )
+
+    def _refusal(self) -> str:
+        """Why the broker does not tell, where it knows: a right that its user lacks."""
+        refused = getattr(self._broker, "refused", None)
+        return f" ({refused})" if refused else ""
 
     def _refuse_copies(self, batch: list[Event], wire: list[Message]) -> None:
         """Raise `ReplayRefused` for a payload whose copies are above what a subscriber may have waiting."""
@@ -335,7 +340,9 @@ class Replay:
         while self._subscribers:
             there = await self._broker.subscriber_count()
             if there is None:
-                raise ReplayFailed(f"{self._broker.url} does not tell who is subscribed; replay without waiting")
+                raise ReplayFailed(
+                    f"{self._broker.url} does not tell who is subscribed{self._refusal()}; replay without waiting"
+                )
             if there >= self._subscribers:
                 return
             if time.monotonic() > deadline:

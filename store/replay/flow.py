@@ -136,7 +136,10 @@ class Flow:
             return
         for (channel, payload), receivers in zip(wire, results, strict=True):
             # so often at the most did one client get it
-            copies = max(min(receivers, self._subscriptions), 1) if isinstance(receivers, int) else 1
+            if receivers is None:  # the broker does not say
+                copies = self._subscriptions
+            else:
+                copies = max(min(receivers, self._subscriptions), 1) if isinstance(receivers, int) else 1
             self._copies[channel] = max(self._copies.get(channel, 1), copies)
             self._credit -= (len(payload) + OVERHEAD) * copies
 

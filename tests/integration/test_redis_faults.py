@@ -357,3 +357,24 @@ async def test_a_failed_try_to_reconnect_leaves_no_message_before_the_gap() -> N
     await until(lambda: ended == 3)
     server.close()
     await server.wait_closed()
+
+
+async def test_what_is_published_while_it_connects_leaves_in_the_order_of_the_calls(redis: RedisServer) -> None:
+    """What was called last once went first, where it found the connection before those that waited for it."""
+    pubsub = RedisBroker.from_url(redis.url).pubsub()
+    await pubsub.psubscribe("order")
+    broker = RedisBroker.from_url(redis.url)
+    answers = [asyncio.ensure_future(broker.publish([(b"order", b"%d" % number)])) for number in range(3)]
+    while broker._wire is None:
+        await asyncio.sleep(0)
+    answers += [asyncio.ensure_future(broker.publish([(b"order", b"%d" % number)])) for number in range(3, 6)]
+    assert await asyncio.gather(*answers) == [[1]] * 6
+    heard = []
+    while len(heard) < 6:
+        message = await pubsub.get_message(timeout=5)
+        assert message is not None
+        heard.append(int(message["data"]))
+    assert heard == list(range(6))
+    assert not broker._behind
+    await pubsub.aclose()
+    await broker.close()

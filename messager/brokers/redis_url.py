@@ -1,0 +1,131 @@
+"""What a Redis URL says, and how to show one. The forms are listed at `RedisBroker.from_url`."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+SCHEMES = (
+    "redis",
+    "rediss",
+    "unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+)
+REDIS_PORT, SENTINEL_PORT = 6379, 26379
+SERVICE = "mymaster"
+"""What a sentinel's own example configuration calls the master."""
+
+Address = tuple[str, int]
+"""A host and a port."""
+
+_PARTS = re.compile(
+    r"(?P<scheme>[^:/?#]+)://(?:(?P<user>[^/?#]*)@)?(?P<hosts>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?"
+)
+_HOST = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]+)(?::(?P<port>\d+))?")
+_OWN_OPTIONS = ("sentinel_username", "sentinel_password")
+
+
+class URLFault(ValueError):
+    """What is wrong with a URL, in words that repeat no part of it in which a password may be."""
+
+
+class SeveralHosts(NamedTuple):
+    """A URL that names several hosts, taken apart."""
+
+    hosts: list[Address]
+    service: str
+    """Of sentinels: the name of what they watch over."""
+    template: str
+    """The URL of any one of the servers: its host is to be replaced."""
+    sentinel_username: str | None
+    sentinel_password: str | None
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL. Raises `URLFault` where it is none of `SCHEMES`, and where a URL can be read in two ways."""
+    scheme = url.partition("://")[0].lower()
+    if "://" not in url or scheme not in SCHEMES:
+        raise URLFault(f"it begins with none of {', '.join(SCHEMES)}, each followed by ://")
+    if _ambiguous(url) or ("@" in _path(url)):
+        raise URLFault(ESCAPES)  # what follows would repeat parts of it, and connect to another host
+    return scheme
+
+
+ESCAPES = "a port is a number, and / @ : # ? % in a password are written as %2F %40 %3A ..."
+
+
+def several_hosts(url: str) -> SeveralHosts:
+    """Take a URL of sentinels or of a cluster apart. Raises `URLFault`."""
+    parts = _PARTS.fullmatch(url)
+    if parts is None:
+        raise URLFault(ESCAPES)
+    carrier, _, kind = parts["scheme"].lower().partition("+")
+    hosts = [_address(host, SENTINEL_PORT if kind == "sentinel" else REDIS_PORT) for host in parts["hosts"].split(",")]
+    path = [unquote(step) for step in parts["path"].strip("/").split("/") if step]
+    service = path.pop(0) if kind == "sentinel" and path else SERVICE
+    if len(path) > 1 or not all(step.isdecimal() for step in path):
+        raise URLFault(
+            "behind the hosts comes /SERVICE or /SERVICE/DB" if kind == "sentinel" else "behind the hosts comes nothing"
+        )
+    if kind == "cluster" and path not in ([], ["0"]):
+        raise URLFault("a cluster has the database 0 and no other")
+    words = [word for word in (parts["query"] or "").split("&") if word]
+    own = {name: unquote(value) for name, _, value in (word.partition("=") for word in words) if name in _OWN_OPTIONS}
+    query = "&".join(word for word in words if word.partition("=")[0] not in _OWN_OPTIONS)
+    if own and kind != "sentinel":
+        raise URLFault(f"there are no sentinels to give {' and '.join(own)} to")
+    user = "" if parts["user"] is None else parts["user"] + "@"
+    template = f"{carrier}://{user}localhost/{path[0] if path else 0}?{query}"
+    return SeveralHosts(hosts, service, template, *map(own.get, _OWN_OPTIONS))
+
+
+def _address(text: str, port: int) -> Address:
+    found = _HOST.fullmatch(text)
+    if found is None or int(found["port"] or port) > 65535:
+        raise URLFault("hosts are written as HOST:PORT,HOST:PORT")
+    return unquote(found["host"].strip("[]")), int(found["port"] or port)
+
+
+def shown(address: Address) -> str:
+    """An address as people write it."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def without_credentials(url: str) -> str:
+    """The URL with its user and password taken out, also where they were not escaped as they should be."""
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        return url.rpartition("@")[2]
+    try:
+        parts = urlsplit(url)
+        if _ambiguous(url):
+            return f"{scheme}://..."
+        hosts = parts.netloc.rpartition("@")[2]
+        whole = all(map(_whole, hosts.split(","))) and "@" not in parts.path
+        socket = not hosts and ("@" in parts.netloc or not parts.netloc)
+        rest = hosts + parts.path if whole or socket else rest.rpartition("@")[2]
+    except ValueError:
+        rest = rest.rpartition("@")[2]
+    return f"{scheme}://" + re.split(r"[?#]", rest, maxsplit=1)[0]
+
+
+def _whole(host: str) -> bool:
+    """Whether this is a host, and a port where there is a colon. Raises `ValueError` for a port that is no number."""
+    parts = urlsplit("//" + host)
+    return bool(parts.hostname) and (parts.port is not None or ":" not in host.rpartition("]")[2])
+
+
+def _path(url: str) -> str:
+    return url.partition("://")[2].partition("?")[0].partition("/")[2]
+
+
+def _ambiguous(url: str) -> bool:
+    """Whether a password may reach beyond where the URL's host seems to begin."""
+    place, _, query = url.partition("://")[2].partition("?")
+    host, _, path = place.partition("/")
+    return "#" in url or "@" in query or ("@" in host and "@" in path)

@@ -1,0 +1,175 @@
+"""Redis Cluster for ordinary channels: any node will do, and when it dies another one does."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
+from messager.brokers import OutputLimits
+from messager.testing import RedisServer, free_port
+from messager_store import EventLog, Replay
+from messager_store.replay.flow import Flow
+from tests.integration.test_log import filled, sent
+from tests.integration.topologies import FOREVER, ask, cluster, cluster_url
+from tests.support import Listed, Proxy, messager, until
+
+
+async def test_what_is_published_at_one_node_is_heard_at_another() -> None:
+    async with cluster() as nodes:
+        listener = RedisBroker.from_url(cluster_url(nodes[2]))
+        pubsub = listener.pubsub()
+        await pubsub.psubscribe("exps:*")
+        talker = RedisBroker.from_url(cluster_url(nodes[0]))
+        sends = [(b"exps:%d" % number, b"%d" % number) for number in range(200)]
+        assert await talker.publish(sends) == [None] * 200  # a node counts its own subscribers only
+        heard = []
+        while len(heard) < 200:
+            message = await pubsub.get_message(timeout=5)
+            assert message is not None
+            heard.append((message["channel"], message["data"]))
+        assert heard == sends
+        assert await talker.subscriber_count() == 1
+        await pubsub.aclose()
+        await talker.close()
+        await listener.close()
+
+
+async def test_when_a_node_dies_another_one_takes_over_and_the_listener_tells_a_gap() -> None:
+    async with cluster() as nodes:
+        hook = Listed()
+        async with Messager(
+            RedisBroker.from_url(cluster_url(nodes[0])), "e1"
+        ) as talker:  # the other nodes it learns from this one
+            talker.add_log_hook(hook)
+            await talker.subscribe_and_start_listening(["c:*"])
+            await talker.send_message("c:1", {"n": 1})
+            await until(lambda: "received" in hook.kinds())
+            nodes[0].stop(kill=True)
+            await until(lambda: "gap" in hook.kinds(), FOREVER)
+            async with asyncio.timeout(FOREVER):
+                while True:
+                    try:
+                        await talker.send_message("c:1", {"n": 2})
+                        break
+                    except PublishError:
+                        continue
+            await until(lambda: hook.kinds().count("received") == 2)
+            await talker.broker.close()
+        heard = [record.payload for record in hook.records if record.kind == "received"]
+        assert heard == [b'{"n": 1}', b'{"n": 2}']
+        assert all(record.receivers is None for record in hook.records if record.kind == "sent")
+
+
+async def test_a_node_behind_tls_is_a_node(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    async with cluster() as nodes, Proxy(nodes[0].port, tls=context).running() as proxy:
+        broker = RedisBroker.from_url(f"rediss+cluster://127.0.0.1:{proxy.port}?ssl_ca_certs={tmp_path / 'ca.pem'}")
+        assert await broker.publish([(b"c", b"")]) == [None]
+        await broker.close()
+
+
+async def test_of_several_hosts_one_that_answers_is_enough() -> None:
+    async with cluster() as nodes:
+        async with Proxy(nodes[0].port).running() as hung:
+            hung.silent = True
+            url = f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{hung.port},127.0.0.1:{nodes[1].port}"
+            broker = RedisBroker.from_url(url)
+            await broker.connect()
+            assert await broker.publish([(b"c", b"")]) == [None]
+            await broker.close()
+
+
+async def test_the_slowest_subscriber_counts_at_whichever_node_it_is() -> None:
+    async with cluster() as nodes:
+        for node in nodes:
+            await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 64mb 32mb 60")
+        await ask(nodes[1].port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 48mb 0 0")
+        talker = RedisBroker.from_url(cluster_url(nodes[0]))
+        assert await talker.output_limits() == OutputLimits(48 * 1024 * 1024, 32 * 1024 * 1024)
+        slow = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
+        await slow.psubscribe("a*", "*a")
+        assert (await talker.backlog()) is not None
+        for _ in range(8):
+            await talker.publish([(b"aa", bytes(2_000_000))])
+
+        async def waits() -> bool:
+            backlog = await talker.backlog()
+            return backlog is not None and backlog.waiting > 1_000_000 and backlog.subscriptions == 2
+
+        await until(waits)
+        await slow.aclose()
+        await talker.close()
+
+
+async def test_a_replay_at_full_speed_has_no_subscriber_cut_off_at_another_node(log: EventLog) -> None:
+    async with cluster() as nodes:
+        payloads = [b"%06d" % number + bytes(50_000) for number in range(400)]
+        await filled(log, [sent(number, payload) for number, payload in enumerate(payloads, 1)])
+        for node in nodes:  # 20 MB in all
+            await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 8mb 0 0")
+        pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
+        await pubsub.psubscribe("c")
+        broker = RedisBroker.from_url(cluster_url(nodes[0]))
+        replaying = asyncio.create_task(Replay(log, "e1", broker, speed="max").run())
+        heard = []
+        async with asyncio.timeout(FOREVER):
+            while len(heard) < len(payloads):
+                message = await pubsub.get_message(timeout=1)
+                if message is not None:
+                    assert message["type"] == "pmessage", message
+                    heard.append(message["data"])
+                    await asyncio.sleep(0.002)  # it is slow
+        report = await replaying
+        assert heard == payloads
+        assert report.flow_control and report.published == len(payloads) and report.no_subscriber == 0
+        await pubsub.aclose()
+        await broker.close()
+
+
+async def test_each_pattern_of_a_subscriber_counts_where_no_node_says_who_got_a_message() -> None:
+    async with cluster() as nodes:
+        pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
+        await pubsub.psubscribe("c", "c*", "*c")
+        broker = RedisBroker.from_url(cluster_url(nodes[0]))
+        flow = Flow(broker)
+        await flow.begin()
+        wire = [(b"c", b"payload")]
+        await flow.spend(wire)
+        flow.spent(wire, await broker.publish(wire))
+        assert flow.copies(b"c") == 3
+        await pubsub.aclose()
+        await broker.close()
+
+
+async def test_where_the_nodes_may_not_be_asked_it_talks_and_tells_nothing_of_subscribers() -> None:
+    async with cluster() as nodes:
+        for node in nodes:
+            await ask(node.port, "ACL", "SETUSER", "limited", "on", ">secret", "allchannels", "+@pubsub", "+ping")
+        place = cluster_url(*nodes).replace("://", "://limited:secret@")
+        broker = RedisBroker.from_url(place)
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("c")
+        assert await broker.publish([(b"c", b"")]) == [None]
+        message = await pubsub.get_message(timeout=5)
+        assert message is not None and message["channel"] == b"c"
+        assert await broker.backlog() is None
+        assert "+cluster|nodes" in str(broker.refused)
+        await pubsub.aclose()
+        await broker.close()
+
+
+async def test_what_is_no_cluster_is_told_with_the_scheme_to_write(redis: RedisServer, tmp_path: Path) -> None:
+    with pytest.raises(BrokerUnavailable, match="cluster support disabled; write redis where the URL says"):
+        await RedisBroker.from_url(cluster_url(redis)).connect()
+    url = f"redis+cluster://bob:hunter2@127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    done = await asyncio.to_thread(messager, "--redis", url, "record", "--exp", "e1", cwd=tmp_path)
+    assert done.returncode == 3 and len(done.stderr.splitlines()) == 1
+    assert "hunter2" not in done.stderr and "bob" not in done.stderr

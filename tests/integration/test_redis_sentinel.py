@@ -1,0 +1,149 @@
+"""Redis that sentinels watch over: a failover costs a gap, and no message twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
+from messager.testing import RedisServer, free_port
+from tests.integration.topologies import FOREVER, SentinelServer, ask, is_master, watched
+from tests.support import Listed, messager, until
+
+
+async def published(talker: Messager, number: int) -> list[str]:
+    """Send until it works, each try with a number of its own; what became of those that did not."""
+    outcomes = []
+    async with asyncio.timeout(FOREVER):
+        while True:
+            try:
+                await talker.send_message("s:1", {"n": number, "try": len(outcomes)})
+                return outcomes
+            except PublishError as error:
+                outcomes.append(error.outcome)
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", ["killed", "demoted"])
+async def test_after_a_failover_both_connections_go_to_the_new_master_and_the_listener_tells_a_gap(how: str) -> None:
+    async with watched() as there:
+        hook = Listed()
+        async with Messager(RedisBroker.from_url(there.url(free_port())), "e1") as talker:
+            talker.add_log_hook(hook)
+            await talker.subscribe_and_start_listening(["s:*"])
+            await talker.send_message("s:1", {"n": 1})
+            await until(lambda: "received" in hook.kinds())
+            if how == "killed":
+                there.master.stop(kill=True)
+            else:
+                await ask(there.sentinel.port, "SENTINEL", "FAILOVER", "mymaster")
+            await until(lambda: is_master(there.replica.port), FOREVER)
+            await until(lambda: "gap" in hook.kinds(), FOREVER)
+            await published(talker, 2)
+            await until(lambda: hook.kinds().count("received") >= 2, FOREVER)
+            assert await ask(there.replica.port, "PUBSUB", "NUMPAT") == 1
+            assert hook.records[-1].receivers == 1 or hook.records[-2].receivers == 1  # both are at one server
+            await talker.broker.close()
+        heard = [record.payload for record in hook.records if record.kind == "received"]
+        assert len(heard) == len(set(heard))
+        assert json.loads(heard[-1])["n"] == 2
+
+
+async def test_a_publish_whose_answer_was_lost_in_a_failover_is_unknown_and_not_sent_again() -> None:
+    async with watched() as there:
+        hook = Listed()
+        async with Messager(RedisBroker.from_url(there.url()), "e1") as talker:
+            talker.add_log_hook(hook)
+            await talker.send_message("s:1", {"n": 0})
+            await ask(there.master.port, "CLIENT", "PAUSE", 60_000)  # it takes everything in, and answers nothing
+            lost = asyncio.create_task(talker.send_message("s:1", {"n": 1}))
+            wire = talker.broker._wire  # type: ignore[attr-defined]
+            await until(lambda: not wire._transport.get_write_buffer_size() and len(talker.broker._requests) == 1)  # type: ignore[attr-defined]
+            there.master.stop(kill=True)
+            with pytest.raises(PublishError) as caught:
+                await lost
+            assert caught.value.outcome == "unknown"
+            outcomes = await published(talker, 2)
+            assert set(outcomes) <= {"not_sent"}  # nothing could be written meanwhile
+            await talker.broker.close()
+        ends = [(record.kind, json.loads(record.payload)["n"]) for record in hook.records]
+        assert ends.count(("failed", 1)) == 1 and ("sent", 1) not in ends and ends[-1] == ("sent", 2)
+
+
+async def test_a_sentinel_that_still_names_a_replica_is_not_believed() -> None:
+    async with watched() as there:
+        stale = SentinelServer(there.replica.port)  # takes the replica for the master, for some seconds
+        await stale.start()
+        try:
+            broker = RedisBroker.from_url(there.url(stale.port))
+            await broker.connect()
+            assert broker._wire is not None
+            peer = broker._wire._transport.get_extra_info("peername")
+            assert peer[1] == there.master.port
+            await broker.close()
+        finally:
+            stale.remove()
+
+
+async def test_what_no_sentinel_knows_is_told_in_one_line(redis: RedisServer, tmp_path: Path) -> None:
+    async with watched() as there:
+        with pytest.raises(BrokerUnavailable, match="does not know 'other', but mymaster") as caught:
+            await RedisBroker.from_url(there.url(service="other")).connect()
+        assert len(str(caught.value).splitlines()) == 1
+        url = f"redis+sentinel://bob:hunter2@127.0.0.1:{there.sentinel.port}/mymaster?sentinel_password=hunter3"
+        done = await asyncio.to_thread(messager, "--redis", url, "record", "--exp", "e1", cwd=tmp_path)
+        assert done.returncode == 3 and len(done.stderr.splitlines()) == 1
+        assert f"the sentinel at 127.0.0.1:{there.sentinel.port}" in done.stderr
+        assert not any(word in done.stderr + done.stdout for word in ("bob", "hunter2", "hunter3"))
+    gone = free_port()
+    with pytest.raises(BrokerUnavailable, match=rf"the sentinel at 127\.0\.0\.1:{gone}"):
+        await RedisBroker.from_url(f"redis+sentinel://127.0.0.1:{gone}").connect()
+    with pytest.raises(BrokerUnavailable, match=r"the sentinel at .*unknown command"):  # a server, and no sentinel
+        await RedisBroker.from_url(f"redis+sentinel://127.0.0.1:{redis.port}").connect()
+
+
+async def test_sentinels_have_a_password_of_their_own(redis: RedisServer) -> None:
+    sentinel = SentinelServer(redis.port, "requirepass hunter3", service="here")
+    await sentinel.start()
+    try:
+        place = f"redis+sentinel://127.0.0.1:{sentinel.port}/here/5"
+        with pytest.raises(BrokerUnavailable, match=r"the sentinel at .* Authentication required"):
+            await RedisBroker.from_url(place).connect()
+        broker = RedisBroker.from_url(place + "?sentinel_password=hunter3")
+        assert await broker.publish([(b"s:1", b"")]) == [0]
+        assert broker.url == place
+        await broker.close()
+    finally:
+        sentinel.remove()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"-ERR hunter3 is no password of mine\r\n", r"\*\*\* is no password of mine"),
+        (b"+OK\r\n", "does not answer as"),
+    ],
+)
+async def test_what_is_no_sentinel_is_told_and_not_quoted_where_it_repeats_the_password(
+    answer: bytes, words: str
+) -> None:
+    async def parrot(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(4096):
+                writer.write(answer * data.count(b"*"))
+        writer.close()
+        ended.set()
+
+    ended = asyncio.Event()
+    server = await asyncio.start_server(parrot, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(BrokerUnavailable, match=words) as caught:
+        await RedisBroker.from_url(f"redis+sentinel://127.0.0.1:{port}/here?sentinel_password=hunter3").connect()
+    assert "hunter3" not in f"{caught.value} {caught.value!r}"
+    await ended.wait()
+    server.close()
+    await server.wait_closed()

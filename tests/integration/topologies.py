@@ -1,0 +1,176 @@
+"""Redis as people run it, on the loopback interface: behind TLS, watched by sentinels, as a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from messager.testing import RedisServer, find_redis_server, free_port
+from tests.support import until
+
+SLOTS = 16384
+FOREVER = 30.0
+"""Seconds within which a failover or the making of a cluster must be over."""
+
+
+async def ask(port: int, *command: str | int, **options: Any) -> Any:
+    """One command to the server at a port."""
+    client: Redis = Redis(port=port, **options)
+    try:
+        return await client.execute_command(*command)
+    finally:
+        await client.aclose()
+
+
+async def is_master(port: int) -> bool:
+    """Whether the server says so. Sentinels cut its connections when they promote it."""
+    try:
+        return bool((await ask(port, "ROLE"))[0] == b"master")
+    except RedisError:
+        return False
+
+
+class SentinelServer:
+    """A redis-server that watches over a master, alone enough to declare it down."""
+
+    def __init__(self, master: int, *settings: str, service: str = "mymaster", others: int = 0) -> None:
+        self.port = free_port()
+        self._folder = tempfile.TemporaryDirectory(prefix="messager-sentinel-")
+        self._file = Path(self._folder.name) / "sentinel.conf"
+        lines = [
+            f"port {self.port}",
+            "bind 127.0.0.1",
+            f"dir {self._folder.name}",
+            f"sentinel monitor {service} 127.0.0.1 {master} {1 + others // 2}",
+            f"sentinel down-after-milliseconds {service} 300",
+            f"sentinel failover-timeout {service} 2000",
+            *settings,
+        ]
+        self._file.write_text("\n".join(lines) + "\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        command = [find_redis_server(), str(self._file), "--sentinel"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        await until(self._listens)
+
+    def _listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def remove(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            process.wait(10)
+        self._folder.cleanup()
+
+
+class Watched:
+    """A master, its replica, and a sentinel that watches over them."""
+
+    def __init__(self, master: RedisServer, replica: RedisServer, sentinel: SentinelServer) -> None:
+        self.master = master
+        self.replica = replica
+        self.sentinel = sentinel
+
+    def url(self, *before: int, service: str = "mymaster") -> str:
+        """Where the sentinel is; other ports of sentinels may come before it."""
+        hosts = ",".join(f"127.0.0.1:{port}" for port in (*before, self.sentinel.port))
+        return f"redis+sentinel://{hosts}/{service}"
+
+
+@contextlib.asynccontextmanager
+async def watched() -> AsyncIterator[Watched]:
+    async with contextlib.AsyncExitStack() as stack:
+        quick = ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]
+        master = RedisServer(*quick)
+        stack.callback(master.remove)
+        master.start()
+        replica = RedisServer(*quick, "--replicaof", "127.0.0.1", str(master.port))
+        stack.callback(replica.remove)
+        replica.start()
+
+        async def linked() -> bool:
+            return (await ask(replica.port, "ROLE"))[3] == b"connected"
+
+        await until(linked, FOREVER)
+        sentinel = SentinelServer(master.port)
+        stack.callback(sentinel.remove)
+        await sentinel.start()
+
+        async def could_promote() -> bool:
+            client: Redis = Redis(port=sentinel.port)
+            replicas: Any = await client.sentinel_slaves("mymaster")
+            await client.aclose()
+            return [(one["is_disconnected"], one["master-link-status"]) for one in replicas] == [(False, "ok")]
+
+        await until(could_promote, FOREVER)
+        yield Watched(master, replica, sentinel)
+
+
+def _cluster_port_is_free(port: int) -> bool:
+    """The nodes of a cluster talk on the port 10000 above."""
+    if port + 10_000 > 65_535:
+        return False
+    with contextlib.suppress(OSError), socket.socket() as probe:
+        probe.bind(("127.0.0.1", port + 10_000))
+        return True
+    return False
+
+
+def _node() -> RedisServer:
+    while True:
+        node = RedisServer("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+        if _cluster_port_is_free(node.port):
+            return node
+        node.remove()
+
+
+@contextlib.contextmanager
+def _nodes(number: int) -> Iterator[list[RedisServer]]:
+    nodes: list[RedisServer] = []
+    try:
+        for _ in range(number):
+            nodes.append(_node())
+            nodes[-1].start()
+        yield nodes
+    finally:
+        for node in nodes:
+            node.remove()
+
+
+@contextlib.asynccontextmanager
+async def cluster(number: int = 3) -> AsyncIterator[list[RedisServer]]:
+    """Masters that have met each other and share the slots."""
+    with _nodes(number) as nodes:
+        share = SLOTS // number
+        for at, node in enumerate(nodes):
+            last = SLOTS if at == number - 1 else (at + 1) * share
+            await ask(node.port, "CLUSTER", "ADDSLOTS", *range(at * share, last))
+            await ask(node.port, "CLUSTER", "SET-CONFIG-EPOCH", at + 1)
+        for node in nodes[1:]:
+            await ask(nodes[0].port, "CLUSTER", "MEET", "127.0.0.1", node.port)
+
+        async def whole() -> bool:
+            infos = await asyncio.gather(*(ask(node.port, "CLUSTER", "INFO") for node in nodes))
+            listed = await asyncio.gather(*(ask(node.port, "CLUSTER", "NODES") for node in nodes))
+            well = all(b"cluster_state:ok" in info for info in infos)
+            return well and all(one.count(b" connected") == number for one in listed)
+
+        await until(whole, FOREVER)
+        yield nodes
+
+
+def cluster_url(*nodes: RedisServer) -> str:
+    return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
