@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import broker_at, durability_option, meta_values, opened, redis_option, run, store_option
+from .options import broker_at, broker_option, durability_option, meta_values, opened, run, store_option
 from .output import note, plural, safe
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--max-events", type=click.IntRange(min=1), metavar="N", help="Stop after so many messages.")
 @click.option("--close", "close_it", is_flag=True, help="Close the experiment at the end.")
 @store_option
-@redis_option
+@broker_option
 def command(**given: Any) -> None:
     """Record what is published on channels that match PATTERN (default: *), by listening.
 
@@ -57,7 +57,7 @@ async def _record(
     max_events: int | None,
     close_it: bool,
     store: str,
-    redis: str,
+    broker: str,
 ) -> None:
     from ..recorder import Recorder
     from ..tap import Tap
@@ -66,8 +66,8 @@ async def _record(
     if durability == "strict":
         note("a listener only receives, and receptions are buffered in strict too")
     described = meta_values(meta)
-    async with broker_at(redis) as broker:
-        await broker.connect()  # before an experiment is made that would stay empty
+    async with broker_at(broker) as carrier:
+        await carrier.connect()  # before an experiment is made that would stay empty
         async with opened(store, create=True) as log:
             recorder = Recorder(
                 log,
@@ -84,10 +84,10 @@ async def _record(
             async with recorder:
 
                 def active() -> None:
-                    where = safe(f"{recorder.exp_id} from {broker.url} into {log.where}")
+                    where = safe(f"{recorder.exp_id} from {carrier.url} into {log.where}")
                     click.echo(f"recording {where} (Ctrl-C ends it)", err=True)
 
-                tap = Tap(broker, recorder, wanted, active=active, progress=_progress(), notice=_notice)
+                tap = Tap(carrier, recorder, wanted, active=active, progress=_progress(), notice=_notice)
                 await _until_interrupted(tap.run(duration=duration, max_events=max_events))
     if sys.stderr.isatty():
         click.echo("\r\033[K", nl=False, err=True)
