@@ -73,6 +73,7 @@ class MqttBroker:
         self._subscribers = 0
         self._waiting: deque[tuple[_Publishing, int, Request]] = deque()
         self._sent: dict[int, tuple[_Publishing, int, float]] = {}  # not acknowledged, since when; oldest first
+        self._making = 0  # how many wait for a connection, to send what waits
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -97,6 +98,7 @@ class MqttBroker:
         if session is not None:
             await session.close()
         self._fail("the connection was closed")
+        self._give_up(f"the connection to {self.url} was closed before")
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
         return self.publish_as(messages, ())
@@ -129,6 +131,7 @@ class MqttBroker:
 
     async def _publish_anew(self, publishing: _Publishing) -> list[int | PublishError | None]:
         """Publish on a connection that has to be made, or looked at, before."""
+        self._making += 1
         try:
             async with self._lock:
                 if not publishing.future.done():
@@ -140,6 +143,8 @@ class MqttBroker:
         except asyncio.CancelledError:
             self._waiting = deque(entry for entry in self._waiting if entry[0] is not publishing)
             raise
+        finally:
+            self._making -= 1
         return await publishing.future
 
     def pubsub(self) -> MqttPubSub:
@@ -210,6 +215,8 @@ class MqttBroker:
         if self._session is session:
             self._session = None
             self._fail(reason)
+            if not self._making:
+                self._give_up(f"the connection to {self.url} was lost before: {reason}")
 
     def _fail(self, reason: str) -> None:
         """The connection is gone, and with it the acknowledgements of what was sent."""
@@ -220,7 +227,6 @@ class MqttBroker:
         sent, self._sent = self._sent, {}
         for publishing, at, _ in sent.values():
             publishing.settle(at, lost)
-        self._give_up(f"the connection to {self.url} was lost before: {reason}")
 
     def _give_up(self, reason: str) -> None:
         """What waits is not sent."""

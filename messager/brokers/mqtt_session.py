@@ -203,7 +203,8 @@ class Session:
         """Give the connection up, without a call of `lost`. May be called twice."""
         self._ended = True
         _drop(self._client)
-        await asyncio.wait([self._watching])
+        await asyncio.wait([self._watching], timeout=CONNECT_TIMEOUT)
+        self._watching.cancel()
 
     async def _answered(self, asked: Coroutine[Any, Any, T]) -> T:
         """What the broker answers. aiomqtt goes on waiting where the connection is lost meanwhile."""

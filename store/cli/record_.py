@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 def command(**given: Any) -> None:
     """Record what is published on channels that match PATTERN (default: *), by listening.
 
+    A PATTERN is a glob, or on MQTT a filter such as exps/+/agents/#. Over MQTT, a message that the broker
+    had retained, or that came in another quality of service than 1, is recorded with that fact.
+
     The system that is recorded needs no change. `recording` on standard error says that
     the subscription is active; Ctrl-C ends the recording cleanly, with exit code 0.
     """
@@ -62,7 +65,7 @@ async def _record(
     from ..recorder import Recorder
     from ..tap import Tap
 
-    wanted = list(patterns) or ["*"]
+    wanted = _fitting(patterns, broker) or ["*"]
     if durability == "strict":
         note("a listener only receives, and receptions are buffered in strict too")
     described = meta_values(meta)
@@ -100,6 +103,21 @@ async def _record(
         raise click.exceptions.Exit(3)
     if recorder.dropped:
         raise click.exceptions.Exit(1)
+
+
+def _fitting(patterns: tuple[str, ...], broker: str) -> list[str]:
+    """The patterns as they fit the broker: on MQTT, channels of the grammar are topics."""
+    from messager import topics
+
+    from ..replay.channelmap import is_mqtt
+
+    if not is_mqtt(broker):
+        return list(patterns)
+    wanted = [topics.as_topic(pattern) for pattern in patterns]
+    for pattern, topic in zip(patterns, wanted, strict=True):
+        if pattern != topic:
+            note(f"on MQTT {safe(pattern)} is {safe(topic)}")
+    return wanted
 
 
 async def _until_interrupted(recording: Any) -> None:
