@@ -218,13 +218,13 @@ class Session:
             asking.cancel()
 
     async def _watch(self) -> None:
-        """Wait for the end of the connection: no message ever comes this way, as they are taken from paho."""
+        """Wait for the end of the connection. Messages are taken from paho; what came before that, which some
+        brokers send to whom it may not concern, was not subscribed to."""
         try:
-            await anext(aiter(self._client.messages))
+            async for _ in self._client.messages:
+                pass
         except aiomqtt.MqttError as error:
             reason = self._reason or _reason_of(error.__cause__ or error)
-        else:
-            reason = "a message came where none was expected"
         _drop(self._client)
         if not self._ended:
             self._ended = True

@@ -263,9 +263,11 @@ async def test_retained_messages_and_qualities_of_service_are_told(mqtt: MqttSer
     late = direct.pubsub()
     await late.psubscribe("q/*")
     message = await heard(late)
-    assert (message["channel"], message["meta"]) == (b"q/0", {"retained": True})
+    assert (message["channel"], message["data"], message["meta"]["retained"]) == (b"q/0", b"x", True)
     await direct.publish([(b"q/0", b"y")])
-    assert "meta" not in await heard(late)
+    while (message := await heard(late))["data"] != b"y":  # amqtt sends what it retained twice
+        assert message["meta"]["retained"]
+    assert "meta" not in message
     await direct.publish_as([(b"q/0", b"")], [{"retained": True}])  # forget it again
     for pubsub in (listening, late):
         await pubsub.aclose()
