@@ -81,7 +81,7 @@ class Session:
     def __init__(self, client: aiomqtt.Client, events: Events) -> None:
         self._client = client
         self._events = events
-        self._paho: Any = client._client  # aiomqtt has no public way to its paho client; it is there from 2.0 on
+        self._paho: Any = client._client  # aiomqtt has no public way to its paho client; it is there from 2.0 to 2.5
         self._loop = asyncio.get_running_loop()
         self._soon: asyncio.Handle | None = None
         self._blocked: int | None = None  # the file that is waited for, while it takes no more bytes

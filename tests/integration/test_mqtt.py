@@ -183,6 +183,29 @@ async def test_a_network_that_fell_silent_is_noticed_by_pings(mqtt: MqttServer, 
         await pubsub.aclose()
 
 
+async def test_a_gap_begins_before_the_messages_that_the_broker_held_back(
+    mqtt: MqttServer, direct: MqttBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker sends some messages ahead of their acknowledgements; the answer to a ping overtakes the others."""
+    monkeypatch.setattr("messager.brokers.mqtt_pubsub.PROVE_NS", 1)
+    async with Proxy(mqtt.port).running() as proxy:
+        pubsub = through(proxy, ping_timeout=30.0).pubsub()
+        await pubsub.psubscribe("held")
+        proxy.answer_delay = 0.02
+        sent_at = time.monotonic_ns()
+        assert await direct.publish([(b"held", bytes(6000))] * 200) == [None] * 200
+        received = 0
+        while received < 40:
+            received += await pubsub.get_message(timeout=0.1) is not None
+        proxy.cut()
+        proxy.answer_delay = 0.0
+        while (message := await heard(pubsub))["type"] != "gap":
+            received += 1
+        assert received < 200
+        assert message["since"] <= sent_at
+        await pubsub.aclose()
+
+
 async def test_a_broker_that_is_killed_and_started_again_costs_no_message_that_is_sent_after_it() -> None:
     with mqtt_server() as server:
         hook, broker = Listed(), MqttBroker("127.0.0.1", server.port, timeout=2.0)
