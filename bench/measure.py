@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .rows import Row
 
 if TYPE_CHECKING:
-    from messager.testing import RedisServer
+    from messager.testing import MqttServer, RedisServer
 
 Values = Mapping[str, float]
 """What one side found: the figures that rows name, and others, which are told beside them."""
@@ -38,7 +38,7 @@ class Pair(Protocol):
 
 @dataclass
 class Stage:
-    """What the sides work with: a folder, a Redis, and how many events the large store has."""
+    """What the sides work with: a folder, a Redis, an MQTT broker, and how many events the large store has."""
 
     folder: Path
     events: int
@@ -46,6 +46,7 @@ class Stage:
     say: Callable[[str], None]
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _server: RedisServer | None = None
+    _mqtt: MqttServer | None = None
     _numbers: int = 0
     shared: dict[str, Any] = field(default_factory=dict)
     """What one pair made and another may use."""
@@ -58,6 +59,15 @@ class Stage:
         if self._server is None:
             self._server = self._stack.enter_context(redis_server())
         return self._server
+
+    @property
+    def mqtt(self) -> MqttServer:
+        """An MQTT broker of the run's own, started when it is first asked for."""
+        from messager.testing import mqtt_server
+
+        if self._mqtt is None:
+            self._mqtt = self._stack.enter_context(mqtt_server())
+        return self._mqtt
 
     def fresh(self, ending: str = ".db") -> Path:
         """A path that nothing is at."""

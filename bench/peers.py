@@ -7,6 +7,7 @@ as it is what makes the environment.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / "build" / "bench"
 PACKAGES = {"eventsourcing": "eventsourcing==9.5.6", "rosbags": "rosbags==0.11.9"}
-AGENTSOCIETY = "agentsociety==1.3.7"
+AGENTSOCIETY = {"agentsociety": "agentsociety==1.3.7", "agentsociety-mqtt": "agentsociety==1.0.0"}
+"""By peer: its last Messager, over Redis, and its first one, over MQTT."""
 # Only plain Python is taken out of this wheel, so the platform that it is built for does not matter.
 _WHEEL = ["--only-binary=:all:", "--python-version", "3.11", "--platform", "manylinux2014_x86_64"]
 _QUIET = ["--quiet", "--disable-pip-version-check"]
@@ -48,14 +50,14 @@ def prepare(peers: Iterable[str], say: Callable[[str], None]) -> None:
             _run([sys.executable, "-m", "venv", "--without-pip", str(HOME / "venv")])
         if not stamp.exists() or stamp.read_text() != project:
             say("installing the project into build/bench/venv")
-            _install("-e", f"{ROOT}[demo]")
+            _install("-e", f"{ROOT}[demo,mqtt]")
             stamp.write_text(project)
     except (OSError, subprocess.CalledProcessError) as error:
         raise NoEnvironment(_reason(error)) from None
     for peer in peers:
         try:
-            if peer == "agentsociety":
-                _fetch(say)
+            if peer in AGENTSOCIETY:
+                _fetch(AGENTSOCIETY[peer], say)
             else:
                 _add(peer, say)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -70,10 +72,10 @@ def _add(peer: str, say: Callable[[str], None]) -> None:
         stamp.touch()
 
 
-def _fetch(say: Callable[[str], None]) -> None:
-    if _wheel() is None:
-        say(f"downloading {AGENTSOCIETY}")
-        _run([sys.executable, "-m", "pip", "download", *_QUIET, "--no-deps", *_WHEEL, "-d", str(HOME), AGENTSOCIETY])
+def _fetch(what: str, say: Callable[[str], None]) -> None:
+    if _wheel(what) is None:
+        say(f"downloading {what}")
+        _run([sys.executable, "-m", "pip", "download", *_QUIET, "--no-deps", *_WHEEL, "-d", str(HOME), what])
 
 
 def _install(*what: str) -> None:
@@ -90,8 +92,8 @@ def _reason(error: Exception) -> str:
     return lines[-1].strip() if lines else str(error)
 
 
-def _wheel() -> Path | None:
-    return next(HOME.glob(f"{AGENTSOCIETY.replace('==', '-')}-*.whl"), None)
+def _wheel(what: str) -> Path | None:
+    return next(HOME.glob(f"{what.replace('==', '-')}-*.whl"), None)
 
 
 def installed(module: str) -> Any:
@@ -110,28 +112,46 @@ def agentsociety() -> Any:
     Its own dependencies are large, and two modules of it are wanted; so they find stand-ins: a
     logger that is switched off, a `ray` that has a type, and `json` for `jsonc`.
     """
-    from .measure import Unavailable
-
     known = sys.modules.get("agentsociety.message.messager")
     if known is not None:
         return known
-    wheel = _wheel()
-    if wheel is None:
-        raise Unavailable(f"the wheel of {AGENTSOCIETY} is not there: it could not be downloaded")
-    _stand_ins()
-    with zipfile.ZipFile(wheel) as archive:
+    with _opened("agentsociety") as archive:
+        _stand_ins()
         _load(archive, "agentsociety.utils.decorators")
         return _load(archive, "agentsociety.message.messager")
 
 
+def agentsociety_mqtt() -> Any:
+    """The same module of its first version, which needs aiomqtt beside `ray`. Raises `Unavailable`.
+
+    Also switched off is aiomqtt's logger, which would warn of each publish beyond ten at a time.
+    """
+    name = "agentsociety_mqtt"
+    if name not in sys.modules:
+        with _opened("agentsociety-mqtt") as archive:
+            _stand_ins()
+            logging.getLogger("mqtt").disabled = True
+            _load(archive, "agentsociety.message.messager", name)
+    return sys.modules[name]
+
+
+def _opened(peer: str) -> zipfile.ZipFile:
+    from .measure import Unavailable
+
+    wheel = _wheel(AGENTSOCIETY[peer])
+    if wheel is None:
+        raise Unavailable(f"the wheel of {AGENTSOCIETY[peer]} is not there: it could not be downloaded")
+    return zipfile.ZipFile(wheel)
+
+
 def _stand_ins() -> None:
     import json
-    import logging
 
     log = logging.getLogger("agentsociety")
     log.disabled = True
     ray, logger = types.ModuleType("ray"), types.ModuleType("agentsociety.logger")
     vars(ray)["ObjectRef"] = type("ObjectRef", (), {})
+    vars(ray)["remote"] = lambda actor: actor
     vars(logger)["get_logger"] = lambda: log
     sys.modules |= {"ray": ray, "jsonc": json, "agentsociety.logger": logger}
     for name in ("agentsociety", "agentsociety.utils", "agentsociety.message"):
@@ -140,8 +160,9 @@ def _stand_ins() -> None:
         sys.modules[name] = package
 
 
-def _load(archive: zipfile.ZipFile, name: str) -> types.ModuleType:
-    path = f"{name.replace('.', '/')}.py"
+def _load(archive: zipfile.ZipFile, inside: str, name: str | None = None) -> types.ModuleType:
+    """A module of a wheel, known by the name it has there unless it is given another."""
+    path, name = f"{inside.replace('.', '/')}.py", name or inside
     module = types.ModuleType(name)
     module.__package__ = name.rpartition(".")[0]
     module.__file__ = f"{archive.filename}/{path}"

@@ -63,6 +63,7 @@ def _memory(name: str, what: str, pair: str) -> Row:
 
 
 _PEER = "AgentSociety 1.3.7's Messager, which keeps a list in memory"
+_MQTT_PEER = "AgentSociety 1.0.0's Messager (MQTT), which keeps a list in memory"
 
 ROWS = (
     Row(
@@ -83,6 +84,22 @@ ROWS = (
     ),
     Row("sends-alone", "sends one after another, recording on", "recording off", "sends:Alone", 0.95),
     Row("sends-together", "concurrent sends (1000 in flight), recording on", "recording off", "sends:Together", 0.85),
+    Row(
+        "mqtt-together-peer",
+        "concurrent sends over MQTT (1000 in flight, QoS 1), recording on, buffered",
+        _MQTT_PEER,
+        "mqtt:Together",
+        1.2,
+        needs="agentsociety-mqtt",
+    ),
+    Row(
+        "mqtt-alone-peer",
+        "sends over MQTT one after another (QoS 1), recording on, buffered",
+        _MQTT_PEER,
+        "mqtt:Alone",
+        1.0,
+        needs="agentsociety-mqtt",
+    ),
     Row(
         "recording-cpu",
         "CPU that recording adds to one send, until it is committed",

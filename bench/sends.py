@@ -11,18 +11,18 @@ from messager_store import EventLog, Recorder
 
 from . import peers, raw
 from .measure import Stage, Values
-from .workload import BATCH, PAYLOAD, events, remove
+from .workload import BATCH, PAYLOAD, channel, events, remove
 
 IN_FLIGHT = 1000
 TOGETHER = 20_000
 ALONE = 5000
 WARM = 200
 """Sends before the clock starts."""
+CHANNEL = channel(13)
 
 
-async def _send(messager: Any, count: int, in_flight: int) -> None:
+async def _send(messager: Any, channel: str, count: int, in_flight: int) -> None:
     """So many messages, each `in_flight` of them at the same time."""
-    channel = messager.get_agent_chat_channel(13)
     send = messager.send_message
     if in_flight == 1:
         for _ in range(count):
@@ -32,13 +32,13 @@ async def _send(messager: Any, count: int, in_flight: int) -> None:
         await asyncio.gather(*(send(channel, PAYLOAD, 12, 13) for _ in range(in_flight)))
 
 
-async def _timed(messager: Any, recorder: Recorder | None, count: int, in_flight: int) -> Values:
+async def timed(messager: Any, recorder: Recorder | None, count: int, in_flight: int, channel: str = CHANNEL) -> Values:
     """Sends a second; how long (s) what was still to be committed took afterwards; CPU (us) of a send with that."""
-    await _send(messager, max(WARM, in_flight), in_flight)
+    await _send(messager, channel, max(WARM, in_flight), in_flight)
     if recorder is not None:
         await recorder.flush()
     cpu, began = time.process_time(), time.perf_counter()
-    await _send(messager, count, in_flight)
+    await _send(messager, channel, count, in_flight)
     sent = time.perf_counter()
     if recorder is not None:
         await recorder.flush()
@@ -70,13 +70,13 @@ class _Sends:
         async with EventLog.open(str(path)) as log, Recorder(log, "bench", durability=durability) as recorder:
             async with Messager(self._config(), "bench") as messager:
                 messager.add_log_hook(recorder)
-                found = await _timed(messager, recorder, self.count, self.in_flight)
+                found = await timed(messager, recorder, self.count, self.in_flight)
         remove(path)
         return found
 
     async def _unrecorded(self) -> Values:
         async with Messager(self._config(), "bench") as messager:
-            return await _timed(messager, None, self.count, self.in_flight)
+            return await timed(messager, None, self.count, self.in_flight)
 
     def _config(self) -> RedisConfig:
         return RedisConfig(server="127.0.0.1", port=self.stage.server.port)
@@ -126,7 +126,7 @@ class TogetherAgainstPeer(_Sends):
         messager = self._peer.Messager(config, "bench")
         await messager.init()
         try:
-            return await _timed(messager, None, self.count, self.in_flight)
+            return await timed(messager, None, self.count, self.in_flight)
         finally:
             await messager.close()
 

@@ -1,4 +1,4 @@
-"""Talking: agents exchange messages over Redis channels, and log hooks are told of each.
+"""Talking: agents exchange messages over Redis channels or MQTT topics, and log hooks are told of each.
 
 This package knows brokers and never SQL; `messager_store` remembers. Its rooms are imported
 when a name of theirs is first used: who wants a `Msg` waits for no Redis client.
@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .brokers import Broker, MemoryBroker, PubSub, RedisBroker, RedisConfig
+    from .brokers import Broker, MemoryBroker, MqttBroker, PubSub, RedisBroker, RedisConfig, open_broker
     from .clock import Clock
-    from .errors import BrokerUnavailable, ListenerDied, MessagerError, NotConnected, PublishError
+    from .errors import BrokerUnavailable, ListenerDied, MessagerError, MissingDriver, NotConnected, PublishError
     from .hooks import LogHook, LogList
     from .messager import Messager
     from .msg import Msg
@@ -31,12 +31,15 @@ _ROOMS = {
     "MessageRecord": "record",
     "Messager": "messager",
     "MessagerError": "errors",
+    "MissingDriver": "errors",
+    "MqttBroker": "brokers",
     "Msg": "msg",
     "NotConnected": "errors",
     "PubSub": "brokers",
     "PublishError": "errors",
     "RedisBroker": "brokers",
     "RedisConfig": "brokers",
+    "open_broker": "brokers",
 }
 
 __all__ = [
@@ -50,12 +53,15 @@ __all__ = [
     "MessageRecord",
     "Messager",
     "MessagerError",
+    "MissingDriver",
+    "MqttBroker",
     "Msg",
     "NotConnected",
     "PubSub",
     "PublishError",
     "RedisBroker",
     "RedisConfig",
+    "open_broker",
 ]
 
 

@@ -3,6 +3,7 @@
 MessagerError
 ├── NotConnected          init() has not been called, or close() has
 ├── BrokerUnavailable     the broker cannot be reached, or stopped answering
+├── MissingDriver         the package that speaks a broker's protocol is not installed
 ├── PublishError          one message was not published, or nobody knows
 └── ListenerDied          the task that receives messages ended on an error
 """
@@ -31,6 +32,13 @@ class BrokerUnavailable(MessagerError):
         self.url = url
         """Where it was looked for, without credentials."""
         self.reason = reason
+
+
+class MissingDriver(MessagerError):
+    """The package that speaks a broker's protocol is not installed. Install the extra that has it."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed: `pip install 'messager[{extra}]'`")
 
 
 class PublishError(MessagerError):

@@ -252,7 +252,8 @@ class Messager:
 
     def _received(self, message: dict[str, Any]) -> None:
         channel = channels.decode(message["channel"])
-        self._outbox.tell(MessageRecord("received", self.clock.now(), channel, message["data"]))
+        meta = message.get("meta")
+        self._outbox.tell(MessageRecord("received", self.clock.now(), channel, message["data"], meta=meta))
         self.message_queue.put_nowait(message)
 
     def _gap(self, reason: str, since: int, until: int | None) -> None:

@@ -39,7 +39,8 @@ class MessageRecord:
     receivers: int | None = None
     """How many subscribers the broker said it delivered to."""
     meta: dict[str, Any] | None = None
-    """Gap: `reason, since, until, count`. Mark: `name, fields`. Failed: `outcome, error`."""
+    """Gap: `reason, since, until, count`. Mark: `name, fields`. Failed: `outcome, error`.
+    Received over MQTT, where it was so: `retained` (True), `qos` (other than 1)."""
 
     @property
     def msg(self) -> Msg:

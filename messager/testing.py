@@ -1,20 +1,31 @@
-"""A real redis-server of one's own, for demos and tests: free port, no disk, gone at the end."""
+"""A real server of one's own, Redis or MQTT, for demos and tests: free port, no disk, gone at the end."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
+import json
+import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from .errors import MessagerError
 
 
 class NoRedisServer(MessagerError):
     """There is no redis-server to start."""
+
+
+class NoMqttServer(MessagerError):
+    """There is no MQTT broker to start."""
 
 
 def find_redis_server() -> str:
@@ -91,6 +102,112 @@ class RedisServer:
 def redis_server(*arguments: str) -> Iterator[RedisServer]:
     """A running `RedisServer`, with extra arguments for redis-server where wanted."""
     server = RedisServer(*arguments)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+class MqttServer:
+    """An MQTT broker on the loopback interface that can be stopped, killed and started again.
+
+    It is the mosquitto on PATH, else amqtt, a broker in Python. `users` are names and passwords (without
+    any, everybody is let in), `certificate` the files of a certificate and of its key, for TLS. Raises
+    `NoMqttServer` with what to install.
+    """
+
+    def __init__(self, *, users: Mapping[str, str] | None = None, certificate: tuple[str, str] | None = None) -> None:
+        mosquitto = shutil.which("mosquitto")
+        if mosquitto is None and importlib.util.find_spec("amqtt") is None:
+            raise NoMqttServer(
+                "there is no mosquitto on PATH and no amqtt: install mosquitto with your system's packages, "
+                "or `pip install amqtt`"
+            )
+        self.port = free_port()
+        self.url = f"mqtt{'' if certificate is None else 's'}://127.0.0.1:{self.port}"
+        self._users = dict(users or {})
+        self._certificate = certificate
+        self._folder = tempfile.TemporaryDirectory(prefix="messager-mqtt-")
+        self._command = self._amqtt() if mosquitto is None else self._mosquitto(mosquitto)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and return once it answers. Raises `NoMqttServer` where it does not."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and self._process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(0.02)
+        self.stop()
+        raise NoMqttServer(f"{self._command[0]} did not answer on port {self.port}")
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it: politely, or as a crash would (`kill`)."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+        process.wait(10)
+
+    def remove(self) -> None:
+        """Stop it for good and remove its folder."""
+        self.stop()
+        self._folder.cleanup()
+
+    def _mosquitto(self, binary: str) -> list[str]:
+        lines = ["persistence false", "log_dest none", f"listener {self.port} 127.0.0.1"]
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            lines.append("user root")  # else it could not read its own folder
+        passwords = Path(self._folder.name, "passwords")
+        if self._users:
+            passwords.touch(0o600)
+            for name, password in self._users.items():
+                command = ["mosquitto_passwd", "-b", str(passwords), name, password]
+                subprocess.run(command, check=True, capture_output=True)
+            lines += ["allow_anonymous false", f"password_file {passwords}"]
+        else:
+            lines.append("allow_anonymous true")
+        if self._certificate is not None:
+            lines += [f"certfile {self._certificate[0]}", f"keyfile {self._certificate[1]}"]
+        configuration = Path(self._folder.name, "mosquitto.conf")
+        configuration.write_text("\n".join(lines) + "\n")
+        return [binary, "-c", str(configuration)]
+
+    def _amqtt(self) -> list[str]:
+        listener: dict[str, Any] = {"type": "tcp", "bind": f"127.0.0.1:{self.port}"}
+        if self._certificate is not None:
+            listener |= {"ssl": True, "certfile": self._certificate[0], "keyfile": self._certificate[1]}
+        plugins: dict[str, Any] = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
+        if self._users:
+            hasher: Any = importlib.import_module("pwdlib.hashers.argon2").Argon2Hasher()  # amqtt brings it
+            passwords = Path(self._folder.name, "passwords")
+            passwords.write_text("\n".join(f"{name}:{hasher.hash(password)}" for name, password in self._users.items()))
+            plugins = {"amqtt.plugins.authentication.FileAuthPlugin": {"password_file": str(passwords)}}
+        return [sys.executable, "-c", _AMQTT, json.dumps({"listeners": {"default": listener}, "plugins": plugins})]
+
+
+_AMQTT = """
+import asyncio, json, sys
+from amqtt.broker import Broker
+
+async def main():
+    broker = Broker(json.loads(sys.argv[1]))
+    await broker.start()
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@contextlib.contextmanager
+def mqtt_server(**options: Any) -> Iterator[MqttServer]:
+    """A running `MqttServer`."""
+    server = MqttServer(**options)
     try:
         server.start()
         yield server

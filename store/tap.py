@@ -78,7 +78,8 @@ class Tap:
                     # The first pattern that brings a channel is the one it is taken from.
                     if self._pattern_of.setdefault(channel, pattern) != pattern:
                         continue
-                    after(MessageRecord("received", clock.now(), channels.decode(channel), message["data"]))
+                    name, meta = channels.decode(channel), message.get("meta")
+                    after(MessageRecord("received", clock.now(), name, message["data"], meta=meta))
                     self.messages += 1
                     if self.messages % 1000 == 0:
                         self._progress(self)

@@ -1,4 +1,4 @@
-"""A real redis-server for the whole run, and a scrubbed environment for each test."""
+"""A real redis-server and a real MQTT broker for the whole run, and a scrubbed environment for each test."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from messager import MemoryBroker, RedisBroker
-from messager.brokers import Broker
-from messager.testing import RedisServer, redis_server
+from messager.brokers import Broker, open_broker
+from messager.testing import MqttServer, RedisServer, mqtt_server, redis_server
 from messager_store import EventLog
 
 
@@ -28,14 +28,20 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(params=["redis", "memory"])
+@pytest.fixture(scope="session")
+def mqtt() -> Iterator[MqttServer]:
+    with mqtt_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["redis", "memory", "mqtt"])
 async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
     """Each carrier in turn, held to the same promises."""
     if request.param == "memory":
         yield MemoryBroker()
         return
-    server: RedisServer = request.getfixturevalue("redis")
-    made = RedisBroker.from_url(server.url)
+    server: RedisServer | MqttServer = request.getfixturevalue(request.param)
+    made = open_broker(server.url)
     yield made
     await made.close()
 

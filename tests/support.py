@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from messager import Clock, MessageRecord
+from messager import Clock, MessageRecord, topics
+from messager.brokers import Broker, MqttBroker
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGER = [sys.executable, "-c", "from messager_store.cli import main; main()"]
@@ -58,6 +59,18 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 10
             return
         assert time.monotonic() < deadline, "it never came to hold"
         await asyncio.sleep(0.005)
+
+
+def told(broker: Broker, *receivers: int) -> list[int | None]:
+    """What a broker says to messages that so many subscribers get: an MQTT broker does not know."""
+    return [None if isinstance(broker, MqttBroker) else count for count in receivers]
+
+
+def carried(broker: Broker, messages: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Those that a broker takes: on MQTT not every channel is a topic."""
+    return [
+        (channel, data) for channel, data in messages if not (isinstance(broker, MqttBroker) and topics.fault(channel))
+    ]
 
 
 class Listed:

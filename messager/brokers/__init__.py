@@ -1,4 +1,4 @@
-"""Brokers behind one protocol: Redis, and one in memory.
+"""Brokers behind one protocol: Redis, MQTT, and one in memory.
 
 Each is imported when it is first named: redis-py and pydantic take longer than all the rest.
 """
@@ -9,21 +9,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .base import Backlog, Broker, OutputLimits, PubSub
+    from .base import Backlog, Broker, OutputLimits, PubSub, Retaining
     from .memory import MemoryBroker
+    from .mqtt import MqttBroker
+    from .opening import open_broker
     from .redis import RedisBroker, RedisConfig
 
 _ROOMS = {
     "Backlog": "base",
     "Broker": "base",
     "MemoryBroker": "memory",
+    "MqttBroker": "mqtt",
     "OutputLimits": "base",
     "PubSub": "base",
     "RedisBroker": "redis",
     "RedisConfig": "redis",
+    "Retaining": "base",
+    "open_broker": "opening",
 }
 
-__all__ = ["Backlog", "Broker", "MemoryBroker", "OutputLimits", "PubSub", "RedisBroker", "RedisConfig"]
+__all__ = [
+    "Backlog",
+    "Broker",
+    "MemoryBroker",
+    "MqttBroker",
+    "OutputLimits",
+    "PubSub",
+    "RedisBroker",
+    "RedisConfig",
+    "Retaining",
+    "open_broker",
+]
 
 
 def __getattr__(name: str) -> Any:

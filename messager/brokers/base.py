@@ -6,8 +6,8 @@ for its `PubSub` reads the same here, whatever the carrier is.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..errors import PublishError
 
@@ -49,7 +49,8 @@ class PubSub(Protocol):
         """The next message, or None when `timeout` (s) has passed.
 
         A message is a dict with `type` ("pmessage"), `pattern`, `channel` and `data`, the
-        last three bytes. A lost connection is made again, with its subscriptions, and told
+        last three bytes; and with `meta` where its delivery was not the usual one: on MQTT
+        `retained: True`, and a `qos` other than 1. A lost connection is made again, with its subscriptions, and told
         as `{"type": "gap", "reason", "since", "until"}`, both readings of the monotonic
         clock in ns: what was published between them may be missing.
         """
@@ -97,3 +98,13 @@ class Broker(Protocol):
 
     async def subscriber_count(self) -> int | None:
         """How many clients are subscribed to anything; None where that may not be asked."""
+
+
+@runtime_checkable
+class Retaining(Protocol):
+    """A broker that can retain messages for later subscribers, and has qualities of service: an MQTT broker."""
+
+    def publish_as(
+        self, messages: Sequence[tuple[bytes, bytes]], how: Sequence[Mapping[str, Any] | None]
+    ) -> Awaitable[list[int | PublishError | None]]:
+        """As `Broker.publish`, each in the way that its `meta` (see `PubSub.get_message`) says it once came."""

@@ -91,12 +91,19 @@ class Verbs(click.Group):
     metavar="URL",
     help="Store to work on: a file name or sqlite:///FILE. [env MESSAGER_STORE; default ./messager.db]",
 )
-@click.option("--redis", metavar="URL", help="Redis to talk to. [env MESSAGER_REDIS; default redis://localhost:6379/0]")
+@click.option(
+    "--broker",
+    "--redis",
+    "broker",
+    metavar="URL",
+    help="Broker to talk to: redis://, rediss://, unix://, mqtt:// or mqtts://. "
+    "[env MESSAGER_BROKER, MESSAGER_REDIS; default redis://localhost:6379/0]",
+)
 @click.version_option(package_name="messager", message="%(prog)s %(version)s")
-def cli(store: str | None, redis: str | None) -> None:
+def cli(store: str | None, broker: str | None) -> None:
     """A flight recorder for societies of AI agents.
 
-    Records what agents say to each other over Redis channels, answers questions about it
+    Records what agents say to each other over Redis channels or MQTT topics, answers questions about it
     afterwards, and puts a stored experiment back on the wire. New here? `messager demo`.
     """
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from messager.brokers import RedisBroker
+    from messager.brokers import Broker
 
     from ..log import EventLog
 
@@ -23,15 +23,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 DEFAULT_STORE = "messager.db"
-DEFAULT_REDIS = "redis://localhost:6379/0"
+DEFAULT_BROKER = "redis://localhost:6379/0"
+_ELSEWHERE = {
+    "store": (DEFAULT_STORE, "MESSAGER_STORE"),
+    "broker": (DEFAULT_BROKER, "MESSAGER_BROKER", "MESSAGER_REDIS"),
+}
+"""By parameter: its default, and the variables of the environment that come before it."""
 
 
 def _inherited(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str:
     """The option given to the verb, else to `messager` itself, else the environment's, else the default."""
     name = parameter.name or ""
-    default = {"store": DEFAULT_STORE, "redis": DEFAULT_REDIS}[name]
-    given = value or ctx.find_root().params.get(name) or os.environ.get(f"MESSAGER_{name.upper()}")
-    return str(given or default)
+    default, *variables = _ELSEWHERE[name]
+    given = value or ctx.find_root().params.get(name)
+    return str(given or next(filter(None, map(os.environ.get, variables)), default))
 
 
 def store_option(function: F) -> F:
@@ -44,10 +49,16 @@ def store_option(function: F) -> F:
     )(function)
 
 
-def redis_option(function: F) -> F:
-    """--redis, for a verb that talks to a broker."""
+def broker_option(function: F) -> F:
+    """--broker, for a verb that talks to one; --redis is what it was called when there was one kind of them."""
     return click.option(
-        "--redis", metavar="URL", callback=_inherited, help=f"[env MESSAGER_REDIS; default {DEFAULT_REDIS}]"
+        "--broker",
+        "--redis",
+        "broker",
+        metavar="URL",
+        callback=_inherited,
+        help=f"redis://, rediss://, unix://, mqtt:// or mqtts://. [env MESSAGER_BROKER, MESSAGER_REDIS; "
+        f"default {DEFAULT_BROKER}]",
     )(function)
 
 
@@ -166,12 +177,12 @@ async def opened(store: str, *, create: bool = False) -> AsyncIterator[EventLog]
 
 
 @asynccontextmanager
-async def broker_at(url: str) -> AsyncIterator[RedisBroker]:
+async def broker_at(url: str) -> AsyncIterator[Broker]:
     """The broker at a URL, given up at the end."""
-    from messager.brokers import RedisBroker
+    from messager.brokers import open_broker
 
     try:
-        broker = RedisBroker.from_url(url)
+        broker = open_broker(url)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import broker_at, durability_option, meta_values, opened, redis_option, run, store_option
+from .options import broker_at, broker_option, durability_option, meta_values, opened, run, store_option
 from .output import note, plural, safe
 
 if TYPE_CHECKING:
@@ -35,9 +35,12 @@ if TYPE_CHECKING:
 @click.option("--max-events", type=click.IntRange(min=1), metavar="N", help="Stop after so many messages.")
 @click.option("--close", "close_it", is_flag=True, help="Close the experiment at the end.")
 @store_option
-@redis_option
+@broker_option
 def command(**given: Any) -> None:
     """Record what is published on channels that match PATTERN (default: *), by listening.
+
+    A PATTERN is a glob, or on MQTT a filter such as exps/+/agents/#. Over MQTT, a message that the broker
+    had retained, or that came in another quality of service than 1, is recorded with that fact.
 
     The system that is recorded needs no change. `recording` on standard error says that
     the subscription is active; Ctrl-C ends the recording cleanly, with exit code 0.
@@ -57,17 +60,17 @@ async def _record(
     max_events: int | None,
     close_it: bool,
     store: str,
-    redis: str,
+    broker: str,
 ) -> None:
     from ..recorder import Recorder
     from ..tap import Tap
 
-    wanted = list(patterns) or ["*"]
+    wanted = _fitting(patterns, broker) or ["*"]
     if durability == "strict":
         note("a listener only receives, and receptions are buffered in strict too")
     described = meta_values(meta)
-    async with broker_at(redis) as broker:
-        await broker.connect()  # before an experiment is made that would stay empty
+    async with broker_at(broker) as carrier:
+        await carrier.connect()  # before an experiment is made that would stay empty
         async with opened(store, create=True) as log:
             recorder = Recorder(
                 log,
@@ -84,10 +87,10 @@ async def _record(
             async with recorder:
 
                 def active() -> None:
-                    where = safe(f"{recorder.exp_id} from {broker.url} into {log.where}")
+                    where = safe(f"{recorder.exp_id} from {carrier.url} into {log.where}")
                     click.echo(f"recording {where} (Ctrl-C ends it)", err=True)
 
-                tap = Tap(broker, recorder, wanted, active=active, progress=_progress(), notice=_notice)
+                tap = Tap(carrier, recorder, wanted, active=active, progress=_progress(), notice=_notice)
                 await _until_interrupted(tap.run(duration=duration, max_events=max_events))
     if sys.stderr.isatty():
         click.echo("\r\033[K", nl=False, err=True)
@@ -100,6 +103,21 @@ async def _record(
         raise click.exceptions.Exit(3)
     if recorder.dropped:
         raise click.exceptions.Exit(1)
+
+
+def _fitting(patterns: tuple[str, ...], broker: str) -> list[str]:
+    """The patterns as they fit the broker: on MQTT, channels of the grammar are topics."""
+    from messager import topics
+
+    from ..replay.channelmap import is_mqtt
+
+    if not is_mqtt(broker):
+        return list(patterns)
+    wanted = [topics.as_topic(pattern) for pattern in patterns]
+    for pattern, topic in zip(patterns, wanted, strict=True):
+        if pattern != topic:
+            note(f"on MQTT {safe(pattern)} is {safe(topic)}")
+    return wanted
 
 
 async def _until_interrupted(recording: Any) -> None:

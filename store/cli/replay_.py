@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import agent_ids, broker_at, json_option, opened, pairs, redis_option, run, store_option
+from .options import agent_ids, broker_at, broker_option, json_option, opened, pairs, run, store_option
 from .output import facts, length, note, plural, print_json, safe, table
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ STALLED = 5.0
     help="Publish on NEW; a:*=b:* for prefixes. Before --to-exp.",
 )
 @click.option("--to-exp", metavar="ID", help="Publish as this experiment: exps:ID:...")
+@click.option(
+    "--keep-names",
+    is_flag=True,
+    help="Also where the kind of broker differs. Else exps:... becomes exps/... on MQTT, and the other way round.",
+)
 @click.option("--max-gap", metavar="S", help="Shorten silences to so many seconds.")
 @click.option(
     "--loop", "loops", type=click.IntRange(min=0), default=1, metavar="N", help="So many times; 0: until Ctrl-C."
@@ -55,7 +60,7 @@ STALLED = 5.0
 @click.option("--into-live", is_flag=True, help="Also onto channels that are being recorded into EXP right now.")
 @click.option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing.")
 @store_option
-@redis_option
+@broker_option
 @json_option
 def command(**given: Any) -> None:
     """Publish a stored experiment again, in timestamp order, byte for byte.
@@ -83,6 +88,7 @@ async def _replay(
     end: str | None,
     mapping: tuple[str, ...],
     to_exp: str | None,
+    keep_names: bool,
     max_gap: str | None,
     loops: int,
     subscribers: int,
@@ -90,20 +96,20 @@ async def _replay(
     into_live: bool,
     dry_run: bool,
     store: str,
-    redis: str,
+    broker: str,
     as_json: bool,
 ) -> None:
     from ..replay import Replay, checked_rate, checked_speed
 
     checked = checked_speed(speed)
     most = None if rate is None else checked_rate(rate)
-    async with opened(store) as log, broker_at(redis) as broker:
+    async with opened(store) as log, broker_at(broker) as carrier:
         of = await log.experiment(exp)
         with _bar(quiet=dry_run) as progress:
             replay = Replay(
                 log,
                 of,
-                broker,
+                carrier,
                 speed="max" if checked is None else checked,
                 rate=most,
                 max_hold=_seconds("--max-hold", max_hold),
@@ -115,6 +121,7 @@ async def _replay(
                 end=end,
                 mapping=pairs(mapping, "--map"),
                 to_exp=to_exp,
+                keep_names=keep_names,
                 max_gap=_seconds("--max-gap", max_gap),
                 loops=loops,
                 wait_for_subscribers=subscribers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from hashlib import sha256
 
@@ -31,7 +32,7 @@ async def work_out(database: Database, experiment_id: int) -> None:
     if not any(row[0] for row in kept) or not any(row[1] for row in kept):
         return
     matching = _Matching()
-    columns = (event.c.id, event.c.ts, event.c.kind, event.c.channel_id, event.c.payload)
+    columns = (event.c.id, event.c.ts, event.c.kind, event.c.channel_id, event.c.payload, event.c.meta)
     wanted = select(*columns).where(event.c.experiment_id == experiment_id, event.c.kind.in_((_SENT, _RECEIVED)))
     wanted = wanted.where(event.c.flags.op("&")(REDACTED) == 0)  # all of them have the same, empty payload
     place: tuple[int, int] | None = None
@@ -39,7 +40,9 @@ async def work_out(database: Database, experiment_id: int) -> None:
         page = wanted if place is None else wanted.where(tuple_(event.c.ts, event.c.id) > tuple_(*place))
         async with database.reading() as connection:
             rows = (await connection.execute(page.order_by(event.c.ts, event.c.id).limit(PAGE))).all()
-        for number, ts, kind, channel, payload in rows:
+        for number, ts, kind, channel, payload, meta in rows:
+            if meta is not None and kind == _RECEIVED and json.loads(meta).get("retained"):
+                continue  # a broker's copy of something said before, and no delivery of it
             matching.take(number, ts, kind, (channel, sha256(payload).digest()))
         found, matching.found = matching.found, []
         if found:

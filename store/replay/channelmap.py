@@ -1,11 +1,11 @@
-"""Where a replayed message goes: channels renamed, and moved to another experiment."""
+"""Where a replayed message goes: channels renamed, moved to another experiment, and to another kind of broker."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from messager import channels
+from messager import channels, topics
 
 from ..errors import StoreError
 
@@ -15,8 +15,8 @@ class ChannelMap:
 
     `mapping` holds OLD=NEW pairs, the first that fits counts: an exact name, or a prefix
     where both end with `*` (`a:*` to `b:*`). What no pair fits keeps its name, except that
-    `to_exp` replaces the experiment in `exps:{exp_id}:...`. Raises `StoreError` for pairs that
-    cannot be meant.
+    `to_exp` replaces the experiment in `exps:{exp_id}:...`, and `rename` is asked after that (see
+    `between`). Raises `StoreError` for pairs that cannot be meant.
     """
 
     def __init__(self, mapping: Mapping[str, str] | None = None, to_exp: str | None = None) -> None:
@@ -26,6 +26,8 @@ class ChannelMap:
                 raise StoreError(f"cannot map {old!r} to {new!r}: give two names, or two prefixes that both end with *")
         if to_exp is not None and not re.fullmatch(r"[^:/*?\[\]\s]+", to_exp):
             raise StoreError(f"{to_exp!r} cannot be the experiment in a channel: no spaces, and none of : / * ? [ ]")
+        self.rename: Callable[[str], str] | None = None
+        """What becomes of a name that no pair fits. Set before the first is mapped."""
         self._fitted: set[str] = set()
         self._to_exp = to_exp
         self._known: dict[str, bytes] = {}
@@ -54,4 +56,23 @@ class ChannelMap:
             if old.endswith("*") and new.endswith("*") and channel.startswith(old[:-1]):
                 self._fitted.add(old)
                 return new[:-1] + channel[len(old) - 1 :]
-        return channel if self._to_exp is None else channels.with_experiment(channel, self._to_exp)
+        if self._to_exp is not None:
+            channel = channels.with_experiment(channel, self._to_exp)
+        return channel if self.rename is None else self.rename(channel)
+
+
+def is_mqtt(url: str) -> bool:
+    """Whether it is the URL of an MQTT broker."""
+    return url.startswith(("mqtt://", "mqtts://"))
+
+
+def between(recorded: Iterable[str | None], target: str) -> Callable[[str], str] | None:
+    """How names change on the way from the brokers that were recorded to another; None where they stay.
+
+    From Redis to MQTT `exps:...` becomes `exps/...`, and the other way round. Where it is not known
+    what was recorded, as of an import, the names themselves tell: those that the target would have stay.
+    """
+    kinds = {is_mqtt(url) for url in recorded if url}
+    if kinds == {is_mqtt(target)}:
+        return None
+    return topics.as_topic if is_mqtt(target) else topics.as_channel

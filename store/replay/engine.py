@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from messager import channels as grammar
-from messager.brokers import Broker
+from messager.brokers import Broker, Retaining
 from messager.errors import MessagerError, PublishError
 
 from .. import experiments
@@ -25,7 +25,7 @@ from ..messages import Sources, message_count, message_pages, sources
 from ..names import all_names
 from ..reading import Selection, Span
 from ..schema import CHANNEL
-from .channelmap import ChannelMap
+from .channelmap import ChannelMap, between
 from .clock import Rate, ReplayClock
 from .flow import Flow, Message
 from .live import refuse_live
@@ -75,7 +75,8 @@ class Replay:
     for without end, and `progress` is told whom it waits for). `channels` and
     `exclude` are glob patterns on the recorded channels, `agents` are ids, `kinds` kinds of
     event; `start` (included) and `end` (excluded) are points as in `messager_store.cursor`.
-    `mapping` and `to_exp` say where messages go instead (see `ChannelMap`). `max_gap` shortens
+    `mapping` and `to_exp` say where messages go instead (see `ChannelMap`); on another kind of broker than
+    was recorded, `exps:...` becomes `exps/...` and the other way round, unless `keep_names`. `max_gap` shortens
     silences to that many seconds. `loops` is how often (0: until cancelled).
     `wait_for_subscribers` waits until so many clients are subscribed, for `wait_timeout` seconds
     at most. `dry_run` publishes nothing. A payload for which the broker would cut its subscribers
@@ -100,6 +101,7 @@ class Replay:
         end: Point = None,
         mapping: Mapping[str, str] | None = None,
         to_exp: str | None = None,
+        keep_names: bool = False,
         max_gap: float | None = None,
         loops: int = 1,
         wait_for_subscribers: int = 0,
@@ -121,6 +123,7 @@ class Replay:
         self._log = log
         self._wanted = exp_id
         self._broker = broker
+        self._retaining = broker if isinstance(broker, Retaining) else None
         self._selection = Selection(kinds, channels, exclude, agents)
         if self._selection.kinds and not self._selection.kinds <= _ON_THE_WIRE:
             raise StoreError("gaps and marks were never on the wire: they cannot be replayed")
@@ -128,6 +131,7 @@ class Replay:
         self._into_live = into_live
         self._start, self._end = start, end
         self._map = ChannelMap(mapping, to_exp)
+        self._keep_names = keep_names
         self._max_gap = None if max_gap is None else int(max_gap * 1e9)
         self._loops = loops
         self._subscribers = wait_for_subscribers
@@ -157,7 +161,10 @@ class Replay:
         if span.start is not None and span.end is not None and span.start > span.end:
             raise StoreError(f"the start, {span.start}, lies behind the end, {span.end}")
         # once for all passes: what a recorder adds meanwhile is not replayed, and changes not which events are messages
-        last_seqs = {row.ordinal: row.last_seq for row in await experiments.recorders_of(database, of.id)}
+        recorders = await experiments.recorders_of(database, of.id)
+        last_seqs = {row.ordinal: row.last_seq for row in recorders}
+        if not self._keep_names:
+            self._map.rename = between((row.broker for row in recorders), self._broker.url)
         total = sum(last_seqs.values())
         span = replace(span, last_seqs=last_seqs)
         rule = await sources(database, of, self._selection.kinds)
@@ -315,7 +322,10 @@ class Replay:
         if self._speed is not None:
             for due in dues:
                 report.lag.add(self.clock.overdue(due))
-        results = await self._broker.publish(wire)
+        if self._retaining is not None and any(entry.meta for entry in batch):
+            results = await self._retaining.publish_as(wire, [entry.meta for entry in batch])
+        else:
+            results = await self._broker.publish(wire)
         self._flow.spent(wire, results)
         if set(map(type, results)) == {int}:
             report.published += len(results)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from messager import channels
+from messager import channels, topics
 
 from ..database import Database
 from ..errors import ReplayRefused
@@ -13,7 +13,7 @@ from ..experiments import Experiment, RecorderRow, recorders_of
 from ..names import all_names
 from ..reading import Selection
 from ..schema import CHANNEL
-from .channelmap import ChannelMap
+from .channelmap import ChannelMap, is_mqtt
 
 
 async def refuse_live(
@@ -47,12 +47,18 @@ def _may_hear(row: RecorderRow, broker_url: str) -> bool:
     two servers; what is in the memory of a process is in no other."""
     if row.broker is None:  # it has not met its broker yet: a tap is about to, a program may never
         return row.role == "tap"
+    if is_mqtt(broker_url) != is_mqtt(row.broker):
+        return False
     here, there = broker_url.startswith("memory:"), row.broker.startswith("memory:")
     return here == there and (not here or row.pid == os.getpid())
 
 
 def _hears(row: RecorderRow, target: bytes, own: set[bytes]) -> bool:
-    return channels.matches_any(row.patterns, target) if row.role == "tap" else target in own
+    if row.role != "tap":
+        return target in own
+    if row.broker is not None and is_mqtt(row.broker):
+        return any(topics.fits(pattern, target) for pattern in row.patterns)
+    return channels.matches_any(row.patterns, target)
 
 
 def _first(found: Iterable[bytes]) -> bytes | None:

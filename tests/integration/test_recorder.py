@@ -25,7 +25,7 @@ from messager_store.queries.overview import overview
 from messager_store.spool import spools
 from messager_store.tap import Tap
 from messager_store.verify import verify
-from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, until
+from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, carried, until
 
 
 async def kinds(log: EventLog, exp_id: str = "e1") -> list[str]:
@@ -243,7 +243,7 @@ async def test_a_recorder_must_be_started(log: EventLog) -> None:
 
 async def test_a_tap_records_a_system_that_knows_nothing_of_it(broker: Broker, log: EventLog) -> None:
     active = asyncio.Event()
-    sent = [(channel, payload) for channel in HOSTILE_CHANNELS for payload in HOSTILE_PAYLOADS]
+    sent = carried(broker, [(channel, payload) for channel in HOSTILE_CHANNELS for payload in HOSTILE_PAYLOADS])
     async with Recorder(log, "e1", role="tap") as recorder:
         # overlapping patterns deliver twice; the tap keeps one
         tap = Tap(broker, recorder, ["*", "exps:*", "plain"], active=active.set)

@@ -36,7 +36,10 @@ async def test_a_loop_without_end_ends_when_cancelled_and_says_how_far_it_came(l
 async def test_it_waits_for_subscribers_and_says_how_many_there_were(broker: Broker, log: EventLog) -> None:
     await filled(log, [sent(1, b"x", "waited")])
     already = await broker.subscriber_count()
-    assert already is not None
+    if already is None:  # on MQTT nobody knows
+        with pytest.raises(ReplayFailed, match="does not tell who is subscribed; replay without waiting"):
+            await Replay(log, "e1", broker, wait_for_subscribers=1).run()
+        return
     with pytest.raises(ReplayFailed, match=f"only {already} of {already + 1} subscribers"):
         await Replay(log, "e1", broker, wait_for_subscribers=already + 1, wait_timeout=0.05).run()
     task = asyncio.create_task(Replay(log, "e1", broker, wait_for_subscribers=already + 1).run())

@@ -1,0 +1,129 @@
+"""MQTT's names: topics, filters, and how they stand to channels and patterns."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from messager import channels, topics
+
+LEVEL = st.text("ab:*?[]\\$", max_size=3)
+TOPIC = st.lists(LEVEL, min_size=1, max_size=4).map("/".join).filter(bool)
+GLOB = st.text("ab:/*?[]\\$+#", min_size=1, max_size=8)
+FILTER = st.builds(
+    lambda levels, end: "/".join([*levels, *end]),
+    st.lists(st.sampled_from(["a", "b", "", "+", "$s"]), min_size=1, max_size=3),
+    st.sampled_from([[], ["#"]]),
+).filter(bool)
+
+
+@given(st.text())
+def test_a_channel_comes_back_from_its_topic(channel: str) -> None:
+    for name in (channel, f"exps:{channel}"):
+        if not name.startswith("exps/"):
+            assert topics.as_channel(topics.as_topic(name)) == name
+    for name in (channel, f"exps/{channel}"):
+        if not name.startswith("exps:"):
+            assert topics.as_topic(topics.as_channel(name)) == name
+
+
+def test_channels_of_the_grammar_are_topics_of_the_grammar() -> None:
+    assert topics.as_topic("exps:e1:agents:7:agent-chat") == "exps/e1/agents/7/agent-chat"
+    assert topics.as_channel("exps/e1/user-payback") == "exps:e1:user-payback"
+    for other in ("irc:#rust", "exps", "expst:1", "a/b"):
+        assert topics.as_topic(other) == other == topics.as_channel(other)
+
+
+@pytest.mark.parametrize(
+    ("topic", "why"),
+    [
+        (b"a/+/b", "wildcards"),
+        (b"a#", "wildcards"),
+        (b"", "empty"),
+        (b"x" * 65536, "65,535"),
+        (b"a\x00b", "x00"),
+        (b"a\nb", "n'"),
+        (b"\xff", "not UTF-8"),
+        ("\ufffe".encode(), "ufffe"),
+    ],
+)
+def test_what_is_no_topic_is_told_why(topic: bytes, why: str) -> None:
+    fault = topics.fault(topic)
+    assert fault is not None and why in fault and "\n" not in fault
+
+
+@pytest.mark.parametrize("topic", [b"a", b"/", b"a b/c:d", "日本/x".encode(), b"x" * 65535, b"$SYS/x"])
+def test_any_other_is_a_topic(topic: bytes) -> None:
+    assert topics.fault(topic) is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subscribed"),
+    [
+        ("exps/e1/agents/7/*", "exps/e1/agents/7/#"),
+        ("exps/*", "exps/#"),
+        ("exps*", "#"),
+        ("*", "#"),
+        ("exps:*", "#"),
+        ("a/b?/c", "a/#"),
+        ("a/[bc]/d", "a/#"),
+        ("plain/topic", "plain/topic"),
+        ("a/\\*b", "a/*b"),
+        ("exps/+/agents/#", "exps/+/agents/#"),
+        ("+", "+"),
+        ("irc:#rust", None),
+        ("a+/*", None),
+        ("", None),
+        ("nul\x00", None),
+        (b"\xff/*", None),
+    ],
+)
+def test_a_pattern_becomes_the_filter_that_brings_what_it_matches(pattern: str, subscribed: str | None) -> None:
+    assert topics.filter_of(pattern) == subscribed
+
+
+@given(st.one_of(GLOB, FILTER), TOPIC)
+def test_no_topic_that_fits_a_pattern_is_missed_by_its_filter(pattern: str, topic: str) -> None:
+    name = topics.filter_of(pattern)
+    if topics.fault(topic.encode()) is None and topics.fits(pattern, topic):
+        assert name is not None and topics.fits(name, topic)
+
+
+@given(st.lists(st.one_of(GLOB, FILTER), min_size=1, max_size=4), TOPIC)
+def test_filters_without_overlap_bring_the_same_and_nothing_twice(patterns: list[str], topic: str) -> None:
+    filters = [name for name in map(topics.filter_of, patterns) if name is not None]
+    apart = topics.without_overlap(filters)
+    if topics.fault(topic.encode()) is None:
+        wanted = any(topics.fits(name, topic) for name in filters)
+        brought = [name for name in apart if topics.fits(name, topic)]
+        assert len(brought) <= 1 and (not wanted or brought)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "fit"),
+    [
+        ("a/#", "a", True),
+        ("a/#", "a/b/c", True),
+        ("a/#", "ab", False),
+        ("a/+", "a/b", True),
+        ("a/+", "a/", True),
+        ("a/+", "a/b/c", False),
+        ("a/+", "a", False),
+        ("+/b", "/b", True),
+        ("#", "$SYS/uptime", False),
+        ("+/uptime", "$SYS/uptime", False),
+        ("*", "$SYS/uptime", False),
+        ("$SYS/#", "$SYS/uptime", True),
+        ("$SYS/*", "$SYS/uptime", True),
+        ("exps/*:chat", "exps/1/x:chat", True),
+    ],
+)
+def test_wildcards_match_as_the_standard_has_it(pattern: str, topic: str, fit: bool) -> None:
+    assert topics.fits(pattern, topic) is fit
+
+
+def test_a_glob_on_mqtt_matches_what_it_matches_on_redis() -> None:
+    for pattern in ("a*", "a/[b-d]?", "\\*"):
+        for topic in ("a", "a/c1", "*", "a/b"):
+            assert topics.fits(pattern, topic) == channels.matches(pattern, topic)
