@@ -20,7 +20,7 @@ from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
 from .mqtt_pubsub import MqttPubSub
 from .mqtt_session import Access, Events, Session
-from .redis import without_credentials
+from .redis_url import without_credentials
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""

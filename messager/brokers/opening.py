@@ -6,12 +6,11 @@ import re
 from importlib import import_module
 from typing import Any
 
+from . import redis_url
 from .base import Broker
 
 SCHEMES = {
-    "redis": ("redis", "RedisBroker"),
-    "rediss": ("redis", "RedisBroker"),
-    "unix": ("redis", "RedisBroker"),
+    **dict.fromkeys(redis_url.SCHEMES, ("redis", "RedisBroker")),
     "mqtt": ("mqtt", "MqttBroker"),
     "mqtts": ("mqtt", "MqttBroker"),
 }
