@@ -15,7 +15,7 @@ from .clock import Clock
 from .errors import ListenerDied, NotConnected
 from .hooks import LogHook, LogList
 from .interceptor import allows
-from .msg import Msg
+from .msg import as_dict
 from .outbox import Outbox
 from .record import MessageRecord, mark_record
 
@@ -25,13 +25,17 @@ YIELD_EVERY = 20
 log = logging.getLogger("messager")
 
 
-_encode = json.JSONEncoder(default=str).encode
-"""`json.dumps` with the same options makes an encoder anew for each message."""
+def _default(value: object) -> Any:
+    """What stands for an object that JSON has no form for."""
+    message = as_dict(value)
+    return str(value) if message is None else message
 
 
-def to_wire(payload: Any) -> str:
-    """The text a payload travels as: AgentSociety's `json.dumps(payload, default=str)`; a `Msg` as its dict."""
-    return _encode(payload.to_dict() if isinstance(payload, Msg) else payload)
+to_wire = json.JSONEncoder(default=_default).encode
+"""The text a payload travels as: AgentSociety's `json.dumps(payload, default=str)`; a message object as its dict.
+
+Made once, as `json.dumps` makes an encoder anew for each message.
+"""
 
 
 class Messager:
