@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,21 @@ def wheel(requirement: str) -> Path:
         return fetched.rename(WHEELS / fetched.name)
 
 
+class _Anything(type):
+    """The type of classes that have every attribute: another such class."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        made = _anything(name, cls.__module__)
+        setattr(cls, name, made)
+        return made
+
+
+def _anything(name: str, module: str) -> Any:
+    return _Anything(name, (), {"__module__": module, "__init__": lambda self, *args, **kwargs: None})
+
+
 class StandIn(types.ModuleType):
     """A module that has every name: a class that does nothing, unless told otherwise."""
 
@@ -50,13 +65,13 @@ class StandIn(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        made = type(name, (), {"__module__": self.__name__, "__init__": lambda self, *args, **kwargs: None})
+        made = _anything(name, self.__name__)
         setattr(self, name, made)
         return made
 
 
 class _StandsIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds what nobody else found, in packages of these names."""
+    """Finds everything in packages of these names."""
 
     def __init__(self, packages: Iterable[str]) -> None:
         self._packages = set(packages)
@@ -74,25 +89,28 @@ class _StandsIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 @contextlib.contextmanager
-def importable(path: Path, package: str, stand_ins: Iterable[str] = (), **names: dict[str, Any]) -> Iterator[None]:
+def importable(
+    path: Path, package: str, stand_ins: Iterable[str], names: Mapping[str, Mapping[str, Any]]
+) -> Iterator[None]:
     """The modules of a package can be imported from its wheel; the package's own `__init__` is not run.
 
-    `stand_ins` are top-level packages to stand in for where they are not installed; `names` says for
-    modules of these what they hold. All of it is forgotten at the end.
+    `stand_ins` are top-level packages that are stood in for, also where they are installed; `names` says what some
+    of their modules hold. At the end everything is as it was.
     """
-    before = set(sys.modules)
+    replaced = {package, *stand_ins}
+    before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in replaced}
     finder = _StandsIn(stand_ins)
-    sys.meta_path.append(finder)
+    sys.meta_path.insert(0, finder)
     top = types.ModuleType(package)
     top.__path__ = [os.path.join(path, package)]
     sys.modules[package] = top
-    for name, held in names.items():
-        vars(importlib.import_module(name.replace("__", "."))).update(held)
     try:
+        for name, held in names.items():
+            vars(importlib.import_module(name)).update(held)
         yield
     finally:
         sys.meta_path.remove(finder)
-        for name in set(sys.modules) - before | {package}:
-            module = sys.modules[name]
-            if name.partition(".")[0] == package or isinstance(module, StandIn):
+        for name in list(sys.modules):
+            if name.partition(".")[0] in replaced:
                 del sys.modules[name]
+        sys.modules.update(before)

@@ -56,7 +56,7 @@ def made(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A message of each version's own class."""
     names = {"loguru": {"logger": logging.getLogger("agentscope")}, "shortuuid": {"uuid": lambda: uuid4().hex}}
     path = wheel(f"agentscope=={request.param}")
-    with importable(path, "agentscope", ["loguru", "shortuuid", "psutil", "requests"], **names):
+    with importable(path, "agentscope", ["loguru", "shortuuid", "psutil", "requests"], names):
         from agentscope import message
 
         yield VERSIONS[request.param](message)
