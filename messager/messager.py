@@ -16,7 +16,7 @@ from .clock import Clock
 from .errors import ListenerDied, NotConnected
 from .hooks import LogHook, LogList, OfferedHook, offered
 from .interceptor import allows
-from .msg import as_dict
+from .msg import Msg, as_dict
 from .outbox import Outbox
 from .record import MessageRecord, mark_record
 
@@ -32,11 +32,13 @@ def _default(value: object) -> Any:
     return str(value) if message is None else message
 
 
-to_wire = json.JSONEncoder(default=_default).encode
-"""The text a payload travels as: AgentSociety's `json.dumps(payload, default=str)`; a message object as its dict.
+_encode = json.JSONEncoder(default=_default).encode
+"""`json.dumps` with the same options makes an encoder anew for each message."""
 
-Made once, as `json.dumps` makes an encoder anew for each message.
-"""
+
+def to_wire(payload: Any) -> str:
+    """The text a payload travels as: AgentSociety's `json.dumps(payload, default=str)`; a message as its dict."""
+    return _encode(payload.to_dict() if payload.__class__ is Msg else payload)
 
 
 class Messager:
