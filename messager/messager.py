@@ -249,8 +249,7 @@ class Messager:
 
         What was said before stays. Raises `TypeError` or `ValueError` for meta that JSON cannot hold.
         """
-        self._name = name or self._name
-        self._meta |= json.loads(json.dumps(meta))
+        self._name, self._meta = self._name or name, {**json.loads(json.dumps(meta)), **self._meta}
         if self.connected:
             for hook in self._hooks:
                 self._tell_description(hook)

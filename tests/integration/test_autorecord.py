@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -131,14 +132,16 @@ async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_i
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 3)
         store.parent.mkdir()
-        await until(lambda: "recording e1" in "".join(told := capsys.readouterr().err) or bool(lines.append(told)))
+        told: list[str] = []
+
+        def recording() -> bool:
+            told.extend(capsys.readouterr().err.splitlines())
+            return any("recording e1" in line for line in told)
+
+        await until(recording)
         await say(messager, 1, 3)
     assert await said(str(store)) == [0, 1, 2, 3]
-    [line] = "".join(lines).splitlines()
-    assert "there is no folder" in line and "waits in memory" in line
-
-
-lines: list[str] = []
+    assert "there is no folder" in told[0] and "waits in memory" in told[0] and len(told) == 2
 
 
 async def test_a_store_that_never_came_costs_the_recording_and_nothing_else(
@@ -292,6 +295,33 @@ async def test_an_entry_point_that_raises_harms_nobody(
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 1)
     assert "e1 is not recorded" in capsys.readouterr().err
+
+
+async def test_where_nothing_that_is_installed_records_a_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    monkeypatch.setattr(metadata, "entry_points", lambda **given: metadata.EntryPoints())
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+    assert capsys.readouterr().err == "messager: MESSAGER_STORE is set, but nothing that is installed records\n"
+    assert not Path(store).exists()
+
+
+async def test_a_recorder_of_the_programs_own_is_told_what_the_experiment_is_and_keeps_what_it_knew(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MESSAGER_STORE")
+    async with Recorder(log, "e1", meta={"seed": 1}) as recorder, Messager(MemoryBroker(), "e1") as messager:
+        messager.describe("a name", seed=2, model="m")
+        messager.add_log_hook(recorder)
+        messager.describe("another name", late=True)
+    of = await log.experiment("e1")
+    assert (of.name, of.meta["seed"], of.meta["model"], of.meta["late"]) == ("a name", 1, "m", True)
+
+
+async def test_a_description_that_json_cannot_hold_is_refused() -> None:
+    with pytest.raises(TypeError):
+        Messager(MemoryBroker(), "e1").describe(config=object())
 
 
 async def test_what_happens_after_the_end_is_not_recorded_and_waits_nowhere(store: str) -> None:
