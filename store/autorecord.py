@@ -22,6 +22,7 @@ from messager.clock import Clock
 from messager.hooks import LogHook
 from messager.record import MessageRecord
 
+from . import experiments
 from .database import Database
 from .errors import ExperimentClosed, StoreError, StoreUnavailable
 from .log import EventLog
@@ -87,8 +88,9 @@ class AutoRecorder:
 
     async def stop(self) -> None:
         """Return once everything is in the store, or in the spool. Never raises."""
-        self._ending.set()
-        await asyncio.wait([self._task])
+        if not self._task.done():  # else it may have been in an event loop that is gone
+            self._ending.set()
+            await asyncio.wait([self._task])
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """As `Recorder.before_send`; but a strict promise that cannot be kept is told of, and nothing stops."""
@@ -155,10 +157,12 @@ class AutoRecorder:
 
     async def _join(self) -> None:
         for exp_id in _names(self._exp_id):
-            self._recorder.exp_id = exp_id
-            with contextlib.suppress(ExperimentClosed):
-                await self._recorder.start()
-                break
+            there = await experiments.by_exp_id(self._recorder.log.database, exp_id)
+            if there is None or there.status == "open":
+                self._recorder.exp_id = exp_id
+                with contextlib.suppress(ExperimentClosed):  # just now
+                    await self._recorder.start()
+                    break
 
     async def _end(self) -> None:
         recorder = self._recorder

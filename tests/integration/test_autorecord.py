@@ -259,6 +259,12 @@ async def test_a_program_that_never_closes_its_messager_has_everything_in_the_lo
     assert (row.state, row.unclean) == ("ended", False)
 
 
+async def test_one_that_its_event_loop_has_ended_may_be_stopped_in_another(store: str) -> None:
+    run = "asyncio.run(main()); asyncio.run(kept[0].stop())"
+    assert len(program(store, run, before="kept = []", end="kept.extend(messager._offered)").splitlines()) == 1
+    assert await said(store) == list(range(100))
+
+
 SLOW = "from messager_store import committer; committer.FLUSH_SECONDS = 600"
 
 
