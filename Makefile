@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench faults clean
+.PHONY: help demo test lint format bench faults ray clean
 
 help:  ## Say what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -35,6 +35,10 @@ bench: $(VENV)/bin/python  ## Measure, side by side: make bench ROWS="append rea
 
 faults: $(VENV)/test  ## Kill, cut, fill, lock and step, many times: the long form of tests/faults (20 minutes)
 	$(BIN)/python -m tests.faults --long
+
+ray: $(VENV)/test  ## Install Ray (80 MB to download) and run the tests that need it
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
+	$(BIN)/python -m pytest tests/integration/test_ray.py
 
 clean:  ## Remove what was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

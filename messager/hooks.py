@@ -1,7 +1,8 @@
-"""Log hooks: who is told of every event, and the in-memory list that AgentSociety has."""
+"""Log hooks: who is told of every event, those that are there without a line of code, and AgentSociety's list."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -15,7 +16,8 @@ class LogHook(Protocol):
 
     A hook that also has `connected(url, clock, clock_offset_ns)` is told, once the broker
     answers, where it is, the `Clock` that stamps the records, and how far the broker's own
-    clock is ahead (ns, None if unknown).
+    clock is ahead (ns, None if unknown). One that has `described(name, meta)` is told what
+    `Messager.describe` is, and one that has `joined(hook)`, of every hook that is added later.
     """
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
@@ -65,3 +67,38 @@ class LogList:
     def clear(self) -> None:
         """Forget every entry."""
         self._values.clear()
+
+
+ENTRY_POINTS = "messager.hooks"
+"""The entry points that give hooks to every `Messager` of a process in which `MESSAGER_STORE` is set."""
+
+
+@runtime_checkable
+class OfferedHook(LogHook, Protocol):
+    """A hook that came by an entry point, and is stopped by the `Messager` that it came to."""
+
+    async def stop(self) -> None:
+        """Awaited when the messager has closed. Must not raise."""
+
+
+async def offered(exp_id: str, hooks: Sequence[LogHook]) -> list[OfferedHook]:
+    """The hooks that the installed packages have for a messager that has `hooks` already.
+
+    Each entry point is an async function of `exp_id` and `hooks` that gives a hook, or None for none.
+    Where one cannot be had, a line on standard error says so: agents go on without it.
+    """
+    from importlib.metadata import entry_points  # only where somebody asks for it: it takes a while
+
+    found: list[OfferedHook] = []
+    offers = entry_points(group=ENTRY_POINTS)
+    if not offers:
+        print("messager: MESSAGER_STORE is set, but nothing that is installed records", file=sys.stderr)
+    for offer in offers:
+        try:
+            hook = await offer.load()(exp_id, hooks)
+        except Exception as error:
+            print(f"messager: {exp_id} is not recorded: {offer.value} raised {error!r}", file=sys.stderr)
+            continue
+        if hook is not None:
+            found.append(hook)
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,9 +14,9 @@ from .brokers.base import Broker, PubSub
 from .brokers.redis import RedisBroker, RedisConfig
 from .clock import Clock
 from .errors import ListenerDied, NotConnected
-from .hooks import LogHook, LogList
+from .hooks import LogHook, LogList, OfferedHook, offered
 from .interceptor import allows
-from .msg import Msg
+from .msg import Msg, as_dict
 from .outbox import Outbox
 from .record import MessageRecord, mark_record
 
@@ -25,13 +26,19 @@ YIELD_EVERY = 20
 log = logging.getLogger("messager")
 
 
-_encode = json.JSONEncoder(default=str).encode
+def _default(value: object) -> Any:
+    """What stands for an object that JSON has no form for."""
+    message = as_dict(value)
+    return str(value) if message is None else message
+
+
+_encode = json.JSONEncoder(default=_default).encode
 """`json.dumps` with the same options makes an encoder anew for each message."""
 
 
 def to_wire(payload: Any) -> str:
-    """The text a payload travels as: AgentSociety's `json.dumps(payload, default=str)`; a `Msg` as its dict."""
-    return _encode(payload.to_dict() if isinstance(payload, Msg) else payload)
+    """The text a payload travels as: AgentSociety's `json.dumps(payload, default=str)`; a message as its dict."""
+    return _encode(payload.to_dict() if payload.__class__ is Msg else payload)
 
 
 class Messager:
@@ -50,6 +57,8 @@ class Messager:
         log_limit: int | None = 100_000,
     ) -> None:
         """`log_limit` is how many entries `get_log_list` keeps, the newest; None for all."""
+        self._config = config
+        self._log_limit = log_limit
         self._owned = hasattr(config, "server")  # AgentSociety's own RedisConfig will do as well
         self.broker: Broker = RedisBroker.from_config(config) if self._owned else config  # type: ignore[arg-type,assignment]
         self.exp_id = exp_id
@@ -60,11 +69,30 @@ class Messager:
         self._message_interceptor = message_interceptor
         self._log_list = LogList(log_limit)
         self._hooks: list[LogHook] = [self._log_list]
+        self._offered: list[OfferedHook] = []
+        self._name: str | None = None
+        self._meta: dict[str, Any] = {}
         self._outbox = Outbox(self.broker, self.clock, self._hooks)
         self._pubsub: PubSub | None = None
+        self._connecting = asyncio.Lock()
         self._subscribing = asyncio.Lock()
         self._listening = asyncio.Event()
         self._clock_offset: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs to make the same one. Raises `TypeError` once it is in use here."""
+        if self.connected or not self._owned or len(self._hooks) > 1:
+            raise TypeError(
+                "a Messager goes to another process before init() and without log hooks, and made with a RedisConfig, "
+                "not with a broker: connect it, and add its hooks, where it is used"
+            )
+        given = ("_config", "exp_id", "_message_interceptor", "_log_limit", "_name", "_meta")
+        return {name: getattr(self, name) for name in given}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        config, exp_id, interceptor, log_limit, name, meta = state.values()
+        Messager.__init__(self, config, exp_id, interceptor, log_limit=log_limit)
+        self._name, self._meta = name, meta
 
     @property
     def message_interceptor(self) -> Any:
@@ -85,6 +113,9 @@ class Messager:
 
     def add_log_hook(self, hook: LogHook) -> None:
         """Tell this hook of every event from now on."""
+        for other in self._hooks:
+            if hasattr(other, "joined"):
+                other.joined(hook)
         self._hooks.append(hook)
         if self.connected:
             self._introduce(hook)
@@ -95,14 +126,21 @@ class Messager:
             self._hooks.remove(hook)
 
     async def init(self) -> None:
-        """Connect. Raises `BrokerUnavailable`."""
-        if self.connected:
-            return
-        await self.broker.connect()
-        self._clock_offset = await self.broker.clock_offset()
-        self.connected = True
-        for hook in self._hooks:
-            self._introduce(hook)
+        """Connect. Raises `BrokerUnavailable`.
+
+        With `MESSAGER_STORE` in the environment, a recorder comes along, without being asked for here.
+        """
+        async with self._connecting:
+            if self.connected:
+                return
+            await self.broker.connect()
+            self._clock_offset = await self.broker.clock_offset()
+            if os.environ.get("MESSAGER_STORE"):
+                self._offered = await offered(self.exp_id, self._hooks)
+                self._hooks += self._offered
+            self.connected = True
+            for hook in self._hooks:
+                self._introduce(hook)
 
     async def close(self) -> None:
         """Let what is being sent leave, end the listener, disconnect. May be called twice."""
@@ -113,6 +151,10 @@ class Messager:
         await self._stop_listening()
         if self._owned:
             await self.broker.close()
+        while self._offered:
+            hook = self._offered.pop()
+            await hook.stop()
+            self.remove_log_hook(hook)
 
     async def __aenter__(self) -> Messager:
         await self.init()
@@ -202,6 +244,16 @@ class Messager:
         """
         self._outbox.tell(mark_record(self.clock.now(), name, fields))
 
+    def describe(self, name: str | None = None, /, **meta: Any) -> None:
+        """Say what this experiment is: a name, and whatever a person may look for later (config, seed).
+
+        What was said before stays. Raises `TypeError` or `ValueError` for meta that JSON cannot hold.
+        """
+        self._name, self._meta = self._name or name, {**json.loads(json.dumps(meta)), **self._meta}
+        if self.connected:
+            for hook in self._hooks:
+                self._tell_description(hook)
+
     def get_subtopic_channel(self, agent_id: Any, subtopic: str) -> str:
         """`exps:{exp_id}:agents:{agent_id}:{subtopic}`"""
         return channels.agent_channel(self.exp_id, agent_id, subtopic)
@@ -275,3 +327,8 @@ class Messager:
         connected = getattr(hook, "connected", None)
         if connected is not None:
             connected(self.broker.url, self.clock, self._clock_offset)
+        self._tell_description(hook)
+
+    def _tell_description(self, hook: LogHook) -> None:
+        if (self._name or self._meta) and hasattr(hook, "described"):
+            hook.described(self._name, dict(self._meta))

@@ -1,12 +1,13 @@
 """Msg, the message agents exchange.
 
-The contract is AgentScope's (`agentscope.message.Msg`, 0.1.1 to 0.1.4). Dicts written
-by AgentScope itself are read as well: those of 0.1.x, and the shapes of 1.x (no class
-name, no url) and 2.x (`created_at` in place of `timestamp`).
+The contract is AgentScope's (`agentscope.message.Msg`, 0.1.1 to 0.1.4). AgentScope's own
+objects can be sent as they are, and the dicts that they give are read: those of 0.1.x, and the
+shapes of 1.x (no class name, no url) and 2.x (`created_at` in place of `timestamp`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import warnings
 from collections.abc import Mapping
@@ -119,6 +120,29 @@ class Msg:
 
     def __repr__(self) -> str:
         return f"Msg(name={self.name!r}, content={self.content!r}, role={self.role!r}, id={self.id!r})"
+
+
+def as_dict(value: object) -> dict[str, Any] | None:
+    """The dict that a message object travels as, our own or AgentScope's; None for any other object.
+
+    AgentScope is known by the name of its class, so that it need not be there.
+    """
+    if isinstance(value, Msg):
+        return value.to_dict()
+    if not any(base.__name__ == "Msg" and base.__module__.startswith("agentscope.") for base in type(value).__mro__):
+        return None
+    message: Any = value
+    if hasattr(message, "to_dict"):  # 0.1.x and 1.x
+        data = dict(message.to_dict())
+        if "__module__" not in data:  # 1.x: `from_dict` reads more than `to_dict` writes
+            data |= {key: field for key, field in vars(message).items() if key[0] != "_" and key not in data}
+        return data
+    if not hasattr(message, "model_dump"):
+        return dataclasses.asdict(message)
+    try:
+        return dict(message.model_dump(mode="json"))
+    except ValueError:  # its metadata holds what JSON has no form for, which becomes text
+        return dict(message.model_dump())
 
 
 def is_msg(data: object) -> bool:

@@ -191,19 +191,34 @@ class Backlog:
         await self.to_disk()
         await self._in_thread(self.spool.end, ended_at, self._done + 1)
 
+    def save(self, ended_at: int) -> None:
+        """What `end` does, where no event loop runs any more and nobody else is at the spool. Raises `SpoolFull`."""
+        self.tell_drops()
+        self._empty_spool()
+        while self._memory:
+            first, entries, complete = self._oldest(self.last)
+            self._write(first, entries, complete)
+            self._forget(first + len(entries) - 1)
+        self.spool.end(ended_at, self._done + 1)
+
     async def _move_some(self, last: int) -> None:
-        first = self._first
-        count = self._fitting(min(BATCH_EVENTS, last - first + 1))
+        first, entries, complete = self._oldest(last)
+        await self._in_thread(self._write, first, entries, complete)
+        self._forget(first + len(entries) - 1)
+
+    def _oldest(self, last: int) -> tuple[int, list[NewEvent], int]:
+        """What goes to the spool next: the seq of the first, the events, and what is complete with them."""
+        count = self._fitting(min(BATCH_EVENTS, last - self._first + 1))
         entries = [NewEvent._make(entry) for entry in self._memory[:count]]
-        complete = self._complete_behind(count)
+        return self._first, entries, self._complete_behind(count)
+
+    def _write(self, first: int, entries: list[NewEvent], complete: int) -> None:
         while True:
             try:
-                await self._in_thread(self.spool.write, first, entries, complete)
-                break
+                return self.spool.write(first, entries, complete)
             except BadEvent as error:
                 log.error("%s; it is not recorded", error)
                 entries[error.index] = unfit(entries[error.index], error)
-        self._forget(first + count - 1)
 
     def close(self) -> None:
         """Let go of the spool, and of the thread that writes it."""

@@ -118,13 +118,16 @@ class Committer:
             self.ending = True
             self._give_up = time.monotonic() + STOP_SECONDS
         self._wake.set()
-        while not self._task.done():
+        stuck = False
+        while not self._task.done() and not stuck:
             before = self._backlog.acknowledged
             await asyncio.wait([self._task], timeout=2 * STOP_SECONDS)
-            if not self._task.done() and self._backlog.acknowledged == before:  # it is stuck
+            if not self._task.done() and self._backlog.acknowledged == before:
+                stuck = True
                 self._task.cancel()
                 await asyncio.wait([self._task], timeout=STOP_SECONDS)
-                break
+        if not self._ended and not stuck and self._task.cancelled():
+            await self._run()  # the loop ends and cancels every task: whoever stops us then does what is left
         if not self._ended:
             cancelled = not self._task.done() or self._task.cancelled()
             reason = "its task was cancelled" if cancelled else f"{self._task.exception()!r}"

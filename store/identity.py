@@ -44,7 +44,7 @@ class Identifier:
 
         `message` is the object the payload was made of, where there is one. None for what it does not say.
         """
-        if message is None:
+        if message.__class__ is not dict and not isinstance(message, Msg):
             # Parsing costs more than everything else here, so first a look for the words.
             wanted = sender and any(hint in payload for hint in self._hints)
             if not wanted and (b'"role"' not in payload or b'"name"' not in payload):

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -100,6 +101,7 @@ class Recorder:
         self._no_wave = asyncio.Event()
         self._stamps = self.clock
         self._facts: dict[str, Any] = {}  # told before it has started
+        self._describing: asyncio.Task[None] | None = None
 
     @property
     def experiment(self) -> Experiment:
@@ -152,6 +154,7 @@ class Recorder:
         if self._committer is not None:
             raise StoreError("a recorder starts once; make another one to go on")
         facts = await asyncio.to_thread(circumstances)
+        meta = self._meta
         noted = {key: value for key, value in facts.items() if key in ("git", "command", "host")}
         of = await experiments.join(
             self.log.database,
@@ -159,7 +162,7 @@ class Recorder:
             self._if_exists,
             name=self._name,
             tags=self._tags,
-            meta=self._meta,
+            meta=meta,
             noted=noted,
         )
         self.exp_id = self._backlog.spool.facts["exp_id"] = of.exp_id
@@ -175,6 +178,8 @@ class Recorder:
             spool=str(self.spool_path),
         )
         self._committer = Committer(self.log, writer, self._backlog, self._facts)
+        if self._meta is not meta:
+            self._describe()
 
     async def stop(self) -> None:
         """Commit what waits and say that this recorder has ended. May be called twice.
@@ -193,6 +198,8 @@ class Recorder:
                     while self._under_way:  # what became of these is to be recorded too
                         self._no_wave.clear()
                         await self._no_wave.wait()
+        if self._describing is not None:
+            await asyncio.wait([self._describing], timeout=STOP_SECONDS)
         await committer.stop()
         if committer.failure is not None:
             raise committer.failure
@@ -276,6 +283,23 @@ class Recorder:
         else:
             self._committer.note(facts)
 
+    def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
+        """Keep a name and meta with the experiment, where it has no name, and no such key, yet."""
+        self._name, self._meta = self._name or name, {**meta, **self._meta}
+        if self._committer is not None and not self._committer.ending:
+            self._describe()
+
+    def save(self) -> None:
+        """Put what waits into the spool, and note there that this recorder has ended.
+
+        For the end of a process whose event loop ended before `stop` was awaited: nothing can be awaited
+        any more. Raises `SpoolFull`.
+        """
+        committer = self._committer
+        if committer is not None and not committer.ending:
+            committer.ending = True
+            self._backlog.save(time.time_ns())
+
     def mark(self, name: str, /, **fields: Any) -> None:
         """Log a step, a tick or a note of this recorder's own. Raises `TypeError` for what JSON cannot hold."""
         self.after(mark_record(self.clock.now(), name, fields))
@@ -291,6 +315,19 @@ class Recorder:
         """Return once at most so many events wait in memory; in one outage after `HOLD_SECONDS` in all."""
         if self._committer is not None and (len(self._backlog) > most or self._backlog.full):
             await self._committer.hold(most)
+
+    def _describe(self) -> None:
+        self._describing = asyncio.get_running_loop().create_task(self._put_description(self._describing))
+
+    async def _put_description(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        try:
+            await experiments.describe(
+                self.log.database, self.experiment, name=self._name, tags=self._tags, meta=self._meta
+            )
+        except StoreError as error:
+            log.warning("what was said of %s is not kept: %s", self.exp_id, error)
 
     def _horizon(self) -> int:
         """A moment before which nothing has happened that we are still to be told of."""

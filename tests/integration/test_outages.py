@@ -15,6 +15,7 @@ from messager_store import EventLog, NewEvent, Recorder, backlog, committer
 from messager_store import experiments as registry
 from messager_store.dialects.sqlite_append import Appender
 from messager_store.errors import RecorderFenced, StoreError, StoreUnavailable
+from messager_store.experiments import recorders_of
 from messager_store.spool import spools
 from messager_store.verify import verify
 from tests.integration.outage import everything_drained, locked, numbers, payloads, take
@@ -220,15 +221,33 @@ async def test_room_in_the_spool_spares_the_senders(log: EventLog, store: str, m
     assert len(await payloads(log)) == 100
 
 
-async def test_what_a_cancelled_committer_had_is_in_the_spool(log: EventLog) -> None:
-    taker = Recorder(log, "e1")
+async def cancelled(taker: Recorder) -> None:
+    """As an event loop does with every task when it ends."""
     await taker.start()
     take(taker, 0, 10)
     await taker.flush()
     take(taker, 10, 10)
     assert taker._committer is not None
     taker._committer._task.cancel()
+
+
+async def test_what_a_cancelled_committer_had_is_committed_by_who_stops_the_recorder(log: EventLog) -> None:
+    taker = Recorder(log, "e1")
+    await cancelled(taker)
     await taker.stop()
+    assert (taker.spooled, await payloads(log)) == (0, numbers(0, 20))
+    [row] = await recorders_of(log.database)
+    assert (row.state, row.unclean) == ("ended", False)
+
+
+async def test_what_a_cancelled_committer_had_is_in_the_spool_where_the_store_is_away(
+    store: str, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "STOP_SECONDS", 0.1)
+    taker = Recorder(log, "e1")
+    await cancelled(taker)
+    with locked(store):
+        await taker.stop()
     assert taker.spooled == 10
     with pytest.raises(StoreError, match="10 events wait"):
         await taker.flush()
@@ -271,9 +290,9 @@ async def test_a_spool_of_another_store_is_left_to_that_store(log: EventLog, sto
         async with EventLog.open(str(tmp_path / other)) as elsewhere:
             [done] = await everything_drained(elsewhere, tmp_path / "shared")
             assert (done.events, done.left) == (0, 10) and f"belongs to the store {log.where}" in (done.reason or "")
-    heartbeat = (await registry.recorders_of(log.database))[0].heartbeat_at
+    heartbeat = (await recorders_of(log.database))[0].heartbeat_at
     assert [done.events for done in await everything_drained(log, tmp_path / "shared")] == [10]
-    assert (await registry.recorders_of(log.database))[0].heartbeat_at == heartbeat  # no sign of its life
+    assert (await recorders_of(log.database))[0].heartbeat_at == heartbeat  # no sign of its life
 
 
 async def test_redact_sees_every_event_before_it_is_kept_anywhere(log: EventLog, store: str) -> None:

@@ -1,0 +1,216 @@
+"""An installed AgentSociety 1.3 talks through this Messager, and says what it is doing.
+
+    from messager.compat import agentsociety
+
+    agentsociety.install()
+
+or, to have it undone at the end, `with agentsociety.install():`. From then on whatever AgentSociety
+makes is a `Messager` of this package; its steps and stages become marks in the log, and its
+configuration, without secrets, the experiment's meta. What it decides itself stays its own: it makes
+its messagers without an interceptor, also where one is configured, and so they have none here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from importlib import import_module, metadata
+from types import ModuleType, TracebackType
+from typing import Any
+
+from ..errors import MessagerError
+from ..messager import Messager
+from .settings import without_secrets
+
+STAGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "run_one_day": ("day", ()),
+    "next_round": ("next_round", ()),
+    "send_survey": ("survey", ("agent_ids",)),
+    "send_interview_message": ("interview", ("agent_ids",)),
+    "send_intervention_message": ("intervention", ("agent_ids",)),
+    "update_environment": ("environment", ("key", "value")),
+    "update": ("update_state", ("target_agent_ids", "target_key")),
+}
+"""Methods of AgentSociety that are stages: how the mark is called, and which of their arguments it tells."""
+
+log = logging.getLogger("messager")
+
+_societies: dict[str, tuple[str, dict[str, Any]]] = {}  # by exp_id: the name, and what else is known
+_installed: Installation | None = None
+
+
+class NoAgentSociety(MessagerError):
+    """AgentSociety 1.3 is not there. Install it with `pip install 'agentsociety>=1.3,<1.4'`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}. Install it with `pip install 'agentsociety>=1.3,<1.4'`")
+
+
+class SocietyMessager(Messager):
+    """The Messager that AgentSociety gets: it tells its hooks what is known of the society."""
+
+    def __init__(self, config: Any, exp_id: str, message_interceptor: Any = None) -> None:
+        super().__init__(config, exp_id, message_interceptor)
+        name, meta = _societies.get(exp_id, (None, {}))
+        self.describe(name, **meta)
+
+
+class Installation:
+    """What `install` changed. A context manager that undoes it."""
+
+    def __init__(self) -> None:
+        self._changes: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> Installation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.uninstall()
+
+    def change(self, owner: Any, name: str, value: Any) -> None:
+        """Put something in the place of an attribute, and remember what was there."""
+        self._changes.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, value)
+
+    def uninstall(self) -> None:
+        """Put everything back. Messagers that were made meanwhile stay what they are."""
+        global _installed
+        if _installed is not self:
+            return
+        _installed = None
+        _societies.clear()
+        original = self._changes[0][2]
+        while self._changes:
+            owner, name, value = self._changes.pop()
+            setattr(owner, name, value)
+        for module in _modules_with(SocietyMessager):  # that were imported meanwhile
+            vars(module)["Messager"] = original
+
+
+def install() -> Installation:
+    """Let AgentSociety use this Messager from now on. Calling it again changes nothing.
+
+    Call it before a society is made. Groups that are Ray actors take it along, as Ray sends them the class
+    as it then is. Raises `NoAgentSociety` where AgentSociety 1.3 cannot be imported.
+    """
+    global _installed
+    if _installed is not None:
+        return _installed
+    original, society = _agentsociety()
+    made = Installation()
+    for module in _modules_with(original):
+        made.change(module, "Messager", SocietyMessager)
+    made.change(society, "__init__", _introducing(society.__init__))
+    made.change(society, "step", _marking_steps(society.step))
+    made.change(society, "run", _marking_the_end(society.run))
+    for method, (name, told) in STAGES.items():
+        made.change(society, method, _marking(vars(society)[method], name, told))
+    _installed = made
+    return made
+
+
+def uninstall() -> None:
+    """Undo what `install` did, if it did."""
+    if _installed is not None:
+        _installed.uninstall()
+
+
+def _agentsociety() -> tuple[type, Any]:
+    """AgentSociety's own Messager, and its class AgentSociety."""
+    try:
+        version = metadata.version("agentsociety")
+    except metadata.PackageNotFoundError:
+        version = "1.3"  # as far as anybody knows
+    if not version.startswith("1.3"):
+        raise NoAgentSociety(f"this is AgentSociety {version}")
+    try:
+        messaging = import_module("agentsociety.message.messager")
+        simulation = import_module("agentsociety.simulation.agentsociety")
+        original, society = messaging.Messager, simulation.AgentSociety
+        for method in ("step", "run", *STAGES):
+            getattr(society, method)
+    except (ImportError, AttributeError) as error:
+        raise NoAgentSociety(f"AgentSociety 1.3 cannot be imported: {error}") from error
+    return original, society
+
+
+def _modules_with(messager: type) -> list[ModuleType]:
+    """AgentSociety's modules in which this class goes by the name of Messager, the one that defines it first."""
+    named = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] == "agentsociety" and vars(module).get("Messager") is messager
+    ]
+    return sorted(named, key=lambda module: module.__name__ != messager.__module__)
+
+
+def _introducing(init: Callable[..., None]) -> Callable[..., None]:
+    """AgentSociety.__init__, that notes what is known of the society for the messagers that it will make."""
+
+    @functools.wraps(init)
+    def introducing(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        try:
+            _societies[self.exp_id] = (str(self.name), {"config": without_secrets(self.config)})
+        except Exception:
+            log.exception("the configuration of %s is not kept", getattr(self, "exp_id", "a society"))
+
+    return introducing
+
+
+def _marking_steps(step: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(step)
+    async def marking(self: Any, *args: Any, **kwargs: Any) -> Any:
+        day, t = _time_of(self)
+        _mark(self, "step", number=getattr(self, "_total_steps", None), day=day, t=t)
+        return await step(self, *args, **kwargs)
+
+    return marking
+
+
+def _marking_the_end(run: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run)
+    async def marking(self: Any, *args: Any, **kwargs: Any) -> Any:
+        done = await run(self, *args, **kwargs)
+        _mark(self, "end")
+        return done
+
+    return marking
+
+
+def _marking(method: Callable[..., Any], name: str, told: tuple[str, ...]) -> Callable[..., Any]:
+    """A stage: a mark with some of the arguments, and then what it does."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    async def marking(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(self, *args, **kwargs).arguments
+        day, t = _time_of(self)
+        _mark(self, name, day=day, t=t, **{key: given[key] for key in told if key in given})
+        return await method(self, *args, **kwargs)
+
+    return marking
+
+
+def _time_of(society: Any) -> tuple[Any, Any]:
+    """The day and the second of the day in the society; None where it has no time yet."""
+    try:
+        day, t = society.environment.get_datetime()
+    except Exception:
+        return None, None
+    return day, t
+
+
+def _mark(society: Any, name: str, **fields: Any) -> None:
+    """A society must not fail because a mark cannot be made."""
+    messager = getattr(society, "_messager", None)
+    if isinstance(messager, Messager):
+        try:
+            messager.mark(name, **without_secrets(fields))
+        except Exception:
+            log.exception("the mark %s of %s is not made", name, messager.exp_id)

@@ -1,0 +1,230 @@
+"""Recording without a line of code: with `MESSAGER_STORE` set, every `Messager` of a process records itself.
+
+`messager` finds `begin` as an entry point of the group `messager.hooks`, and knows nothing else of
+it. Settings are in the environment: `MESSAGER_STORE`, `MESSAGER_DURABILITY` (buffered or strict) and
+`MESSAGER_SPOOL`. Agents never see an error: what is wrong is told in a line on standard error, and
+they go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import count
+from typing import Any, cast
+
+from messager.clock import Clock
+from messager.hooks import LogHook
+from messager.record import MessageRecord
+
+from . import experiments
+from .database import Database
+from .errors import ExperimentClosed, StoreError, StoreUnavailable
+from .log import EventLog
+from .recorder import Durability, Recorder
+
+START_SECONDS = 5.0
+"""How long connecting a messager waits for the store; then it goes on, and what happens waits in memory."""
+AGAIN_SECONDS = 1.0
+"""After so long a store that was out of reach is tried again; then twice as long each time, up to ..."""
+MOST_AGAIN_SECONDS = 30.0
+EXIT_SECONDS = 10.0
+
+_live: set[AutoRecorder] = set()
+_announced: set[str] = set()
+
+
+async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
+    """The hook that records a messager of `exp_id`; None where one of its hooks is a `Recorder` already.
+
+    It records into the experiment of that exp_id. Where that is closed, into the first of `exp_id-2`,
+    `exp_id-3` ... that is open or not there, so that all processes of a society meet in one. A store that
+    cannot be reached is tried again; an experiment that cannot be recorded is left alone.
+    """
+    if any(isinstance(hook, Recorder) for hook in hooks):
+        return None
+    durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"
+    try:
+        events = EventLog(Database(os.environ["MESSAGER_STORE"]))
+        recorder = Recorder(events, exp_id, durability=cast(Durability, durability))
+    except StoreError as error:
+        _say(f"{exp_id} is not recorded: {error}")
+        return None
+    made = AutoRecorder(recorder)
+    await made.ready()
+    return made
+
+
+class AutoRecorder:
+    """A recorder that starts, retries and ends by itself. A `LogHook`; belongs to the running event loop."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._taking: Recorder | None = recorder  # None once nothing more is to be recorded
+        self._exp_id = recorder.exp_id
+        self._pid = os.getpid()
+        self._loop = asyncio.get_running_loop()
+        self._started = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._broken_promise = False
+        self._task = self._loop.create_task(self._live_through())
+        _live.add(self)
+
+    async def ready(self) -> None:
+        """Return once it records, or cannot, or `START_SECONDS` have passed."""
+        started = self._loop.create_task(self._started.wait())
+        try:
+            await asyncio.wait([started, self._task], timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._ending.set()  # the messager will not know of us
+            raise
+        finally:
+            started.cancel()
+
+    async def stop(self) -> None:
+        """Return once everything is in the store, or in the spool. Never raises."""
+        if not self._task.done():  # else it may have been in an event loop that is gone
+            self._ending.set()
+            await asyncio.wait([self._task])
+
+    async def before_send(self, records: Sequence[MessageRecord]) -> None:
+        """As `Recorder.before_send`; but a strict promise that cannot be kept is told of, and nothing stops."""
+        taking = self._taking
+        if taking is None or (taking.durability == "strict" and not self._started.is_set()):
+            return
+        try:
+            await taking.before_send(records)
+        except StoreError as error:
+            if not self._broken_promise:
+                self._broken_promise = True
+                _say(f"strict cannot be kept, and messages go out all the same: {error}")
+
+    def after(self, record: MessageRecord) -> None:
+        if self._taking is not None:
+            self._taking.after(record)
+
+    def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
+        self._recorder.connected(url, clock, clock_offset_ns)
+
+    def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
+        self._recorder.described(name, meta)
+
+    def joined(self, hook: LogHook) -> None:
+        """Make way for a recorder of the program's own: nothing is to be recorded twice."""
+        if isinstance(hook, Recorder) and self._taking is not None:
+            self._taking = None
+            self._ending.set()
+            _say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
+
+    async def _live_through(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):  # the event loop ends, and nobody called close()
+            if await self._start():
+                self._started.set()
+                await self._ending.wait()
+        await self._end()
+
+    async def _start(self) -> bool:
+        """Open the store and take a place in an experiment, however often that takes; whether it came to that."""
+        events, pause = self._recorder.log, AGAIN_SECONDS
+        told = False
+        while not self._ending.is_set():
+            try:
+                await events.database.open()
+                await self._join()
+                of = f"{self._recorder.exp_id} into {events.where}"
+                if of not in _announced or told:
+                    _announced.add(of)
+                    _say(f"recording {of} (MESSAGER_STORE)")
+                return True
+            except StoreUnavailable as error:
+                if not told:
+                    _say(f"{error}; {self._exp_id} waits in memory, and it is tried again")
+                told = True
+            except Exception as error:
+                _say(f"{self._exp_id} is not recorded: {error}")
+                return False
+            await events.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._ending.wait()
+            pause = min(2 * pause, MOST_AGAIN_SECONDS)
+        return False
+
+    async def _join(self) -> None:
+        for exp_id in _names(self._exp_id):
+            there = await experiments.by_exp_id(self._recorder.log.database, exp_id)
+            if there is None or there.status == "open":
+                self._recorder.exp_id = exp_id
+                with contextlib.suppress(ExperimentClosed):  # just now
+                    await self._recorder.start()
+                    break
+
+    async def _end(self) -> None:
+        recorder = self._recorder
+        try:
+            await recorder.stop()
+        except Exception as error:
+            _say(f"{recorder.exp_id}: {error}")
+        self._taking = None
+        _live.discard(self)
+        await recorder.log.close()
+        self._tell_what_is_left()
+
+    def save(self) -> None:
+        """What `stop` does, where nothing can be awaited any more: what waits goes to the spool."""
+        _live.discard(self)
+        taking, self._taking = self._taking, None
+        if taking is not None:
+            try:
+                taking.save()
+            except StoreError as error:
+                _say(f"{taking.exp_id}: {error}")
+            self._tell_what_is_left()
+
+    def _tell_what_is_left(self) -> None:
+        recorder = self._recorder
+        if recorder.spooled:
+            _say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
+        elif len(recorder):
+            _say(f"{len(recorder)} events of {recorder.exp_id} are lost: {recorder.log.where} could not be reached")
+
+    def save_at_exit(self) -> None:
+        """`save` where it harms nobody: in the thread of an event loop that still runs, else here."""
+        if self._pid != os.getpid():
+            return  # a copy, in a process that was forked
+        if not self._loop.is_running():
+            self.save()
+            return
+        saved: Future[None] = Future()
+
+        def save() -> None:
+            self.save()
+            saved.set_result(None)
+
+        with contextlib.suppress(RuntimeError, TimeoutError):  # it ended just now; or it is stuck
+            self._loop.call_soon_threadsafe(save)
+            saved.result(EXIT_SECONDS)
+
+
+def _names(exp_id: str) -> Iterator[str]:
+    yield exp_id
+    for number in count(2):
+        yield f"{exp_id}-{number}"
+
+
+def _say(text: str) -> None:
+    """A line on standard error, where there is one."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    with contextlib.suppress(Exception):
+        print(f"messager: {line}", file=sys.stderr, flush=True)
+
+
+@atexit.register
+def _save_all() -> None:
+    for recorder in list(_live):
+        recorder.save_at_exit()

@@ -1,0 +1,125 @@
+"""What test_ray.py runs in a process of its own: one Ray, several promises. Prints what it saw as JSON.
+
+python ray_program.py REDIS_PORT
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from typing import Any
+
+import ray
+
+from messager import Messager, RedisConfig
+from messager_store.ray import HOST, runtime_env
+
+
+@ray.remote(num_cpus=0)
+class Group:
+    """Speaks through a messager that was made by the driver."""
+
+    def __init__(self, messager: Messager) -> None:
+        self._messager = messager
+
+    async def speak(self, number: int, close: bool = True) -> dict[str, Any]:
+        await self._messager.init()
+        for at in range(number):
+            await self._messager.send_message("c", {"n": at})
+        if close:
+            await self._messager.close()
+        return {"pid": os.getpid(), "store": os.environ.get("MESSAGER_STORE"), "folder": os.getcwd()}
+
+    def leave(self) -> None:
+        ray.actor.exit_actor()
+
+
+@ray.remote(num_cpus=0)
+def speak_once(config: RedisConfig) -> int:
+    """A task makes a messager of its own."""
+
+    async def speak() -> None:
+        async with Messager(config, "society") as messager:
+            await messager.send_message("c", {"n": 100})
+
+    asyncio.run(speak())
+    return os.getpid()
+
+
+@ray.remote(num_cpus=0)
+class Gatekeeper:
+    def __init__(self) -> None:
+        self._asked: list[Any] = []
+
+    async def forward(self, from_id: Any, to_id: Any, message: str) -> bool:
+        self._asked.append([from_id, to_id, message])
+        return from_id != 1
+
+    def asked(self) -> list[Any]:
+        return self._asked
+
+
+async def society(config: RedisConfig) -> dict[str, Any]:
+    """Driver, groups and a task, all of them in one experiment."""
+    groups = [Group.remote(Messager(config, "society")) for _ in range(2)]
+    async with Messager(config, "society") as driver:
+        driver.mark("step", number=1)
+        told = await asyncio.gather(*(group.speak.remote(3) for group in groups))
+        task = await speak_once.remote(config)
+    return {"groups": told, "task": task, "driver": os.getpid(), "folder": os.getcwd()}
+
+
+async def interceptor(config: RedisConfig) -> dict[str, Any]:
+    gatekeeper = Gatekeeper.remote()
+    async with Messager(config, "asked", gatekeeper) as messager:
+        await messager.send_message("c", {"n": 0}, 0, 0)
+        await messager.send_message("c", {"n": 1}, 1, 2)
+        await messager.send_message("c", {"n": 2}, from_id=1)
+        await messager.send_message("c", {"n": 3}, to_id=2)
+        await messager.send_message("c", {"n": 4})
+        sent = [entry["sent"] for entry in messager.get_log_list()]
+        return {"asked": await gatekeeper.asked.remote(), "sent": sent, "travels": await travelled(config, gatekeeper)}
+
+
+async def travelled(config: RedisConfig, gatekeeper: Any) -> list[Any]:
+    """A messager with an interceptor that is an actor goes to another actor, and asks it there."""
+    other = Messager(config, "travels", gatekeeper)
+    return [(await Group.remote(other).speak.remote(1))["pid"] != os.getpid(), other.connected]
+
+
+async def never_closed(config: RedisConfig) -> None:
+    """An actor that ends without closing its messager."""
+    group = Group.remote(Messager(config, "unclosed"))
+    await group.speak.remote(3, close=False)
+    with contextlib.suppress(ray.exceptions.ActorDiedError):
+        await group.leave.remote()
+
+
+async def elsewhere(config: RedisConfig) -> dict[str, Any]:
+    """A worker that is told of a store on another host."""
+    env = runtime_env()
+    env["env_vars"][HOST] = "another-host"
+    told: dict[str, Any] = await Group.options(runtime_env=env).remote(Messager(config, "elsewhere")).speak.remote(3)
+    return told
+
+
+async def main(port: int) -> None:
+    config = RedisConfig(server="127.0.0.1", port=port)
+    ray.init(num_cpus=2, include_dashboard=False, runtime_env=runtime_env(), logging_level="error")
+    try:
+        seen = {
+            "society": await society(config),
+            "interceptor": await interceptor(config),
+            "elsewhere": await elsewhere(config),
+        }
+        await never_closed(config)
+    finally:
+        ray.shutdown()
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))

@@ -1,0 +1,340 @@
+"""With MESSAGER_STORE set, every Messager records itself, and no agent ever sees an error of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager import MemoryBroker, Messager, MessageRecord
+from messager_store import EventLog, Recorder, autorecord, committer
+from messager_store.experiments import recorders_of
+from messager_store.repair import close
+from tests.integration.outage import everything_drained, locked
+from tests.support import until
+
+
+@pytest.fixture(autouse=True)
+def recording(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    monkeypatch.setenv("MESSAGER_STORE", store)
+    monkeypatch.setattr(autorecord, "_announced", set())
+    monkeypatch.setattr(autorecord, "AGAIN_SECONDS", 0.01)
+
+
+async def say(messager: Messager, number: int, first: int = 0) -> None:
+    for at in range(first, first + number):
+        await messager.send_message("c", {"n": at})
+
+
+async def said(store: str, exp_id: str = "e1") -> list[int]:
+    async with EventLog.open(store, create=False) as log:
+        return [json.loads(event.payload)["n"] async for event in log.read(exp_id, kinds=["sent"])]
+
+
+async def test_every_messager_of_a_process_records_itself_into_the_experiment_of_its_exp_id(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = MemoryBroker()
+    async with Messager(broker, "e1") as driver, Messager(broker, "e1") as group, Messager(broker, "e2") as other:
+        await group.subscribe_and_start_listening(["c"])
+        driver.mark("step", number=1)
+        await say(driver, 3)
+        await say(other, 1)
+        while len(await group.fetch_messages()) == 0:
+            await asyncio.sleep(0)
+    assert await said(store) == [0, 1, 2] and await said(store, "e2") == [0]
+    async with EventLog.open(store) as log:
+        rows = await recorders_of(log.database, (await log.experiment("e1")).id)
+        kinds = [event.kind async for event in log.read("e1")]
+    assert [(row.role, row.state, row.broker) for row in rows] == [("messager", "ended", broker.url)] * 2
+    assert sorted(set(kinds)) == ["mark", "received", "sent"]
+    assert capsys.readouterr().err.splitlines() == [
+        f"messager: recording e1 into {store} (MESSAGER_STORE)",
+        f"messager: recording e2 into {store} (MESSAGER_STORE)",
+    ]
+
+
+async def test_what_is_said_of_an_experiment_is_kept_with_it(store: str) -> None:
+    messager = Messager(MemoryBroker(), "e1")
+    messager.describe("first run", seed=7)
+    async with messager:
+        messager.describe(model="m")
+    async with EventLog.open(store) as log:
+        of = await log.experiment("first run")
+    assert (of.exp_id, of.meta["seed"], of.meta["model"]) == ("e1", 7, "m")
+
+
+async def test_a_closed_experiment_stays_as_it_is_and_all_meet_in_a_new_one(store: str) -> None:
+    broker = MemoryBroker()
+    async with Messager(broker, "e1") as messager:
+        await say(messager, 1)
+    async with EventLog.open(store) as log:
+        await close(log, await log.experiment("e1"))
+    async with Messager(broker, "e1") as one, Messager(broker, "e1") as two:
+        await say(one, 1, 10)
+        await say(two, 1, 20)
+    assert await said(store) == [0]
+    assert sorted(await said(store, "e1-2")) == [10, 20]
+
+
+async def test_a_messager_that_is_connected_again_is_recorded_again(store: str) -> None:
+    messager = Messager(MemoryBroker(), "e1")
+    for turn in range(2):
+        await asyncio.gather(messager.init(), messager.init())  # both at once: one recorder all the same
+        await say(messager, 2, 10 * turn)
+        await messager.close()
+    assert await said(store) == [0, 1, 10, 11]
+    async with EventLog.open(store) as log:
+        assert len(await recorders_of(log.database)) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "exp_id", "line"),
+    [
+        ({"MESSAGER_DURABILITY": "strick"}, "e1", "there is no durability 'strick': choose buffered or strict"),
+        ({"MESSAGER_STORE": "mongodb://u:hush@h/x"}, "e1", "no store of scheme 'mongodb' is known"),
+        ({"MESSAGER_STORE": "text"}, "e1", "is not a messager store"),
+        ({}, " ", "cannot be an exp_id"),
+    ],
+)
+async def test_what_cannot_be_recorded_is_told_in_one_line_and_agents_go_on(
+    settings: dict[str, str],
+    exp_id: str,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("no database, but a text that is long enough to be looked at")
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    async with Messager(MemoryBroker(), exp_id) as messager:
+        await say(messager, 3)
+        assert len(messager.get_log_list()) == 3
+    [told] = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"messager: {exp_id} is not recorded: ") and line in told and "hush" not in told
+
+
+async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "later" / "log.db"
+    monkeypatch.setenv("MESSAGER_STORE", str(store))
+    monkeypatch.setattr(autorecord, "START_SECONDS", 0.01)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 3)
+        store.parent.mkdir()
+        told: list[str] = []
+
+        def recording() -> bool:
+            told.extend(capsys.readouterr().err.splitlines())
+            return any("recording e1" in line for line in told)
+
+        await until(recording)
+        await say(messager, 1, 3)
+    assert await said(str(store)) == [0, 1, 2, 3]
+    assert "there is no folder" in told[0] and "waits in memory" in told[0] and len(told) == 2
+
+
+async def test_a_store_that_never_came_costs_the_recording_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MESSAGER_STORE", str(tmp_path / "never" / "log.db"))
+    monkeypatch.setenv("MESSAGER_DURABILITY", "strict")
+    monkeypatch.setattr(autorecord, "START_SECONDS", 0.01)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 3)
+    out_of_reach, lost = capsys.readouterr().err.splitlines()
+    assert "tried again" in out_of_reach and "3 events of e1 are lost" in lost
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_messager_with_a_recorder_of_its_own_is_not_recorded_twice(
+    first: bool, tmp_path: Path, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with EventLog.open(str(tmp_path / "own.db")) as own, Recorder(own, "e1") as recorder:
+        messager = Messager(MemoryBroker(), "e1")
+        if first:
+            messager.add_log_hook(recorder)
+        async with messager:
+            if not first:
+                await say(messager, 1)
+                messager.add_log_hook(recorder)
+            await say(messager, 2, 1)
+    assert await said(str(tmp_path / "own.db")) == [1, 2]
+    told = capsys.readouterr().err
+    if first:
+        assert not Path(store).exists() and not told
+    else:
+        assert await said(store) == [0] and "Recorder of the program's own" in told
+
+
+async def test_strict_is_kept_where_it_is_asked_for(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESSAGER_DURABILITY", "strict")
+    committed: list[list[int]] = []
+
+    class Looks(MemoryBroker):
+        def publish(self, messages: Any) -> Any:
+            look = f"import sqlite3; print(sqlite3.connect({store!r}).execute('SELECT count(*) FROM event').fetchone())"
+            done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
+            committed.append(json.loads(done.stdout.replace("(", "[").replace(",)", "]")))
+            return super().publish(messages)
+
+    async with Messager(Looks(), "e1") as messager:
+        await say(messager, 2)
+    assert committed == [[1], [2]]
+
+
+async def test_a_strict_promise_that_cannot_be_kept_is_told_and_the_message_goes_out(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MESSAGER_DURABILITY", "strict")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "file" / "spool"))
+    monkeypatch.setattr(committer, "HOLD_SECONDS", 0.1)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        with locked(store):
+            await say(messager, 2)
+        assert len(messager.get_log_list()) == 2
+    told = capsys.readouterr().err
+    assert told.count("strict cannot be kept") == 1
+    assert await said(store) == [0, 1]  # in memory until the store was free again
+
+
+async def test_the_spool_is_where_the_environment_says(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "elsewhere"))
+    async with Messager(MemoryBroker(), "e1"):
+        pass
+    async with EventLog.open(store) as log:
+        [row] = await recorders_of(log.database)
+    assert row.spool is not None and Path(row.spool).parent == tmp_path / "elsewhere"
+
+
+PROGRAM = """
+import asyncio, sys
+from messager import MemoryBroker, Messager
+{before}
+async def main():
+    messager = Messager(MemoryBroker(), "e1")
+    await messager.init()
+    await messager.subscribe_and_start_listening(["c"])
+    for at in range(100):
+        await messager.send_message("c", {{"n": at}})
+    {end}
+{run}
+"""
+
+
+def program(store: str, run: str, *, before: str = "", end: str = "pass", check: bool = True) -> str:
+    """Run a program that never closes its messager; what it said on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM.format(before=before, end=end, run=run)],
+        env={**os.environ, "MESSAGER_STORE": store},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "raise KeyboardInterrupt"])
+async def test_a_program_that_never_closes_its_messager_has_everything_in_the_log(store: str, end: str) -> None:
+    told = program(store, "asyncio.run(main())", end=end, check=False)
+    assert told.splitlines()[0] == f"messager: recording e1 into {store} (MESSAGER_STORE)"
+    assert end.startswith("raise") or len(told.splitlines()) == 1
+    assert await said(store) == list(range(100))
+    async with EventLog.open(store) as log:
+        [row] = await recorders_of(log.database)
+    assert (row.state, row.unclean) == ("ended", False)
+
+
+async def test_one_that_its_event_loop_has_ended_may_be_stopped_in_another(store: str) -> None:
+    run = "asyncio.run(main()); asyncio.run(kept[0].stop())"
+    assert len(program(store, run, before="kept = []", end="kept.extend(messager._offered)").splitlines()) == 1
+    assert await said(store) == list(range(100))
+
+
+SLOW = "from messager_store import committer; committer.FLUSH_SECONDS = 600"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "asyncio.new_event_loop().run_until_complete(main())",
+        "loop = asyncio.new_event_loop(); import threading; "
+        "threading.Thread(target=loop.run_forever, daemon=True).start(); "
+        "asyncio.run_coroutine_threadsafe(main(), loop).result()",
+    ],
+)
+async def test_where_the_event_loop_is_simply_left_the_rest_is_in_the_spool(store: str, run: str) -> None:
+    told = program(store, f"import warnings; warnings.simplefilter('ignore'); {run}", before=SLOW)
+    assert "events of e1 wait in" in told and "messager drain" in told
+    async with EventLog.open(store) as log:
+        [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
+        assert done.ended
+    assert await said(store) == list(range(100))
+
+
+def test_without_the_setting_nothing_of_the_store_is_imported(store: str) -> None:
+    look = "print([name for name in sys.modules if name.startswith('messager_store')], file=sys.stderr)"
+    assert program("", f"asyncio.run(main()); {look}") == "[]\n"
+
+
+async def test_an_entry_point_that_raises_harms_nobody(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def begin(exp_id: str, hooks: Any) -> None:
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(autorecord, "begin", begin)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+    assert "e1 is not recorded" in capsys.readouterr().err
+
+
+async def test_where_nothing_that_is_installed_records_a_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], store: str
+) -> None:
+    monkeypatch.setattr(metadata, "entry_points", lambda **given: metadata.EntryPoints())
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+    assert capsys.readouterr().err == "messager: MESSAGER_STORE is set, but nothing that is installed records\n"
+    assert not Path(store).exists()
+
+
+async def test_a_recorder_of_the_programs_own_is_told_what_the_experiment_is_and_keeps_what_it_knew(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MESSAGER_STORE")
+    async with Recorder(log, "e1", meta={"seed": 1}) as recorder, Messager(MemoryBroker(), "e1") as messager:
+        messager.describe("a name", seed=2, model="m")
+        messager.add_log_hook(recorder)
+        messager.describe("another name", late=True)
+    of = await log.experiment("e1")
+    assert (of.name, of.meta["seed"], of.meta["model"], of.meta["late"]) == ("a name", 1, "m", True)
+
+
+async def test_a_description_that_json_cannot_hold_is_refused() -> None:
+    with pytest.raises(TypeError):
+        Messager(MemoryBroker(), "e1").describe(config=object())
+
+
+async def test_what_happens_after_the_end_is_not_recorded_and_waits_nowhere(store: str) -> None:
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+        [hook] = messager._offered
+    assert isinstance(hook, autorecord.AutoRecorder) and messager._offered == []
+    hook.after(MessageRecord("sent", 1, "c", b'{"n": 9}'))
+    await hook.stop()
+    assert await said(store) == [0] and len(hook._recorder) == 0

@@ -1,0 +1,202 @@
+"""Inside Ray, driver, tasks and actors record themselves into one experiment."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import importlib.util
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager import MemoryBroker, Messager, RedisConfig
+from messager.testing import RedisServer
+from messager_store import EventLog, StoreError
+from messager_store.experiments import every, recorders_of
+from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
+from tests.integration.outage import everything_drained
+from tests.support import ROOT, Listed
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not there: run `make ray`")
+
+
+def run(folder: Path, *words: str) -> Any:
+    """A program that uses Ray, which keeps what is its own in that folder."""
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder), "PYTHONPATH": str(ROOT), "MESSAGER_STORE": "runs.db"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+
+
+@pytest.fixture(scope="module")
+def ran(redis: RedisServer, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Any:
+    """What ray_program.py did; once, also where several processes run these tests."""
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared if worker_id == "master" else shared.parent) / "ray"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        seen = folder / "seen.json"
+        if not seen.exists():
+            done = run(folder, str(ROOT / "tests" / "integration" / "ray_program.py"), str(redis.port))
+            assert done.returncode == 0, done.stderr
+            seen.write_text(done.stdout.splitlines()[-1])
+    return types.SimpleNamespace(store=str(folder / "runs.db"), seen=json.loads(seen.read_text()))
+
+
+async def sent(log: EventLog, exp_id: str) -> list[int]:
+    return sorted([json.loads(event.payload)["n"] async for event in log.read(exp_id, kinds=["sent", "blocked"])])
+
+
+@needs_ray
+async def test_driver_groups_and_tasks_are_recorders_of_one_experiment(ran: Any) -> None:
+    seen = ran.seen["society"]
+    async with EventLog.open(ran.store, create=False) as log:
+        rows = await recorders_of(log.database, (await log.experiment("society")).id)
+        assert await sent(log, "society") == [0, 0, 1, 1, 2, 2, 100]
+    pids = {seen["driver"], seen["task"], *(group["pid"] for group in seen["groups"])}
+    assert len(pids) == 4 and {row.pid for row in rows} == pids
+    assert {row.state for row in rows} == {"ended"}
+
+
+@needs_ray
+async def test_the_store_that_workers_are_told_of_is_an_absolute_path(ran: Any) -> None:
+    assert {group["store"] for group in ran.seen["society"]["groups"]} == {ran.store}
+
+
+@needs_ray
+async def test_an_interceptor_that_is_an_actor_is_asked_only_where_both_ids_are_given(ran: Any) -> None:
+    seen = ran.seen["interceptor"]
+    assert seen["asked"] == [[0, 0, '{"n": 0}'], [1, 2, '{"n": 1}']]
+    assert seen["sent"] == [True, False, True, True, True]
+    assert seen["travels"] == [True, False]
+    async with EventLog.open(ran.store, create=False) as log:
+        blocked = [event async for event in log.read("asked", kinds=["blocked"])]
+        assert [(event.from_id, event.to_id, event.payload) for event in blocked] == [(1, 2, b'{"n": 1}')]
+        assert await sent(log, "travels") == [0]
+
+
+@needs_ray
+async def test_an_actor_that_never_closes_its_messager_has_everything_in_the_log(ran: Any) -> None:
+    async with EventLog.open(ran.store, create=False) as log:
+        await everything_drained(log, Path(log.database.dialect.spool_folder))
+        assert await sent(log, "unclosed") == [0, 1, 2]
+
+
+@needs_ray
+async def test_a_worker_does_not_write_into_a_sqlite_file_of_another_host(ran: Any) -> None:
+    assert ran.seen["elsewhere"]["store"] is None
+    async with EventLog.open(ran.store, create=False) as log:
+        assert "elsewhere" not in {of.exp_id for of in await every(log.database)}
+
+
+@needs_ray
+def test_the_example_shows_one_experiment_with_a_recorder_for_each(tmp_path: Path) -> None:
+    done = run(tmp_path, str(ROOT / "examples" / "ray_society.py"), "--exp", "town")
+    assert done.returncode == 0, done.stderr
+    recorders = [line.split() for line in done.stdout.splitlines() if " messager  ended " in line]
+    assert [line[0] for line in recorders] == ["1", "2", "3", "4"] and len({line[5] for line in recorders}) == 4
+    assert "90 (40 sent, 40 received, 5 blocked, 5 mark)" in done.stdout
+    assert "40 messages were sent, 40 came again" in done.stdout
+
+
+def test_the_settings_of_this_process_go_to_the_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MESSAGER_STORE", "sqlite:///runs.db")
+    monkeypatch.setenv("MESSAGER_SPOOL", "spool")
+    monkeypatch.setenv("MESSAGER_DURABILITY", "strict")
+    env = runtime_env(also={"env_vars": {"MINE": "1"}, "pip": ["x"]})
+    assert env == {
+        "pip": ["x"],
+        "env_vars": {
+            "MINE": "1",
+            "MESSAGER_STORE": str(tmp_path / "runs.db"),
+            HOST: socket.gethostname(),
+            "MESSAGER_SPOOL": str(tmp_path / "spool"),
+            "MESSAGER_DURABILITY": "strict",
+        },
+        "worker_process_setup_hook": WORKER_SETUP,
+    }
+    given = runtime_env("other.db", durability="buffered", spool=tmp_path)["env_vars"]
+    assert (given["MESSAGER_STORE"], given["MESSAGER_DURABILITY"]) == (str(tmp_path / "other.db"), "buffered")
+
+
+def test_the_hook_that_workers_are_told_to_call_is_there() -> None:
+    module, _, name = WORKER_SETUP.rpartition(".")
+    assert getattr(importlib.import_module(module), name) is set_up_worker
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, "no store to record into: name one, or set MESSAGER_STORE"),
+        ({"store": ":memory:"}, "seen by one process only"),
+        ({"store": "sqlite://"}, "seen by one process only"),
+        ({"store": "mongodb://u:hush@h"}, "no store of scheme 'mongodb'"),
+        ({"store": "a.db", "also": {"worker_process_setup_hook": "theirs"}}, "Ray runs only one"),
+    ],
+)
+def test_what_cannot_be_told_to_workers_is_refused(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(StoreError, match=reason) as caught:
+        runtime_env(**given)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_sqlite_file_is_refused_where_ray_runs_on_other_hosts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [{"NodeManagerHostname": name, "Alive": True} for name in (socket.gethostname(), "far-away")]
+    nodes.append({"NodeManagerHostname": "dead", "Alive": False})
+    cluster: Any = types.ModuleType("ray")
+    cluster.is_initialized, cluster.nodes = lambda: True, lambda: nodes
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    with pytest.raises(StoreError, match=r"also runs on far-away: .*SQLite's locks .*PostgreSQL"):
+        runtime_env("runs.db")
+    nodes.pop(1)
+    assert runtime_env("runs.db")["worker_process_setup_hook"]
+
+
+def test_a_worker_on_another_host_says_why_it_is_not_recorded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MESSAGER_STORE", "/data/runs.db")
+    monkeypatch.setenv(HOST, socket.gethostname())
+    set_up_worker()
+    assert os.environ["MESSAGER_STORE"] == "/data/runs.db" and not capsys.readouterr().err
+    monkeypatch.setenv(HOST, "another-host")
+    set_up_worker()
+    assert "MESSAGER_STORE" not in os.environ
+    [line] = capsys.readouterr().err.splitlines()
+    assert "/data/runs.db is a SQLite file on another-host" in line and "PostgreSQL" in line
+
+
+async def test_a_messager_that_is_not_connected_goes_to_another_process_and_one_in_use_says_why_not() -> None:
+    messager = Messager(RedisConfig(server="h", password="p"), "e1", "an interceptor", log_limit=5)
+    messager.describe("a name", seed=7)
+    there = pickle.loads(pickle.dumps(messager))
+    assert (there.exp_id, there.message_interceptor, there.broker.url) == ("e1", "an interceptor", "redis://h:6379/0")
+    hook = Described()
+    there.connected = True
+    there.add_log_hook(hook)
+    assert hook.told == ("a name", {"seed": 7})
+    async with Messager(MemoryBroker(), "e1") as connected:
+        for other in (there, connected, Messager(MemoryBroker(), "e1")):
+            with pytest.raises(TypeError, match=r"before init\(\) and without log hooks"):
+                pickle.dumps(other)
+
+
+class Described(Listed):
+    told: Any = None
+
+    def described(self, name: str | None, meta: dict[str, Any]) -> None:
+        self.told = (name, meta)
