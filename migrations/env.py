@@ -5,23 +5,33 @@ from __future__ import annotations
 import asyncio
 
 from alembic import context
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from messager_store.schema import metadata
 
+_LOCK = 7_104_961_833_297_412_000
+"""The advisory lock that one who changes tables holds."""
+
 
 def run(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":  # SQLite has one writer anyway
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     context.configure(connection=connection, target_metadata=metadata, compare_type=True)
     with context.begin_transaction():
         context.run_migrations()
 
 
+def store() -> str:
+    """Which store: `-x store=URL`, or that of alembic.ini."""
+    url = context.get_x_argument(as_dictionary=True).get("store") or context.config.get_main_option("sqlalchemy.url")
+    assert url is not None
+    return url
+
+
 async def run_on_url() -> None:
     from messager_store.database import Database
 
-    store = context.get_x_argument(as_dictionary=True).get("store") or context.config.get_main_option("sqlalchemy.url")
-    assert store is not None
-    database = Database(store)
+    database = Database(store())
     await database.open_engines()
     try:
         async with database.writing() as connection:
@@ -32,7 +42,8 @@ async def run_on_url() -> None:
 
 given = context.config.attributes.get("connection")
 if context.is_offline_mode():
-    context.configure(dialect_name="sqlite", target_metadata=metadata, literal_binds=True)
+    name = "postgresql" if store().startswith("postgres") else "sqlite"
+    context.configure(dialect_name=name, target_metadata=metadata, literal_binds=True)
     with context.begin_transaction():
         context.run_migrations()
 elif given is not None:

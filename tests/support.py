@@ -7,14 +7,17 @@ import contextlib
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from messager import Clock, MessageRecord
+from messager_store.testing import Databases, execute
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGER = [sys.executable, "-c", "from messager_store.cli import main; main()"]
@@ -57,6 +60,40 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 10
             return
         assert time.monotonic() < deadline, "it never came to hold"
         await asyncio.sleep(0.005)
+
+
+class Stores:
+    """Stores of one kind: files in a folder, or databases that are copies of `template`."""
+
+    def __init__(self, folder: Path, databases: Databases | None = None, template: str = "") -> None:
+        self._folder, self._databases, self._template = folder, databases, template
+        self._made: list[str] = []
+
+    def fresh(self) -> str:
+        """The URL or file name of another one."""
+        if self._databases is None:
+            made = str(self._folder / f"{'other' if self._made else 'log'}{len(self._made) or ''}.db")
+        else:
+            made = self._databases.create(self._template)
+        self._made.append(made)
+        return made
+
+    def remove(self) -> None:
+        """All of them."""
+        for made in self._made:
+            if self._databases is not None:
+                self._databases.drop(made)
+
+
+def sql(store: str, *statements: str) -> list[Any]:
+    """Execute statements past everything that knows the store; the rows of the last one, as tuples."""
+    if "://" in store:
+        return execute(store, *statements)
+    with closing(sqlite3.connect(store)) as connection, connection:
+        rows: list[Any] = []
+        for statement in statements:
+            rows = connection.execute(statement).fetchall()
+        return rows
 
 
 class Listed:
