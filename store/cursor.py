@@ -140,6 +140,7 @@ async def _clock(database: Database, of: Experiment, text: str) -> Cursor:
 async def _mark(database: Database, of: Experiment, name: str) -> Cursor:
     marks = (
         select(event.c.id, event.c.ts, event.c.meta, recorder.c.ordinal)
+        .select_from(event)
         .join(recorder, recorder.c.id == RECORDER_ID)
         .where(event.c.experiment_id == of.id, event.c.kind == KINDS.index("mark") + 1)
         .order_by(event.c.ts, event.c.id)

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -186,6 +187,35 @@ def execute(url: str, *statements: str) -> list[Any]:
     return _run(all_of_them())
 
 
+@contextlib.contextmanager
+def transaction(url: str, *statements: str) -> Iterator[None]:
+    """A transaction in which these were executed, open for as long as the block runs; it is rolled back."""
+    begun, over = threading.Event(), threading.Event()
+
+    async def hold() -> list[Any]:
+        import asyncpg
+
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute("; ".join(("BEGIN", *statements)))
+            begun.set()
+            await asyncio.to_thread(over.wait)
+            await connection.execute("ROLLBACK")
+        finally:
+            begun.set()
+            await connection.close()
+        return []
+
+    with ThreadPoolExecutor(1) as threads:
+        held = threads.submit(asyncio.run, hold())
+        begun.wait()
+        try:
+            yield
+        finally:
+            over.set()
+            held.result()
+
+
 class Databases:
     """Fresh databases on a server, of which `url` is one that may create others."""
 
@@ -217,21 +247,8 @@ def postgres_server(*settings: str, durable: bool = False) -> Iterator[PostgresS
 
 def _run(work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
     """Run a coroutine to its end from anywhere, in a thread with a loop of its own."""
-    results: list[list[Any]] = []
-    failures: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            results.append(asyncio.run(work))
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return results[0]
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(asyncio.run, work).result()
 
 
 def _usable(binaries: Path, user: str | None, folder: Path) -> Path:

@@ -88,14 +88,6 @@ def migrated(databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture
-def new_postgres(databases: Databases) -> Iterator[str]:
-    """A database of PostgreSQL that nobody has made a store of."""
-    url = databases.create()
-    yield url
-    databases.drop(url)
-
-
-@pytest.fixture
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
     """Each kind of store in turn, as many as are asked for."""
     if request.param == "sqlite":
@@ -110,6 +102,12 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
 def store(stores: Stores) -> str:
     """A store by its URL or file name."""
     return stores.fresh()
+
+
+@pytest.fixture
+def unmade(stores: Stores) -> str:
+    """A store that nobody has made yet."""
+    return stores.unmade()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import pty
+import re
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +16,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import asyncpg
 
 from messager import Clock, MessageRecord
 from messager_store.testing import Databases, execute
@@ -78,6 +81,13 @@ class Stores:
         self._made.append(made)
         return made
 
+    def unmade(self) -> str:
+        """One without tables."""
+        if self._databases is None:
+            return self.fresh()
+        self._made.append(self._databases.create())
+        return self._made[-1]
+
     def remove(self) -> None:
         """All of them."""
         for made in self._made:
@@ -85,15 +95,33 @@ class Stores:
                 self._databases.drop(made)
 
 
+class Refused(Exception):
+    """The database does not take such a value at all."""
+
+
 def sql(store: str, *statements: str) -> list[Any]:
-    """Execute statements past everything that knows the store; the rows of the last one, as tuples."""
+    """Execute statements past everything that knows the store; the rows of the last one, as tuples.
+
+    Written for SQLite: its literals of bytes and its shifts are put into PostgreSQL's words. Foreign keys are
+    not looked at. Raises `Refused`.
+    """
     if "://" in store:
-        return execute(store, *statements)
+        unguarded = "SET session_replication_role = replica"
+        try:
+            return execute(store, unguarded, *map(_in_postgres, statements))
+        except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
+            raise Refused(str(error)) from None
     with closing(sqlite3.connect(store)) as connection, connection:
         rows: list[Any] = []
         for statement in statements:
             rows = connection.execute(statement).fetchall()
         return rows
+
+
+def _in_postgres(statement: str) -> str:
+    statement = re.sub(r"\bx'([0-9a-f]*)'", r"'\\x\1'::bytea", statement)
+    statement = re.sub(r"CAST\(('[^']*') AS BLOB\)", r"convert_to(\1, 'UTF8')", statement)
+    return re.sub(r"(\d+) << (\d+)", lambda found: str(int(found[1]) << int(found[2])), statement)
 
 
 class Listed:
