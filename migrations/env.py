@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from alembic import context
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
+from messager_store.migrating import take_turn
 from messager_store.schema import metadata
-
-_LOCK = 7_104_961_833_297_412_000
-"""The advisory lock that one who changes tables holds."""
 
 
 def run(connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":  # SQLite has one writer anyway
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     context.configure(connection=connection, target_metadata=metadata, compare_type=True)
     with context.begin_transaction():
         context.run_migrations()
@@ -35,6 +31,7 @@ async def run_on_url() -> None:
     await database.open_engines()
     try:
         async with database.writing() as connection:
+            await connection.run_sync(take_turn)
             await connection.run_sync(run)
     finally:
         await database.close()

@@ -196,12 +196,24 @@ class Postgres:
             if connection.driver_connection.is_closed() or record.info["doubted"] != self._doubted:
                 raise DisconnectionError("the connection was given up")
 
+        def on_invalidate(connection: Any, record: Any, error: Any) -> None:
+            connection.driver_connection.terminate()  # else whoever was cancelled would wait for a polite end
+
+        event.listen(engine.sync_engine, "invalidate", on_invalidate)
         event.listen(engine.sync_engine, "connect", on_connect)
         event.listen(engine.sync_engine, "checkout", on_checkout)
         return engine
 
     async def _connect_for_engine(self, *_: Any, **__: Any) -> Any:
-        return await self._connect()
+        """A connection; one that nobody waits for any more is closed, and not forgotten half made."""
+        making = asyncio.ensure_future(self._connect())
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait([making])
+            if not making.cancelled() and making.exception() is None:
+                making.result().terminate()
+            raise
 
     async def _connect(self) -> Any:
         """A connection. Raises `StoreError`."""
