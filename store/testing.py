@@ -138,6 +138,7 @@ class PostgresServer:
         if status and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(status[0]), _SIGNALS[how])
+                os.kill(int(status[0]), signal.SIGCONT)  # a test may have stopped it
         elif process.stdin is not None:
             process.stdin.close()
         process.wait(60)

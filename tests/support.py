@@ -225,6 +225,8 @@ class Proxy:
                     return
                 writer.write(data)
                 await writer.drain()
+            if answers:
+                writer.close()  # the server has ended it
 
 
 def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, **options: Any) -> Any:

@@ -196,10 +196,11 @@ class Postgres:
             if connection.driver_connection.is_closed() or record.info["doubted"] != self._doubted:
                 raise DisconnectionError("the connection was given up")
 
-        def on_invalidate(connection: Any, record: Any, error: Any) -> None:
-            connection.driver_connection.terminate()  # else whoever was cancelled would wait for a polite end
+        def on_close(connection: Any, *_: Any) -> None:
+            connection.driver_connection.terminate()  # a polite end would be waited for, of a dead server for ever
 
-        event.listen(engine.sync_engine, "invalidate", on_invalidate)
+        event.listen(engine.sync_engine, "invalidate", on_close)
+        event.listen(engine.sync_engine, "close", on_close)
         event.listen(engine.sync_engine, "connect", on_connect)
         event.listen(engine.sync_engine, "checkout", on_checkout)
         return engine

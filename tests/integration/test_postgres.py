@@ -142,11 +142,12 @@ async def test_a_server_that_hangs_is_told_of_within_five_seconds(server: Postgr
     async with EventLog.open(store) as log:
         writer = await log.register(await experiment(log), role="tap")
         await log.append(writer, [sent(1)])
-        processes = [int((server.folder / "data" / "postmaster.pid").read_text().split()[0])]
-        processes += [pid for (pid,) in execute(store, "SELECT pid FROM pg_stat_activity WHERE datname <> ''")]
-        for pid in processes:
-            os.kill(pid, signal.SIGSTOP)
+        asked = "SELECT pid FROM pg_stat_activity WHERE datname <> '' AND pid <> pg_backend_pid()"
+        processes = [pid for (pid,) in execute(store, asked)]
+        processes.append(int((server.folder / "data" / "postmaster.pid").read_text().split()[0]))
         try:
+            for pid in processes:
+                os.kill(pid, signal.SIGSTOP)
             for doing in (log.append(writer, [sent(2)]), EventLog.open(store)._open(), log.recover(writer)):
                 with pytest.raises(StoreUnavailable, match="does not answer"):
                     async with asyncio.timeout(5):
