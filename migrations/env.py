@@ -7,6 +7,7 @@ import asyncio
 from alembic import context
 from sqlalchemy import Connection
 
+from messager_store.migrating import take_turn
 from messager_store.schema import metadata
 
 
@@ -16,15 +17,21 @@ def run(connection: Connection) -> None:
         context.run_migrations()
 
 
+def store() -> str:
+    """Which store: `-x store=URL`, or that of alembic.ini."""
+    url = context.get_x_argument(as_dictionary=True).get("store") or context.config.get_main_option("sqlalchemy.url")
+    assert url is not None
+    return url
+
+
 async def run_on_url() -> None:
     from messager_store.database import Database
 
-    store = context.get_x_argument(as_dictionary=True).get("store") or context.config.get_main_option("sqlalchemy.url")
-    assert store is not None
-    database = Database(store)
+    database = Database(store())
     await database.open_engines()
     try:
         async with database.writing() as connection:
+            await connection.run_sync(take_turn)
             await connection.run_sync(run)
     finally:
         await database.close()
@@ -32,7 +39,8 @@ async def run_on_url() -> None:
 
 given = context.config.attributes.get("connection")
 if context.is_offline_mode():
-    context.configure(dialect_name="sqlite", target_metadata=metadata, literal_binds=True)
+    name = "postgresql" if store().startswith("postgres") else "sqlite"
+    context.configure(dialect_name=name, target_metadata=metadata, literal_binds=True)
     with context.begin_transaction():
         context.run_migrations()
 elif given is not None:

@@ -17,8 +17,8 @@ class Plan:
 
     bytes: int
     """What the store takes on disk now."""
-    slack: int
-    """What of it is free for new events."""
+    slack: int | None
+    """What of it is free for new events; None where nobody can tell."""
     needs: list[Need]
 
 
@@ -33,13 +33,14 @@ async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
     async with database.reading() as connection:
         slack = await database.dialect.slack(connection)
         needs = await database.dialect.rewriting_needs(connection)
+        size = await database.dialect.bytes_on_disk(connection)
     for need in needs:
-        if need.bytes > need.free:
+        if need.free is not None and need.bytes > need.free:
             raise StoreError(
                 f"compacting takes {need.bytes / 1e6:,.1f} MB of {need.folder} for a while, "
                 f"and {need.free / 1e6:,.1f} MB are free there. Make room first."
             )
-    return Plan(database.dialect.bytes_on_disk(), slack, needs)
+    return Plan(size, slack, needs)
 
 
 async def compact(database: Database) -> int:
@@ -52,7 +53,8 @@ async def compact(database: Database) -> int:
     reason = await database.rewrite()
     if reason is not None:
         raise StoreUnavailable(database.where, reason)
-    return database.dialect.bytes_on_disk()
+    async with database.reading() as connection:
+        return await database.dialect.bytes_on_disk(connection)
 
 
 async def _check_idle(database: Database) -> None:

@@ -24,7 +24,7 @@ from .database import Database
 from .errors import BadCursor
 from .event import _EPOCH, Cursor
 from .experiments import Experiment
-from .schema import KINDS, SEQ_BITS, event, recorder
+from .schema import KINDS, RECORDER_ID, SEQ_BITS, event, recorder
 
 Point = Cursor | int | datetime | str | None
 
@@ -140,7 +140,8 @@ async def _clock(database: Database, of: Experiment, text: str) -> Cursor:
 async def _mark(database: Database, of: Experiment, name: str) -> Cursor:
     marks = (
         select(event.c.id, event.c.ts, event.c.meta, recorder.c.ordinal)
-        .join(recorder, recorder.c.id == event.c.id.op(">>")(SEQ_BITS))
+        .select_from(event)
+        .join(recorder, recorder.c.id == RECORDER_ID)
         .where(event.c.experiment_id == of.id, event.c.kind == KINDS.index("mark") + 1)
         .order_by(event.c.ts, event.c.id)
     )

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from sqlite3 import Error as SQLiteError
 
 from sqlalchemy import Connection, inspect, text
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from .commit import Commit
 from .dialects import for_store
 from .errors import NotAStore, StoreUnavailable, WrongRevision
 from .schema import HEAD_REVISION
-
-DRIVER_ERRORS = (DBAPIError, SQLiteError, PoolTimeout)
-"""What a driver raises, through SQLAlchemy or straight; and waiting in vain for a connection."""
 
 
 class Database:
@@ -29,8 +22,6 @@ class Database:
         self.where = self.dialect.where
         self._writer: AsyncEngine | None = None
         self._reader: AsyncEngine | None = None
-        self._writing = asyncio.Lock()
-        """Writers of one process take turns; SQLite would have them look again and again."""
 
     async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
         """Connect; make the tables where there are none yet.
@@ -39,15 +30,13 @@ class Database:
         """
         if not create and not self.dialect.exists():
             self.dialect.look()
-            raise StoreUnavailable(
-                self.where, "there is none yet. Record or import something first, or name another with --store"
-            )
+            raise self._absent()
         await self.open_engines()
         try:
             found = await self.look()
             if found is None:
                 if not create:
-                    raise WrongRevision(self.where, "none", HEAD_REVISION, newer=False)
+                    raise self._absent()
                 async with self.writing() as connection:
                     await connection.run_sync(_create)
             elif not any_revision and found != HEAD_REVISION:
@@ -55,6 +44,10 @@ class Database:
         except BaseException:
             await self.close()
             raise
+
+    def _absent(self) -> StoreUnavailable:
+        reason = "there is none yet. Record or import something first, or name another with --store"
+        return StoreUnavailable(self.where, reason)
 
     async def look(self) -> str | None:
         """The revision of the tables; None in an empty database. Raises `NotAStore` for somebody else's."""
@@ -70,7 +63,7 @@ class Database:
 
     async def close(self) -> None:
         """Give the connections back. May be called twice."""
-        async with self._writing:  # those that wait for their turn find it closed
+        async with self.dialect.turn():  # those that wait for their turn find it closed
             reader, writer = self._reader, self._writer
             self._reader = self._writer = None
             for engine in (reader, writer):
@@ -82,23 +75,23 @@ class Database:
     async def writing(self) -> AsyncIterator[AsyncConnection]:
         """A connection inside a transaction that commits at the end."""
         try:
-            async with self._writing, self._opened().connect() as connection:
+            async with self.dialect.turn(), self._opened().connect() as connection:
                 try:
                     async with connection.begin():
                         yield connection
-                except DRIVER_ERRORS:
+                except self.dialect.errors:
                     await connection.invalidate()  # its state is unknown
                     raise
-        except DRIVER_ERRORS as error:
+        except self.dialect.errors as error:
             raise self.dialect.translate(error) from error
 
     async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
         """Write a batch; see `Dialect.append`."""
         try:
-            async with self._writing:
+            async with self.dialect.turn():
                 self._opened()
                 return await self.dialect.append(prepare)
-        except DRIVER_ERRORS as error:
+        except self.dialect.errors as error:
             raise self.dialect.translate(error) from error
 
     @asynccontextmanager
@@ -109,7 +102,7 @@ class Database:
         try:
             async with self._reader.connect() as connection:
                 yield connection
-        except DRIVER_ERRORS as error:
+        except self.dialect.errors as error:
             raise self.dialect.translate(error) from error
 
     def _opened(self) -> AsyncEngine:
@@ -126,9 +119,9 @@ class Database:
     async def rewrite(self) -> str | None:
         """Write the store anew without what was deleted, journals included; why not, where it could not be finished."""
         try:
-            async with self._writing, self._opened().connect() as connection:
+            async with self.dialect.turn(), self._opened().connect() as connection:
                 return await self.dialect.rewrite(connection)
-        except DRIVER_ERRORS as error:
+        except self.dialect.errors as error:
             raise self.dialect.translate(error) from error
 
 

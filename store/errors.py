@@ -50,17 +50,16 @@ class NotAStore(StoreError):
     """The file is not a store of messager."""
 
     def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where} is not a messager store: {reason}. Name another file with --store.")
+        super().__init__(f"{where} is not a messager store: {reason}. Name another with --store.")
         self.where = where
 
 
 class DamagedStore(StoreError):
     """The database is damaged."""
 
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(
-            f"the store {where} is damaged ({reason}). Restore it from a copy, or try `sqlite3 FILE .recover`."
-        )
+    def __init__(self, where: str, reason: str, otherwise: str = "") -> None:
+        remedy = f"Restore it from a copy{', ' if otherwise else ''}{otherwise}"
+        super().__init__(f"the store {where} is damaged ({reason}). {remedy}.")
         self.where = where
 
 

@@ -207,12 +207,9 @@ async def find(database: Database, wanted: str) -> Experiment:
 async def every(
     database: Database, *, name: str | None = None, tags: Iterable[str] = (), since: int | None = None
 ) -> list[Experiment]:
-    """The experiments, oldest first: with `name` in their name or exp_id, all the tags, begun since (ns UTC)."""
+    """The experiments, oldest first: with `name` in their name or exp_id (in any case), all the tags, begun
+    since (ns UTC)."""
     query = select(experiment).where(experiment.c.status.in_(VISIBLE)).order_by(experiment.c.id)
-    if name is not None:
-        query = query.where(
-            experiment.c.name.contains(name, autoescape=True) | experiment.c.exp_id.contains(name, autoescape=True)
-        )
     if since is not None:
         query = query.where(experiment.c.created_at >= since)
     for word in tags:
@@ -220,6 +217,9 @@ async def every(
     async with database.reading() as connection:
         rows = (await connection.execute(query)).all()
         words = await _tags(connection)
+    if name is not None:  # not in SQL: databases do not agree on what the same letter is in another case
+        part = name.casefold()
+        rows = [row for row in rows if part in (row.name or "").casefold() or part in row.exp_id.casefold()]
     return [_experiment(row, words.get(row.id, ())) for row in rows]
 
 
@@ -302,11 +302,20 @@ async def create(
     return _experiment(made, words)
 
 
+async def lock(connection: AsyncConnection, experiment_id: int | None) -> None:
+    """Until the transaction ends, nobody else joins the experiment, closes it, redacts in it or removes it.
+
+    What needs its row or its recorders' rows for more than one statement takes this lock first. Appends go on.
+    """
+    await connection.execute(select(experiment.c.id).where(experiment.c.id == experiment_id).with_for_update())
+
+
 async def describe(
     database: Database, of: Experiment, *, name: str | None, tags: Iterable[str], meta: dict[str, Any]
 ) -> None:
     """Add tags, a name where there is none, and meta under keys that are free."""
     async with database.writing() as connection:
+        await lock(connection, of.id)
         row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one()
         merged = {**meta, **jsontext.load_object(row.meta)}
         values = {"name": row.name or name, "meta": jsontext.dump(merged)}
@@ -384,6 +393,7 @@ async def close(database: Database, of: Experiment, *, force: bool = False) -> N
     """
     now = time.time_ns()
     async with database.writing() as connection:
+        await lock(connection, of.id)
         rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
         alive = check_idle(of, rows, None if force else "close it")
         await connection.execute(
@@ -410,6 +420,7 @@ async def publish_import(database: Database, of: Experiment, exp_id: str) -> Non
     await deliveries.work_out(database, of.id)  # before anybody sees it: who is killed here leaves nothing half done
     now = time.time_ns()
     async with database.writing() as connection:
+        await lock(connection, of.id)
         taken = select(experiment.c.id).where(experiment.c.exp_id == exp_id)
         if (await connection.execute(taken)).first() is not None:
             raise ExperimentExists(exp_id, "Import under another --exp.")

@@ -19,7 +19,7 @@ _URL = re.compile(r"(?<=://)[^\s\"'<>]*")
 _URL_QUERY = re.compile(r"(?<=[?&])([^=&\s]+)=[^&\s]*")
 _SECRET_WORD = re.compile(r"(passw|secret|token|api-?_?key|credential)", re.I)
 _GIT_SECONDS = 5
-_PACKAGES = ("messager", "redis", "aiomqtt", "sqlalchemy", "agentsociety", "agentscope")
+_PACKAGES = ("messager", "redis", "aiomqtt", "sqlalchemy", "asyncpg", "agentsociety", "agentscope")
 
 
 @dataclass(frozen=True, slots=True)

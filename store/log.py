@@ -148,9 +148,11 @@ class EventLog:
 
         Raises `RecorderFenced` where there is no such recorder, and `ExperimentClosed`.
         """
+        owner = select(recorder.c.experiment_id).where(recorder.c.uuid == name)
         query = select(recorder, experiment.c.exp_id, experiment.c.status).join(experiment)
         async with self.database.writing() as connection:
-            row = (await connection.execute(query.where(recorder.c.uuid == name))).one_or_none()
+            await experiments.lock(connection, (await connection.execute(owner)).scalar_one_or_none())
+            row = (await connection.execute(query.where(recorder.c.uuid == name).with_for_update())).one_or_none()
             if row is None:
                 raise RecorderFenced(name, f"there is none in {self.where}: its experiment was removed")
             if row.status != "open":
@@ -219,10 +221,13 @@ class EventLog:
         """After an append whose outcome is unknown: see what was committed.
 
         Returns how many events are there that `writer` did not know of (the whole batch, or none).
+        Where a batch could still be committed later, its epoch is over first. Raises `RecorderFenced`.
         """
         query = select(recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.ended_at).where(
             recorder.c.id == writer.id
         )
+        if self.database.dialect.commits_late:
+            await self._outdate(writer)
         async with self.database.reading() as connection:
             row = (await connection.execute(query)).one_or_none()
         if row is None or row.epoch != writer.epoch or row.ended_at is not None:
@@ -234,6 +239,13 @@ class EventLog:
             )
         writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
         return news
+
+    async def _outdate(self, writer: Writer) -> None:
+        """Wait for what this writer has under way, and have refused what of it may come later."""
+        mine = recorder.c.id == writer.id, recorder.c.epoch == writer.epoch, recorder.c.ended_at.is_(None)
+        async with self.database.writing() as connection:
+            raised = await connection.execute(update(recorder).where(*mine).values(epoch=writer.epoch + 1))
+        writer.epoch += raised.rowcount
 
     async def times(self, writer: Writer, first: int) -> list[int]:
         """The ts of this writer's events from the seq `first` on."""

@@ -22,7 +22,7 @@ from .event import Event
 from .experiments import Experiment, RecorderRow, recorders_of
 from .names import NameReader
 from .reading import Selection, Span, count, pages
-from .schema import KINDS, SEQ_BITS, event
+from .schema import KINDS, RECORDER_ID, SEQ_BITS, event
 from .seals import redactions_of
 
 _SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
@@ -123,9 +123,9 @@ async def _counted(database: Database, of: Experiment, span: Span, rule: Sources
 
 async def _choose(database: Database, of: Experiment, found: Sources, recorders: list[RecorderRow]) -> None:
     query = (
-        select(event.c.channel_id, event.c.kind, event.c.id.op(">>")(SEQ_BITS), func.count())
+        select(event.c.channel_id, event.c.kind, RECORDER_ID, func.count())
         .where(event.c.experiment_id == of.id, event.c.kind.in_((_SENT, _RECEIVED)))
-        .group_by(event.c.channel_id, event.c.kind, event.c.id.op(">>")(SEQ_BITS))
+        .group_by(event.c.channel_id, event.c.kind, RECORDER_ID)
     )
     async with database.reading() as connection:
         rows = (await connection.execute(query)).all()

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -38,10 +38,21 @@ def scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(config())
 
 
+_LOCK = 7_104_961_833_297_412_000
+"""The advisory lock of PostgreSQL that one who changes tables holds."""
+
+
+def take_turn(connection: Connection) -> None:
+    """Wait for others that make or change the tables, in this process too: Alembic knows one migration at a time."""
+    if connection.dialect.name == "postgresql":  # SQLite has one writer anyway
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+
+
 def upgrade(connection: Connection, revision: str = "head") -> None:
     """Bring the tables to a newer revision, in the running transaction."""
     from alembic import command
 
+    take_turn(connection)
     command.upgrade(config(connection), revision)
 
 
@@ -49,6 +60,7 @@ def downgrade(connection: Connection, revision: str) -> None:
     """Bring the tables back to an older revision, in the running transaction."""
     from alembic import command
 
+    take_turn(connection)
     command.downgrade(config(connection), revision)
 
 

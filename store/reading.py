@@ -14,7 +14,19 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, null, or_, select, tuple_
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    null,
+    or_,
+    select,
+    tuple_,
+)
 
 from messager import channels
 
@@ -23,7 +35,7 @@ from .errors import DamagedStore, StoreError
 from .event import Cursor, Event
 from .experiments import Experiment
 from .names import NameReader, agent_value, all_names
-from .schema import AGENT, CHANNEL, KINDS, REDACTED, SEQ_BITS, event, experiment, recorder
+from .schema import AGENT, CHANNEL, KINDS, REDACTED, SEQ_BITS, event, experiment, place_at, recorder, replay_place
 
 PAGE = 1000
 """Events in a page, at the most."""
@@ -151,7 +163,7 @@ async def pages(
     page = page or await _page_size(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     if span.end is not None:
-        conditions.append(_place() < tuple_(*_key(span.end, numbers)))
+        conditions.append(replay_place < place_at(*_key(span.end, numbers)))
     if above is not None:
         conditions.append(func.length(event.c.payload) > above)
     place = _BEFORE_ALL
@@ -160,9 +172,9 @@ async def pages(
         place = ts, number - 1
     if span.behind is not None:
         place = max(place, _key(span.behind, numbers))
-    conditions.append(_place() > tuple_(bindparam("ts", 0), bindparam("number", 0)))
+    conditions.append(replay_place > tuple_(_number("ts"), _number("number")))
     order = (event.c.ts, event.c.id)
-    query = _Query(_columns().where(and_(*conditions)).order_by(*order).limit(bindparam("size", 0)))
+    query = _Query(_columns().where(and_(*conditions)).order_by(*order).limit(_number("size")))
     names = NameReader(database)
     left = span.limit
     while left is None or left > 0:
@@ -185,7 +197,7 @@ async def tail(
 ) -> AsyncIterator[list[Event]]:
     """What recorders commit, from a tail position `{ordinal: seq}` on, until the experiment is closed."""
     names = NameReader(database)
-    some = event.c.id > bindparam("seen", 0), event.c.id <= bindparam("last", 0)
+    some = event.c.id > _number("seen"), event.c.id <= _number("last")
     query = _Query(_columns().where(*some).order_by(event.c.id))
     while True:
         async with database.reading() as connection:
@@ -215,16 +227,17 @@ async def count(database: Database, of: Experiment, chosen: Selection, span: Spa
     numbers, _, _ = await _recorders(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     if span.start is not None:
-        conditions.append(_place() >= tuple_(*_key(span.start, numbers)))
+        conditions.append(replay_place >= place_at(*_key(span.start, numbers)))
     if span.end is not None:
-        conditions.append(_place() < tuple_(*_key(span.end, numbers)))
+        conditions.append(replay_place < place_at(*_key(span.end, numbers)))
     async with database.reading() as connection:
         query = select(func.count()).select_from(event).where(and_(*conditions))
         return int((await connection.execute(query)).scalar_one())
 
 
-def _place() -> Any:
-    return tuple_(event.c.ts, event.c.id)
+def _number(name: str) -> Any:
+    """A parameter of the statement."""
+    return bindparam(name, 0, BigInteger)
 
 
 def _key(cursor: Cursor, numbers: dict[int, int]) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from . import chain, jsontext
 from .covered import events_page, facts, origin
 from .errors import DamagedStore, ExperimentBusy, ScrubUnfinished, StoreError
-from .experiments import Experiment, RecorderRow, head_of, recorders_of
+from .experiments import Experiment, RecorderRow, head_of, lock, recorders_of
 from .host import this_process
 from .log import EventLog
 from .names import NameReader
@@ -209,6 +209,7 @@ async def _blank(
     mark = seal(last, who, at, why, events, bytes.fromhex(result.head_before))
     act = _Act(of, ordinals, set(numbers), mark, ids, where.speaks_of(any), database.where)
     async with database.writing() as connection:
+        await lock(connection, of.id)
         await database.dialect.overwrite_deleted(connection)
         await database.dialect.want_rewrite(connection)
         if not await _unchanged(connection, of, recorders, len(before)):
@@ -251,7 +252,7 @@ async def _unchanged(
     connection: AsyncConnection, of: Experiment, recorders: list[RecorderRow], redactions: int
 ) -> bool:
     columns = (recorder.c.id, recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.ended_at)
-    query = select(*columns).where(recorder.c.experiment_id == of.id).order_by(recorder.c.ordinal)
+    query = select(*columns).where(recorder.c.experiment_id == of.id).order_by(recorder.c.ordinal).with_for_update()
     now = [tuple(row) for row in await connection.execute(query)]
     rows = select(redaction.c.id).where(redaction.c.experiment_id == of.id)
     return len((await connection.execute(rows)).all()) == redactions and now == [

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .database import Database
 from .errors import ExperimentChanged
-from .experiments import SILENT_NS, Experiment, RecorderRow, check_idle, recorders_of
+from .experiments import SILENT_NS, Experiment, RecorderRow, check_idle, lock, recorders_of
 from .host import this_process
 from .schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, name, recorder, redaction, tag
 
@@ -36,6 +36,7 @@ async def remove(
     Whether it was there to be removed.
     """
     async with database.writing() as connection:
+        await lock(connection, of.id)
         if spare_busy:
             rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
             check_idle(of, rows, "remove it")

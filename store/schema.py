@@ -6,9 +6,12 @@ because both may hold anything.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     ForeignKey,
     Index,
     Integer,
@@ -20,6 +23,9 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    literal,
+    literal_column,
+    tuple_,
 )
 
 HEAD_REVISION = "0002"
@@ -172,6 +178,18 @@ event = Table(
     Column("payload", LargeBinary, nullable=False),
     Index("ix_event_replay", "experiment_id", "ts", "id"),
 )
+
+RECORDER_ID = event.c.id.op(">>")(literal_column(str(SEQ_BITS)))
+"""Of an event. The number stands in the statement: as a parameter it would be another expression each time."""
+
+replay_place = tuple_(event.c.ts, event.c.id)
+"""An event's place in replay order."""
+
+
+def place_at(ts: int, number: int) -> ColumnElement[Any]:
+    """A place that `replay_place` can be compared with. Of the columns' types: a parameter has none by itself."""
+    return tuple_(literal(ts, BigInteger), literal(number, BigInteger))
+
 
 # A side table: worked out from the events when an experiment is closed, and no part of the log.
 delivery = Table(

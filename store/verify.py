@@ -199,6 +199,8 @@ async def _verify_recorder(
     verdict: Verdict,
 ) -> None:
     who = f"recorder {row.ordinal}"
+    if row.id >> 63 - SEQ_BITS:
+        raise OverflowError("no event has the id of such a recorder")
     link = chain.first_link(row.uuid)
     seals.link(row.ordinal, 0, link)
     counted = _Counters()

@@ -1,7 +1,8 @@
-"""A real redis-server and a real MQTT broker for the whole run, and a scrubbed environment for each test."""
+"""A real Redis, MQTT broker and PostgreSQL for the whole run, and a scrubbed environment for each test."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,14 +13,29 @@ from messager import MemoryBroker, RedisBroker
 from messager.brokers import Broker, open_broker
 from messager.testing import MqttServer, RedisServer, mqtt_server, redis_server
 from messager_store import EventLog
+from messager_store.database import Database
+from messager_store.testing import Databases, postgres_server
+from tests.support import Stores
+
+STORES = ("sqlite", "postgres")
+GIVEN_POSTGRES = os.environ.get("MESSAGER_TEST_POSTGRES")
+"""The URL of a PostgreSQL that may create databases, to be used instead of one that the tests start."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is promised of a store is promised of each; a test may be about one of them."""
+    if "stores" in metafunc.fixturenames:
+        only = [kind for kind in STORES if metafunc.definition.get_closest_marker(kind)]
+        metafunc.parametrize("stores", only or STORES, indirect=True)
 
 
 @pytest.fixture(autouse=True)
-def scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
+def scrubbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):
         if name.startswith("MESSAGER_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +69,51 @@ async def redis_broker(redis: RedisServer) -> AsyncIterator[RedisBroker]:
     await made.close()
 
 
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    if GIVEN_POSTGRES:
+        yield Databases(GIVEN_POSTGRES)
+        return
+    with postgres_server() as server:
+        yield Databases(server.url("postgres"))
+
+
+@pytest.fixture(scope="session")
+def migrated(databases: Databases) -> Iterator[str]:
+    """A store on PostgreSQL without anything in it, to be copied."""
+
+    async def make() -> None:
+        database = Database(url)
+        await database.open()
+        await database.close()
+
+    url = databases.create()
+    asyncio.run(make())
+    yield url
+    databases.drop(url)
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> str:
-    return str(tmp_path / "log.db")
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
+    """Each kind of store in turn, as many as are asked for."""
+    if request.param == "sqlite":
+        made = Stores(tmp_path)
+    else:  # made when a test needs it
+        made = Stores(tmp_path, request.getfixturevalue("databases"), request.getfixturevalue("migrated"))
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def store(stores: Stores) -> str:
+    """A store by its URL or file name."""
+    return stores.fresh()
+
+
+@pytest.fixture
+def unmade(stores: Stores) -> str:
+    """A store that nobody has made yet."""
+    return stores.unmade()
 
 
 @pytest.fixture

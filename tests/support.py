@@ -6,17 +6,23 @@ import asyncio
 import contextlib
 import os
 import pty
+import re
 import signal
+import sqlite3
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+
 from messager import Clock, MessageRecord, topics
 from messager.brokers import Broker, MqttBroker
+from messager_store.testing import Databases, execute
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGER = [sys.executable, "-c", "from messager_store.cli import main; main()"]
@@ -71,6 +77,65 @@ def carried(broker: Broker, messages: Sequence[tuple[bytes, bytes]]) -> list[tup
     return [
         (channel, data) for channel, data in messages if not (isinstance(broker, MqttBroker) and topics.fault(channel))
     ]
+
+
+class Stores:
+    """Stores of one kind: files in a folder, or databases that are copies of `template`."""
+
+    def __init__(self, folder: Path, databases: Databases | None = None, template: str = "") -> None:
+        self._folder, self._databases, self._template = folder, databases, template
+        self._made: list[str] = []
+
+    def fresh(self) -> str:
+        """The URL or file name of another one."""
+        if self._databases is None:
+            made = str(self._folder / f"{'other' if self._made else 'log'}{len(self._made) or ''}.db")
+        else:
+            made = self._databases.create(self._template)
+        self._made.append(made)
+        return made
+
+    def unmade(self) -> str:
+        """One without tables."""
+        if self._databases is None:
+            return self.fresh()
+        self._made.append(self._databases.create())
+        return self._made[-1]
+
+    def remove(self) -> None:
+        """All of them."""
+        for made in self._made:
+            if self._databases is not None:
+                self._databases.drop(made)
+
+
+class Refused(Exception):
+    """The database does not take such a value at all."""
+
+
+def sql(store: str, *statements: str) -> list[Any]:
+    """Execute statements past everything that knows the store; the rows of the last one, as tuples.
+
+    Written for SQLite: its literals of bytes and its shifts are put into PostgreSQL's words. Foreign keys are
+    not looked at. Raises `Refused`.
+    """
+    if "://" in store:
+        unguarded = "SET session_replication_role = replica"
+        try:
+            return execute(store, unguarded, *map(_in_postgres, statements))
+        except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
+            raise Refused(str(error)) from None
+    with closing(sqlite3.connect(store)) as connection, connection:
+        rows: list[Any] = []
+        for statement in statements:
+            rows = connection.execute(statement).fetchall()
+        return rows
+
+
+def _in_postgres(statement: str) -> str:
+    statement = re.sub(r"\bx'([0-9a-f]*)'", r"'\\x\1'::bytea", statement)
+    statement = re.sub(r"CAST\(('[^']*') AS BLOB\)", r"convert_to(\1, 'UTF8')", statement)
+    return re.sub(r"(\d+) << (\d+)", lambda found: str(int(found[1]) << int(found[2])), statement)
 
 
 class Listed:
@@ -178,6 +243,8 @@ class Proxy:
                     return
                 writer.write(data)
                 await writer.drain()
+            if answers:
+                writer.close()  # the server has ended it
 
 
 def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, **options: Any) -> Any:

@@ -8,103 +8,14 @@ Create Date: 2026-11-21
 import sqlalchemy as sa
 from alembic import op
 
+from messager_store.migrations import views
+
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
 Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-
-# One row an event, with names for ids. Ids keep their JSON type (5 is not '5'); whole
-# numbers that the database cannot hold, and names that are no text, are shown as they
-# are kept: JSON, or bytes in hex.
-ID = """CASE
-        WHEN {name}.value IS NULL THEN NULL
-        WHEN {name}.text IS NULL THEN 'hex:' || hex({name}.value)
-        WHEN json_valid({name}.text) IS NOT 1 THEN {name}.text
-        WHEN json_type({name}.text) = 'integer' AND length({name}.text) > 18 THEN {name}.text
-        ELSE json_extract({name}.text, '$') END"""
-
-EVENT_VIEW = f"""
-CREATE VIEW event_view AS
-SELECT
-    x.exp_id AS exp_id,
-    e.ts || ':' || r.ordinal || ':' || (e.id & 1099511627775) AS cursor,
-    e.ts AS ts,
-    strftime('%Y-%m-%dT%H:%M:%S', (e.ts - ((e.ts % 1000000000) + 1000000000) % 1000000000) / 1000000000, 'unixepoch')
-        || printf('.%09dZ', ((e.ts % 1000000000) + 1000000000) % 1000000000) AS time,
-    r.ordinal AS recorder,
-    e.id & 1099511627775 AS seq,
-    CASE e.kind WHEN 1 THEN 'sent' WHEN 2 THEN 'received' WHEN 3 THEN 'blocked'
-        WHEN 4 THEN 'failed' WHEN 5 THEN 'gap' WHEN 6 THEN 'mark' END AS kind,
-    coalesce(c.text, 'hex:' || hex(c.value)) AS channel,
-    {ID.format(name="f")} AS from_id,
-    {ID.format(name="t")} AS to_id,
-    e.flags & 3 AS derived,
-    e.msg_id AS msg_id,
-    e.duration_ns AS duration_ns,
-    e.receivers AS receivers,
-    e.cause AS cause,
-    e.meta AS meta,
-    CASE
-        WHEN e.kind > 4 THEN e.meta
-        WHEN e.flags & 4 THEN NULL
-        WHEN json_valid(CAST(e.payload AS TEXT)) IS NOT 1 THEN CAST(e.payload AS TEXT)
-        WHEN json_type(CAST(e.payload AS TEXT)) <> 'object' THEN json_extract(CAST(e.payload AS TEXT), '$')
-        WHEN json_valid(json_extract(CAST(e.payload AS TEXT), '$.content')) = 1
-            AND json_type(json_extract(CAST(e.payload AS TEXT), '$.content')) = 'object'
-            THEN coalesce(
-                json_extract(json_extract(CAST(e.payload AS TEXT), '$.content'), '$.content'),
-                json_extract(CAST(e.payload AS TEXT), '$.content'))
-        ELSE coalesce(
-            json_extract(CAST(e.payload AS TEXT), '$.content'),
-            json_extract(CAST(e.payload AS TEXT), '$.text'),
-            CAST(e.payload AS TEXT))
-    END AS text,
-    e.payload AS payload,
-    e.id AS id,
-    e.experiment_id AS experiment_id
-FROM event e
-JOIN experiment x ON x.id = e.experiment_id AND x.status IN ('open', 'closed')
-JOIN recorder r ON r.id = e.id >> 40
-LEFT JOIN name c ON c.id = e.channel_id
-LEFT JOIN name f ON f.id = e.from_id
-LEFT JOIN name t ON t.id = e.to_id
-"""
-
-# One row a message: its `sent` event where the channel has any; else the receptions of
-# the listeners that messages.py would choose. `received_at` is known once the experiment
-# is closed. Every subquery runs once for a query, none for each row.
-MESSAGE_VIEW = """
-CREATE VIEW message AS
-WITH heard AS (
-    SELECT e.experiment_id, e.channel_id, r.id AS recorder_id, count(*) AS events,
-        CASE r.role WHEN 'import' THEN coalesce(json_extract(r.meta, '$.role'), 'import') ELSE r.role END <> 'messager'
-            AS tap,
-        CASE r.role WHEN 'import' THEN coalesce(json_extract(r.meta, '$.started_at'), -9223372036854775807)
-            ELSE r.started_at END AS began,
-        CASE r.role WHEN 'import' THEN coalesce(json_extract(r.meta, '$.ended_at'), 9223372036854775807)
-            ELSE coalesce(r.ended_at, r.heartbeat_at) END AS ended
-    FROM event e JOIN recorder r ON r.id = e.id >> 40
-    WHERE e.kind = 2
-    GROUP BY e.experiment_id, e.channel_id, r.id
-), listener AS (
-    SELECT h.experiment_id, h.channel_id, h.recorder_id FROM heard h
-    WHERE NOT EXISTS (
-        SELECT 1 FROM heard o
-        WHERE o.experiment_id = h.experiment_id AND o.channel_id = h.channel_id
-            AND o.began <= h.ended AND h.began <= o.ended
-            AND (o.tap, o.events, -o.recorder_id) > (h.tap, h.events, -h.recorder_id))
-)
-SELECT v.*, CASE v.kind WHEN 'received' THEN v.ts ELSE d.received_at END AS received_at
-FROM event_view v
-JOIN event e ON e.id = v.id
-LEFT JOIN delivery d ON d.event_id = e.id
-WHERE (e.kind = 1 AND e.id NOT IN (SELECT cause FROM event WHERE kind = 4 AND cause IS NOT NULL))
-    OR (e.kind = 2
-        AND (e.experiment_id, e.channel_id) NOT IN (SELECT experiment_id, channel_id FROM event WHERE kind = 1)
-        AND (e.experiment_id, e.channel_id, e.id >> 40) IN (SELECT * FROM listener))
-"""
 
 
 def upgrade() -> None:
@@ -139,7 +50,7 @@ def upgrade() -> None:
         sa.Column("experiment_id", sa.BigInteger, nullable=False),
         sa.Column("ordinal", sa.Integer, nullable=False, comment="1, 2, 3 ... within the experiment; cursors name it"),
         sa.Column("epoch", sa.Integer, nullable=False, comment="raised to fence a writer that was taken for dead"),
-        sa.Column("role", sa.String, nullable=False, comment="messager, tap or import"),
+        sa.Column("role", sa.String, nullable=False, comment="messager, tap, import or repair"),
         sa.Column("patterns", sa.Text, nullable=False, comment="JSON list: what it was subscribed to"),
         sa.Column("meta", sa.Text, nullable=False, comment="JSON object: git commit, versions, command line"),
         sa.Column("host", sa.String),
@@ -209,7 +120,7 @@ def upgrade() -> None:
             "flags",
             sa.SmallInteger,
             nullable=False,
-            comment="1 from_id derived, 2 to_id derived, 4 payload is no text",
+            comment="bits, see FROM_DERIVED",
         ),
         sa.Column("msg_id", sa.String),
         sa.Column("duration_ns", sa.BigInteger),
@@ -239,12 +150,12 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_redaction")),
         sa.ForeignKeyConstraint(["experiment_id"], ["experiment.id"], name=op.f("fk_redaction_experiment_id")),
     )
-    op.execute(EVENT_VIEW)
-    op.execute(MESSAGE_VIEW)
+    for statement in views.CREATE[op.get_context().dialect.name]:
+        op.execute(statement)
 
 
 def downgrade() -> None:
-    op.execute("DROP VIEW message")
-    op.execute("DROP VIEW event_view")
+    for statement in views.DROP[op.get_context().dialect.name]:
+        op.execute(statement)
     for table in ("redaction", "delivery", "event", "batch", "name", "recorder", "tag", "experiment"):
         op.drop_table(table)

@@ -32,7 +32,7 @@ async def _compact(force: bool, yes: bool, store: str) -> None:
                 [
                     ("store", log.where),
                     ("on disk", size(planned.bytes)),
-                    ("free inside", size(planned.slack)),
+                    ("free inside", "unknown" if planned.slack is None else size(planned.slack)),
                     *needs,
                 ]
             )

@@ -6,16 +6,20 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from ..errors import StoreError
+from . import postgres_url
 from .base import Dialect
 from .sqlite import SQLite
 
-SCHEMES = "sqlite:///FILE (or just a file name)"
+SCHEMES = f"sqlite:///FILE (or just a file name), {postgres_url.FORM}"
 
 
 def for_store(store: str) -> Dialect:
     """The dialect for a store's URL or file name. Raises `StoreError` for a scheme nobody knows."""
     if "://" not in store:
         return SQLite(store)
+    scheme = store.partition("://")[0].lower()
+    if scheme.partition("+")[0] in ("postgresql", "postgres"):
+        return _postgres(scheme, store)
     try:
         url: URL = make_url(store)
     except (ArgumentError, ValueError):
@@ -25,6 +29,19 @@ def for_store(store: str) -> Dialect:
             raise StoreError(f"sqlite://{url.host} names no file: it takes three slashes, sqlite:///{url.host}")
         return SQLite(url.database or ":memory:")
     raise StoreError(f"no store of scheme {url.drivername!r} is known. Known: {SCHEMES}.")
+
+
+def _postgres(scheme: str, store: str) -> Dialect:
+    """Imported when it is asked for: its driver is an extra."""
+    if scheme not in postgres_url.SCHEMES:
+        raise StoreError(f"PostgreSQL is reached through asyncpg: write postgresql://..., not {scheme}://...")
+    try:
+        from .postgres import Postgres
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise StoreError("PostgreSQL needs the driver asyncpg: `pip install 'messager[postgres]'`") from None
+    return Postgres(store)
 
 
 __all__ = ["Dialect", "SQLite", "for_store"]

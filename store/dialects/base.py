@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +20,8 @@ class Need:
 
     folder: str
     bytes: int
-    free: int
+    free: int | None
+    """None where nobody can tell."""
 
 
 class Dialect(Protocol):
@@ -31,6 +33,12 @@ class Dialect(Protocol):
     spool_folder: str
     """Where recorders keep their events while the store is away, unless told otherwise."""
 
+    errors: tuple[type[Exception], ...]
+    """What its driver raises, through SQLAlchemy or straight; `translate` makes ours of them."""
+
+    commits_late: bool
+    """Whether a batch whose append failed may still be committed afterwards, by a server that has not noticed yet."""
+
     def exists(self) -> bool:
         """Whether there is anything to open."""
 
@@ -41,7 +49,10 @@ class Dialect(Protocol):
         """Give up what is there only for as long as the store is open."""
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
-        """One engine for writing, with a single connection, and one for reading. Makes what is not there."""
+        """One engine for writing and one for reading. Makes what is not there."""
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """One's turn to write, where the writers of a process have to take turns."""
 
     def insert_or_ignore(self, table: Table) -> Insert:
         """An INSERT that passes over rows whose unique key is there already."""
@@ -55,14 +66,17 @@ class Dialect(Protocol):
         `prepare` is called in a thread; what it raises is raised here, before anything is written.
         """
 
-    async def insert(self, connection: AsyncConnection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert many rows straight through the driver, inside the running transaction."""
+    async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert many rows, with all columns of the table, straight through the driver.
+
+        Inside a transaction in which something was executed before.
+        """
 
     def translate(self, error: Exception) -> StoreError:
         """A driver's error as one of ours, with its reason and a remedy."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
-        """From now on, this connection overwrites with zeros what it deletes."""
+        """From now on, this connection overwrites with zeros what it deletes, where the database can."""
 
     async def want_rewrite(self, connection: AsyncConnection) -> None:
         """Keep, with this transaction, that `rewrite` has to follow it."""
@@ -82,11 +96,11 @@ class Dialect(Protocol):
     def room(self) -> int | None:
         """Bytes that are free where the store lies; None where nobody can tell."""
 
-    def bytes_on_disk(self) -> int:
+    async def bytes_on_disk(self, connection: AsyncConnection) -> int:
         """Bytes the store takes on disk, with what is not yet merged into it."""
 
-    async def slack(self, connection: AsyncConnection) -> int:
-        """Bytes inside the store that are free for new events."""
+    async def slack(self, connection: AsyncConnection) -> int | None:
+        """Bytes inside the store that are free for new events; None where nobody can tell."""
 
     async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
         """The room that `rewrite` takes for a while, a line for each file system."""

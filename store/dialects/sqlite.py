@@ -15,6 +15,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from sqlite3 import Error as SQLiteError
 from typing import Any
@@ -24,6 +25,7 @@ from sqlalchemy import Insert, Table, event, text
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
@@ -50,6 +52,9 @@ class SQLite:
     cancelled costs its connection.)
     """
 
+    errors: tuple[type[Exception], ...] = (DBAPIError, SQLiteError, PoolTimeout)
+    commits_late = False
+
     def __init__(self, path: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="messager-") if path == ":memory:" else None
         self.path = (
@@ -58,6 +63,7 @@ class SQLite:
         self.where = self.path if self._folder is None else path
         self.spool_folder = f"{self.path}-spool"
         self._appender: Appender | None = None
+        self._turn = asyncio.Lock()
 
     def exists(self) -> bool:
         return os.path.exists(self.path)
@@ -79,6 +85,10 @@ class SQLite:
         reader = self._engine(READERS, "BEGIN", checkpoints=False)
         return writer, reader
 
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """SQLite has one writer at a time, and would have the others look again and again."""
+        return self._turn
+
     def insert_or_ignore(self, table: Table) -> Insert:
         return insert(table).on_conflict_do_nothing()
 
@@ -93,9 +103,10 @@ class SQLite:
             self._appender = Appender(self._open_for_appends, self._place)
         return await self._appender.append(prepare)
 
-    async def insert(self, connection: AsyncConnection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         raw = await connection.get_raw_connection()
         assert raw.driver_connection is not None
+        sql = f"INSERT INTO {table.name} ({', '.join(table.c.keys())}) VALUES ({', '.join('?' * len(table.c))})"
         await raw.driver_connection.executemany(sql, rows)
 
     def translate(self, error: Exception) -> StoreError:
@@ -104,7 +115,7 @@ class SQLite:
         if "not a database" in reason:
             return NotAStore(self.where, "it is not an SQLite database")
         if "malformed" in reason or "corrupt" in reason:
-            return DamagedStore(self.where, reason)
+            return DamagedStore(self.where, reason, "or try `sqlite3 FILE .recover`")
         if "locked" in reason:
             reason = "another program keeps it locked"
         elif "unable to open" in reason and not self.exists():
@@ -166,18 +177,18 @@ class SQLite:
     def room(self) -> int | None:
         return shutil.disk_usage(os.path.dirname(self.path)).free
 
-    def bytes_on_disk(self) -> int:
+    async def bytes_on_disk(self, connection: AsyncConnection) -> int:
         files = (Path(f"{self.path}{ending}") for ending in ("", "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
-    async def slack(self, connection: AsyncConnection) -> int:
+    async def slack(self, connection: AsyncConnection) -> int | None:
         pages = (await connection.execute(text("PRAGMA freelist_count"))).scalar_one()
         page_size = (await connection.execute(text("PRAGMA page_size"))).scalar_one()
         return int(pages) * int(page_size)
 
     async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
         """VACUUM builds the store anew in a temporary file, and copies that back through the WAL."""
-        content = await self.size(connection) - await self.slack(connection)
+        content = await self.size(connection) - (await self.slack(connection) or 0)
         needs: dict[int, Need] = {}
         for folder in (os.path.dirname(self.path), _temporary_folder()):
             device = os.stat(folder).st_dev

@@ -25,7 +25,6 @@ FLUSH_EVENTS = 5000
 FLUSH_BYTES = 8 * 1024 * 1024
 _MOST_NAMES = 50_000
 _MOST_NAME_BYTES = 16 * 1024 * 1024
-_INSERT = f"INSERT INTO event ({', '.join(event.c.keys())}) VALUES ({', '.join('?' * len(event.c))})"
 
 
 class Loading:
@@ -162,7 +161,7 @@ class Loading:
             if alive.rowcount != 1:
                 raise StoreError("this unpacking was taken for dead and cleared away; unpack again")
             if self._rows:
-                await self._database.dialect.insert(connection, _INSERT, [tuple(row) for row in self._rows])
+                await self._database.dialect.insert(connection, event, [tuple(row) for row in self._rows])
             for number, last_seq in self._reached.items():
                 await connection.execute(update(recorder).where(recorder.c.id == number).values(last_seq=last_seq))
             if self._batches:

@@ -121,7 +121,7 @@ async def _snapshot(database: Database, of: Experiment) -> _Snapshot:
 
         return _Snapshot(
             (await rows(experiment, experiment.c.id, experiment.c.id))[0],
-            [row["tag"] for row in await rows(tag, tag.c.experiment_id, tag.c.tag)],
+            sorted(row["tag"] for row in await rows(tag, tag.c.experiment_id, tag.c.tag)),
             await rows(recorder, recorder.c.experiment_id, recorder.c.ordinal),
             await rows(redaction, redaction.c.experiment_id, redaction.c.id),
         )

@@ -6,10 +6,10 @@ import json
 from collections import deque
 from hashlib import sha256
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import select
 
 from ..database import Database
-from ..schema import KINDS, REDACTED, SEQ_BITS, delivery, event, recorder
+from ..schema import KINDS, REDACTED, SEQ_BITS, delivery, event, place_at, recorder, replay_place
 
 _SENT, _RECEIVED = KINDS.index("sent") + 1, KINDS.index("received") + 1
 WITHIN_NS = 60_000_000_000
@@ -37,7 +37,7 @@ async def work_out(database: Database, experiment_id: int) -> None:
     wanted = wanted.where(event.c.flags.op("&")(REDACTED) == 0)  # all of them have the same, empty payload
     place: tuple[int, int] | None = None
     while True:
-        page = wanted if place is None else wanted.where(tuple_(event.c.ts, event.c.id) > tuple_(*place))
+        page = wanted if place is None else wanted.where(replay_place > place_at(*place))
         async with database.reading() as connection:
             rows = (await connection.execute(page.order_by(event.c.ts, event.c.id).limit(PAGE))).all()
         for number, ts, kind, channel, payload, meta in rows:

@@ -73,7 +73,8 @@ async def standing(
     that have not ended keep theirs. Raises `StoreUnavailable`.
     """
     dialect = log.database.dialect
-    found = Standing(log.where, dialect.bytes_on_disk(), dialect.room())
+    async with log.database.reading() as connection:
+        found = Standing(log.where, await dialect.bytes_on_disk(connection), dialect.room())
     every = {of.id: of for of in await experiments.every(log.database)}
     found.open = sum(of.status == "open" for of in every.values())
     found.closed = len(every) - found.open

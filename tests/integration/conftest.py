@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from messager_store import EventLog, committer, recorder
 from messager_store.removal import remove
 from tests.integration.test_log import filled, sent
+from tests.support import Stores
 
 
 @pytest.fixture
-async def other(tmp_path: Path) -> AsyncIterator[EventLog]:
-    async with EventLog.open(str(tmp_path / "other.db")) as opened:
+async def other(stores: Stores) -> AsyncIterator[EventLog]:
+    async with EventLog.open(stores.fresh()) as opened:
         # ids differ from those in the first store
         await remove(opened.database, await filled(opened, [sent(1)], "gone"))
         yield opened
@@ -24,6 +24,7 @@ async def other(tmp_path: Path) -> AsyncIterator[EventLog]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short times, so that an outage need not be long."""
     monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("messager_store.dialects.postgres.LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr(committer, "SPOOL_SECONDS", 0.05)
     monkeypatch.setattr(committer, "HOLD_SECONDS", 0.2)
     monkeypatch.setattr(recorder, "STOP_SECONDS", 0.3)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import inspect
 
 from messager import RedisBroker, RedisConfig
 from messager.brokers.redis import without_credentials
@@ -42,8 +43,7 @@ WORDS = [
 async def counted(log: EventLog) -> dict[str, int]:
     """Rows in each table."""
     async with log.database.reading() as connection:
-        tables = (await connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars()
-        names = [name for name in tables if not name.startswith("sqlite_")]
+        names = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
         return {n: (await connection.exec_driver_sql(f"SELECT count(*) FROM {n}")).scalar_one() for n in names}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import time
 from collections import namedtuple
 from dataclasses import replace
@@ -28,6 +27,8 @@ from messager_store.repair import repair
 from messager_store.retention import holdings, outdated
 from messager_store.spool import Spool
 from messager_store.verify import verify_all
+from tests import support
+from tests.integration.outage import locked
 from tests.integration.test_log import filled, sent
 
 DAY = 86_400_000_000_000
@@ -75,10 +76,7 @@ async def test_a_recorder_is_fenced_before_the_first_event_goes(log: EventLog, m
 
     def look(done: int, total: int) -> None:
         told.append((done, total))
-        with sqlite3.connect(log.where) as connection:
-            epoch = connection.execute("SELECT epoch FROM recorder").fetchone()[0]
-            refused.append(epoch != writer.epoch)
-        connection.close()
+        refused.append(support.sql(log.where, "SELECT epoch FROM recorder") != [(writer.epoch,)])
 
     await remove(log.database, of, progress=look)
     assert told == [(10, 25), (20, 25), (25, 25)] and refused == [True] * 3
@@ -169,27 +167,25 @@ async def test_compacting_gives_back_what_was_freed_and_clears_away_what_was_lef
     await sql(log, f"UPDATE experiment SET status = 'removing' WHERE id = {left.id}")
     await remove(log.database, await log.experiment("big"))
     planned = await plan(log.database)
-    assert planned.slack > 2_000_000 and planned.bytes > planned.slack
+    if planned.slack is not None:
+        assert planned.slack > 2_000_000 and planned.bytes > planned.slack
     assert (await standing(log)).unfinished == 1, "a plan changes nothing: somebody is asked first"
-    assert planned.needs and all(need.free > need.bytes > 0 for need in planned.needs)
+    assert planned.needs and all(need.bytes > 0 for need in planned.needs)
+    assert all(need.free is None or need.free > need.bytes for need in planned.needs)
     after = await compact(log.database)
     assert after < planned.bytes - 2_000_000
-    assert after == log.database.dialect.bytes_on_disk() and (await standing(log)).unfinished == 0
+    assert (await standing(log)).unfinished == 0
     async with log.database.reading() as connection:
-        assert await log.database.dialect.slack(connection) == 0
-        assert (await connection.exec_driver_sql("PRAGMA quick_check")).scalar_one() == "ok"
+        assert after == await log.database.dialect.bytes_on_disk(connection)
+        assert not await log.database.dialect.slack(connection)
     assert [verdict.ok async for verdict in verify_all(log.database)] == [True]
 
 
 async def test_compacting_waits_for_nobody_for_ever(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     await over(log, "e1", 500, 500)
-    other = sqlite3.connect(log.where, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
     monkeypatch.setattr("messager_store.dialects.sqlite.REWRITE_SECONDS", 0.0)
-    with pytest.raises(StoreUnavailable, match="another program keeps it locked"):
+    with locked(log.where), pytest.raises(StoreUnavailable, match="another program keeps it locked"):
         await compact(log.database)
-    other.execute("ROLLBACK")
-    other.close()
     assert await compact(log.database) > 0
     await filled(log, [sent(1)], "e2")
 
@@ -201,6 +197,7 @@ async def test_a_store_that_is_recorded_into_is_not_compacted_unless_forced(log:
     assert (await plan(log.database, while_recorded=True)).needs
 
 
+@pytest.mark.sqlite  # a client of a server cannot see its disk
 async def test_compacting_needs_room_and_says_how_much(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     await over(log, "e1", 500, 500)
     usage = namedtuple("usage", "total used free")

@@ -21,7 +21,7 @@ from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.removal import remove
 from messager_store.verify import verify
 from tests.integration.test_log import filled, sent
-from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
+from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
 
 
 def write(path: Path, *lines: Any) -> Path:
@@ -208,13 +208,9 @@ async def test_an_import_is_invisible_until_it_is_complete(log: EventLog, tmp_pa
     seen: list[int] = []
 
     def look(count: int) -> None:
-        import sqlite3
-
-        with sqlite3.connect(log.where) as connection:
-            seen.append(connection.execute("SELECT count(*) FROM event").fetchone()[0])
-            assert connection.execute("SELECT count(*) FROM event_view").fetchone()[0] == 0
-            assert connection.execute("SELECT count(*) FROM experiment WHERE exp_id = 'e1'").fetchone()[0] == 0
-        connection.close()
+        seen.append(sql(log.where, "SELECT count(*) FROM event")[0][0])
+        assert sql(log.where, "SELECT count(*) FROM event_view") == [(0,)]
+        assert sql(log.where, "SELECT count(*) FROM experiment WHERE exp_id = 'e1'") == [(0,)]
 
     await import_jsonl(log, path, "e1", progress=look)
     assert seen == [5000, 10000]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from messager import channels
 from messager_store import Cursor, Event, EventLog, Experiment, NewEvent
 from messager_store import experiments as registry
+from messager_store import log as log_room
 from messager_store.cursor import resolve
 from messager_store.dialects import SQLite
 from messager_store.errors import (
@@ -29,7 +30,8 @@ from messager_store.errors import (
     StoreUnavailable,
 )
 from messager_store.verify import verify
-from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, until
+from tests.integration.outage import locked
+from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
 
 async def experiment(log: EventLog, exp_id: str = "e1") -> Experiment:
@@ -335,6 +337,7 @@ async def test_large_payloads_are_held_a_few_at_a_time(log: EventLog) -> None:
     assert found[0].payload == payload
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("most_parameters", [None, 999])
 async def test_a_batch_of_any_size_is_written_row_for_row(
     log: EventLog, monkeypatch: pytest.MonkeyPatch, most_parameters: int | None
@@ -370,19 +373,26 @@ async def test_a_batch_that_is_refused_in_the_middle_leaves_nothing_and_the_next
     assert [entry.seq for entry in await listed(log.read("e1"))] == [1]
 
 
-async def test_a_cancelled_append_is_over_before_anything_else_is_done(log: EventLog, store: str) -> None:
+async def test_a_cancelled_append_is_over_before_anything_else_is_done(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It once went on in its thread: `recover` found nothing, and then it was committed."""
     of = await experiment(log, "e1")
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(0)])  # so that no name has to be made known before the next
-    other = sqlite3.connect(store, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    appending = asyncio.create_task(log.append(writer, [sent(1)]))
-    await until(log.database._writing.locked)
-    appending.cancel()
-    await asyncio.sleep(0)
-    other.execute("ROLLBACK")
-    other.close()
+    preparing = asyncio.Event()
+    loop, prepare = asyncio.get_running_loop(), log_room.prepare
+
+    def told(*given: Any) -> Any:
+        loop.call_soon_threadsafe(preparing.set)
+        return prepare(*given)
+
+    monkeypatch.setattr(log_room, "prepare", told)
+    with locked(store):
+        appending = asyncio.create_task(log.append(writer, [sent(1)]))
+        await preparing.wait()
+        appending.cancel()
+        await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
         await appending
     assert await log.recover(writer) == 1
@@ -390,9 +400,10 @@ async def test_a_cancelled_append_is_over_before_anything_else_is_done(log: Even
     assert [entry.ts for entry in await listed(log.read("e1"))] == [0, 1, 2]
 
 
+@pytest.mark.sqlite  # elsewhere nobody waits for a turn
 async def test_who_waits_for_a_turn_while_the_log_is_closed_is_told_so(log: EventLog) -> None:
     writer = await log.register(await experiment(log, "e1"), role="tap")
-    async with log.database._writing:
+    async with log.database.dialect.turn():
         closing = asyncio.create_task(log.close())
         await asyncio.sleep(0)
         waiting = [asyncio.create_task(log.append(writer, [sent(1)])), asyncio.create_task(log.touch(writer))]

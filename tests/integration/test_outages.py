@@ -19,6 +19,7 @@ from messager_store.experiments import recorders_of
 from messager_store.spool import spools
 from messager_store.verify import verify
 from tests.integration.outage import everything_drained, locked, numbers, payloads, take
+from tests.integration.test_redaction import on_disk
 from tests.support import until
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -35,14 +36,14 @@ async def test_a_locked_store_is_waited_for_on_disk_and_drained_in_order(
             await until(lambda: taker.spooled == 100)
             take(taker, 200, 100)
             await until(lambda: taker.spooled == 200)
-            [info] = spools(Path(f"{store}-spool"))
+            [info] = spools(taker.spool_path.parent)
             assert (info.events, info.held, info.exp_id) == (200, True, "e1")
             with pytest.raises(StoreUnavailable):
                 await taker.flush()
         take(taker, 300, 100)
         await until(lambda: not len(taker))
         assert await payloads(log) == numbers(0, 400)
-        assert not Path(f"{store}-spool").exists()
+        assert not taker.spool_path.parent.exists()
     assert (await verify(log.database, await log.experiment("e1"))).problems == []
     assert taker.dropped == 0 and "takes events again" in caplog.text
     assert caplog.text.count("keeping events in") == 1  # not once for each try
@@ -114,6 +115,7 @@ async def test_a_recorder_that_starts_again_drains_what_the_one_before_left(log:
     assert (await verify(log.database, await log.experiment("e1"))).problems == []
 
 
+@pytest.mark.sqlite
 async def test_a_store_moved_away_under_an_open_connection_is_not_written_to(log: EventLog, store: str) -> None:
     async with Recorder(log, "e1") as taker:
         take(taker, 0, 10)
@@ -129,6 +131,7 @@ async def test_a_store_moved_away_under_an_open_connection_is_not_written_to(log
     assert await payloads(log) == numbers(0, 20)
 
 
+@pytest.mark.sqlite
 async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(log: EventLog, store: str) -> None:
     taker = Recorder(log, "e1")
     await taker.start()
@@ -153,6 +156,7 @@ async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(log:
         assert await payloads(back) == numbers(0, 20)
 
 
+@pytest.mark.sqlite
 async def test_a_disk_that_is_full_is_waited_for(
     log: EventLog, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +281,7 @@ async def test_memory_that_fills_up_goes_to_disk_before_the_store_is_known_to_be
     assert len(await payloads(log)) == 60
 
 
+@pytest.mark.sqlite
 async def test_a_spool_of_another_store_is_left_to_that_store(log: EventLog, store: str, tmp_path: Path) -> None:
     taker = Recorder(log, "e1", spool=tmp_path / "shared")
     await taker.start()
@@ -320,7 +325,7 @@ async def test_redact_sees_every_event_before_it_is_kept_anywhere(log: EventLog,
                     await until(lambda taker=taker: taker.spooled > 0)  # type: ignore[misc]
                     assert b"secret" not in taker.spool_path.read_bytes()
         assert await payloads(log, durability) == [b'{"a": "******"}', b'{"b": "******"}']
-    assert b"secret" not in Path(store).read_bytes() + Path(f"{store}-wal").read_bytes()
+    assert b"secret" not in on_disk(store)
 
 
 async def test_two_recorders_of_one_log_wait_for_each_other_and_lose_nothing(log: EventLog, store: str) -> None:

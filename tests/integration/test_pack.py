@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +27,7 @@ from messager_store.verify import verify, verify_all
 from messager_store.where import Where
 from tests.integration.test_jsonl import everything
 from tests.integration.test_log import filled, sent
-from tests.support import ROOT, until
+from tests.support import ROOT, sql, until
 
 TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")
 
@@ -49,27 +48,22 @@ async def head(log: EventLog, exp_id: str = "e1") -> str:
 
 def rows(store: str) -> dict[str, list[Any]]:
     """Everything in a store, with what is numbered differently elsewhere made comparable."""
-    with sqlite3.connect(store) as connection:
-        ordinal = dict(connection.execute("SELECT id, ordinal FROM recorder").fetchall())
-        connection.create_function("ordinal", 1, ordinal.get)
-        queries = {
-            "experiment": "SELECT exp_id, name, status, created_at, closed_at, meta, schema_version, recorders "
-            "FROM experiment",
-            "tag": "SELECT tag FROM tag ORDER BY tag",
-            "recorder": f"SELECT {', '.join(sealed.RECORDER)} FROM recorder ORDER BY ordinal",
-            "batch": f"SELECT ordinal(recorder_id), {', '.join(sealed.BATCH)} FROM batch ORDER BY 1, first_seq",
-            "name": "SELECT what, value, hash, text FROM name ORDER BY 1, 2",
-            "event": "SELECT ordinal(e.id >> 40), e.id & 0xffffffffff, ts, kind, c.value, f.value, t.value, flags, "
-            "msg_id, duration_ns, receivers, ordinal(cause >> 40), cause & 0xffffffffff, meta, payload FROM event e "
-            "LEFT JOIN name c ON c.id = channel_id LEFT JOIN name f ON f.id = from_id LEFT JOIN name t ON t.id = to_id "
-            "ORDER BY 1, 2",
-            "delivery": "SELECT ordinal(event_id >> 40), event_id & 0xffffffffff, received_at FROM delivery "
-            "ORDER BY 1, 2",
-            "redaction": f"SELECT {', '.join(sealed.REDACTION)} FROM redaction ORDER BY at",
-        }
-        found = {table: connection.execute(query).fetchall() for table, query in queries.items()}
-    connection.close()
-    return found
+    ordinal = "(SELECT ordinal FROM recorder WHERE id = {} >> 40)".format
+    queries = {
+        "experiment": "SELECT exp_id, name, status, created_at, closed_at, meta, schema_version, recorders "
+        "FROM experiment",
+        "tag": "SELECT tag FROM tag ORDER BY tag",
+        "recorder": f"SELECT {', '.join(sealed.RECORDER)} FROM recorder ORDER BY ordinal",
+        "batch": f"SELECT {ordinal('recorder_id << 40')}, {', '.join(sealed.BATCH)} FROM batch ORDER BY 1, first_seq",
+        "name": "SELECT what, value, hash, text FROM name ORDER BY 1, 2",
+        "event": f"SELECT {ordinal('e.id')}, e.id & 1099511627775, ts, kind, c.value, f.value, t.value, flags, "
+        f"msg_id, duration_ns, receivers, {ordinal('cause')}, cause & 1099511627775, meta, payload FROM event e "
+        "LEFT JOIN name c ON c.id = channel_id LEFT JOIN name f ON f.id = from_id LEFT JOIN name t ON t.id = to_id "
+        "ORDER BY 1, 2",
+        "delivery": f"SELECT {ordinal('event_id')}, event_id & 1099511627775, received_at FROM delivery ORDER BY 1, 2",
+        "redaction": f"SELECT {', '.join(sealed.REDACTION)} FROM redaction ORDER BY at",
+    }
+    return {table: sql(store, query) for table, query in queries.items()}
 
 
 async def nothing_is_in(log: EventLog) -> None:
@@ -182,15 +176,11 @@ async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
 
 async def test_what_cannot_be_unpacked_is_not_packed(log: EventLog, store: str, tmp_path: Path) -> None:
     await filled(log, [sent(at, b"payload") for at in range(5)])
-    with sqlite3.connect(store) as connection:
-        connection.execute("UPDATE event SET payload = x'70' WHERE id & 255 = 3")
-    connection.close()
+    sql(store, "UPDATE event SET payload = x'70' WHERE id & 255 = 3")
     with pytest.raises(StoreError, match=r"cannot be packed: .*the event of seq 3 was changed.*messager verify"):
         await pack(log, "e1", tmp_path / "a.pack")
-    for change in ("DELETE FROM event WHERE id & 255 = 4", "DELETE FROM batch", "UPDATE event SET payload = 'text'"):
-        with sqlite3.connect(store) as connection:
-            connection.execute(change)
-        connection.close()
+    for change in ("DELETE FROM event WHERE id & 255 = 4", "DELETE FROM batch", "UPDATE event SET payload = x'00'"):
+        sql(store, change)
         with pytest.raises(StoreError, match="cannot be packed"):
             await pack(log, "e1", tmp_path / "a.pack")
     assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if name.startswith("log.db")]
@@ -242,11 +232,9 @@ async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_
     swept: list[asyncio.Task[int]] = []
 
     def look(done: int, total: int) -> None:
-        with sqlite3.connect(other.where) as connection:
-            seen.append(connection.execute("SELECT count(*) FROM event").fetchone()[0])
-            assert connection.execute("SELECT count(*) FROM event_view").fetchone()[0] == 0
-            assert connection.execute("SELECT count(*) FROM experiment WHERE exp_id = 'e1'").fetchone()[0] == 0
-        connection.close()
+        seen.append(sql(other.where, "SELECT count(*) FROM event")[0][0])
+        assert sql(other.where, "SELECT count(*) FROM event_view") == [(0,)]
+        assert sql(other.where, "SELECT count(*) FROM experiment WHERE exp_id = 'e1'") == [(0,)]
         swept.append(asyncio.create_task(sweep_imports(other.database)))
 
     await unpack(other, tmp_path / "a.pack", progress=look)

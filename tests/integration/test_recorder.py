@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from messager_store.queries.overview import overview
 from messager_store.spool import spools
 from messager_store.tap import Tap
 from messager_store.verify import verify
+from tests.integration.outage import locked
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, carried, until
 
 
@@ -147,19 +147,12 @@ async def test_sends_do_not_wait_for_a_store_that_is_locked_and_nothing_is_lost(
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     async with Recorder(log, "e1") as recorder, Messager(MemoryBroker(), "e1") as messager:
-        async with log.database.reading() as connection:
-            await connection.exec_driver_sql("PRAGMA busy_timeout=20")
-        async with log.database.writing() as connection:
-            await connection.exec_driver_sql("PRAGMA busy_timeout=20")
         messager.add_log_hook(recorder)
-        holder = sqlite3.connect(store, isolation_level=None)
-        holder.execute("BEGIN IMMEDIATE")
-        for number in range(200):
-            await messager.send_message("c", {"n": number})
-        assert recorder.accepted == 200 and recorder.dropped == 0
-        assert await kinds(log) == []
-        holder.execute("ROLLBACK")
-        holder.close()
+        with locked(store):
+            for number in range(200):
+                await messager.send_message("c", {"n": number})
+            assert recorder.accepted == 200 and recorder.dropped == 0
+            assert await kinds(log) == []
         await until(lambda: recorder.acknowledged == 200)  # flush tells of a try that failed just before
         payloads = [entry.payload async for entry in log.read("e1")]
     assert payloads == [b'{"n": %d}' % number for number in range(200)]

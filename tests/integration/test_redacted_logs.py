@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +26,7 @@ from messager_store.verify import verify
 from messager_store.where import Where
 from tests.integration.test_log import experiment, listed, sent
 from tests.integration.test_redaction import SECRET, WHERE, on_disk, secrets
-from tests.support import messager
+from tests.support import messager, sql
 
 
 async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chain(log: EventLog) -> None:
@@ -57,9 +56,7 @@ async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chai
 async def test_a_log_that_was_tampered_with_is_not_sealed_again(log: EventLog, store: str, change: str) -> None:
     of = await experiment(log)
     await secrets(log, of)
-    with sqlite3.connect(store) as connection:
-        assert connection.execute(change).rowcount == 1
-    connection.close()
+    assert len(sql(store, f"{change} RETURNING 1")) == 1
     with pytest.raises(DamagedStore, match="nothing was redacted"):
         await redact(log, "e1", Where(cursors=("2:1:3",)), who="me", why="x")
     assert not any(entry.redacted for entry in await listed(log.read("e1")))
@@ -94,9 +91,7 @@ async def test_a_redaction_that_was_removed_added_or_changed_is_found(log: Event
     await redact(log, "e1", Where(kinds=("mark",)), who="me", why="first")
     await redact(log, "e1", Where(channels=("d",)), who="me", why="second")
     assert (await verify(log.database, of)).problems == []
-    with sqlite3.connect(store) as connection:
-        assert connection.execute(change).rowcount == 1
-    connection.close()
+    assert len(sql(store, f"{change} RETURNING 1")) == 1
     problems = (await verify(log.database, of)).problems
     assert any(TAMPERED[change] in problem for problem in problems), problems
 

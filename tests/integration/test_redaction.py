@@ -17,12 +17,17 @@ from messager_store.redaction import redact, scrub
 from messager_store.verify import verify
 from messager_store.where import Where, find
 from tests.integration.test_log import experiment, filled, listed, sent
+from tests.support import sql
 
 SECRET = b"Marguerite Yourcenar"
 
 
 def on_disk(store: str) -> bytes:
-    """Every byte of the store and of its journals."""
+    """Every byte of the store and of its journals; of a server's, every byte of its tables and indexes."""
+    if "://" in store:
+        where = "current_setting('data_directory') || '/' || pg_relation_filepath(oid)"
+        query = f"SELECT {where} FROM pg_class WHERE relkind IN ('r', 'i', 't') AND pg_relation_filepath(oid) <> ''"
+        return b"".join(Path(path).read_bytes() for (path,) in sql(store, "CHECKPOINT", query) if os.path.exists(path))
     return b"".join(Path(store + end).read_bytes() for end in ("", "-wal", "-shm") if os.path.exists(store + end))
 
 
@@ -70,6 +75,7 @@ async def test_what_is_redacted_is_in_no_byte_of_the_store_any_more(
     assert verdict.head == result.head_after != result.head_before == old
 
 
+@pytest.mark.sqlite
 async def test_copies_in_free_pages_and_in_split_pages_go_too(log: EventLog, store: str) -> None:
     of = await experiment(log)
     writers = [await log.register(of, role="tap") for _ in range(3)]
@@ -236,6 +242,7 @@ async def test_a_spool_on_a_host_that_is_gone_may_hold_more(log: EventLog) -> No
         await redact(log, "e1", WHERE, who="me", why="x")
 
 
+@pytest.mark.sqlite
 async def test_a_reader_of_an_old_state_keeps_the_file_and_is_told_of(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

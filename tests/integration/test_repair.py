@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -22,7 +21,7 @@ from messager_store.repair import close, repair
 from messager_store.tap import Tap
 from messager_store.verify import verify
 from tests.integration.outage import everything_drained, locked, numbers, payloads, take
-from tests.support import ROOT, until
+from tests.support import ROOT, sql, until
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -189,8 +188,6 @@ async def test_what_a_recorder_whose_clock_was_ahead_may_have_lost_lies_in_a_gap
     writer = await log.register(of, role="messager")
     ahead = time.time_ns() + 3_600_000_000_000
     await log.append(writer, [NewEvent("sent", ahead, "c", b"x")], complete_until=ahead)
-    with sqlite3.connect(store) as other:
-        other.execute("UPDATE recorder SET pid = ?", (1 << 22 | 1,))
-    other.close()
+    sql(store, f"UPDATE recorder SET pid = {1 << 22 | 1}")
     [known] = await repair(log, of)
     assert (known.since, known.until) == (ahead, ahead + registry.SILENT_NS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from messager_store.redaction import redact
 from messager_store.replay import ChannelMap, ReplayClock
 from messager_store.where import Where
 from tests.integration.test_log import filled, sent
-from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS
+from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, sql
 
 SECOND = 1_000_000_000
 
@@ -316,9 +315,7 @@ async def test_sessions_of_one_experiment_that_follow_each_other_are_all_replaye
                 recorder.after(MessageRecord("received", session * 10 + number, "c", b"%d-%d" % (session, number)))
     expected = [b"%d-%d" % (session, number) for session in range(3) for number in range(2)]
     assert (await replayed(log)).payloads() == expected
-    with sqlite3.connect(log.where) as connection:
-        assert [row[0] for row in connection.execute("SELECT payload FROM message ORDER BY ts")] == expected
-    connection.close()
+    assert [row[0] for row in sql(log.where, "SELECT payload FROM message ORDER BY ts")] == expected
     # and so after an export and an import, when all of them were made at once
     await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
     await import_jsonl(log, tmp_path / "e1.jsonl", "copy")
@@ -348,12 +345,8 @@ async def test_the_view_message_has_the_messages_that_a_replay_publishes(log: Ev
         found = await log.experiment(exp_id)
         pages = message_pages(log.database, found, Selection(), Span())
         chosen.append([(e.ts, e.recorder, e.kind, e.channel) async for page in pages for e in page])
-        with sqlite3.connect(log.where) as connection:
-            rows = connection.execute(
-                "SELECT ts, recorder, kind, channel FROM message WHERE exp_id = ? ORDER BY ts, id", (exp_id,)
-            ).fetchall()
-        connection.close()
-        assert rows == chosen[-1]
+        query = f"SELECT ts, recorder, kind, channel FROM message WHERE exp_id = '{exp_id}' ORDER BY ts, id"
+        assert sql(log.where, query) == chosen[-1]
     assert chosen[0] == chosen[1] and 20 < len(chosen[0]) < 240
 
 

@@ -17,7 +17,9 @@ from messager_store.errors import (
     WrongRevision,
 )
 from messager_store.schema import HEAD_REVISION
+from tests.integration.outage import locked
 from tests.integration.test_log import experiment, filled, listed, sent
+from tests.support import sql
 
 
 async def test_the_store_is_made_on_first_use_and_never_by_reading(tmp_path: Path) -> None:
@@ -34,13 +36,13 @@ async def test_the_store_is_made_on_first_use_and_never_by_reading(tmp_path: Pat
         assert path.exists()
 
 
-async def test_many_may_make_the_same_store_at_once(tmp_path: Path) -> None:
+async def test_many_may_make_the_same_store_at_once(unmade: str) -> None:
     async def open_and_use(number: int) -> None:
-        async with EventLog.open(str(tmp_path / "new.db")) as log:
+        async with EventLog.open(unmade) as log:
             await registry.create(log.database, f"e{number}", name=None, tags=[], meta={})
 
     await asyncio.gather(*(open_and_use(number) for number in range(6)))
-    async with EventLog.open(str(tmp_path / "new.db")) as log:
+    async with EventLog.open(unmade) as log:
         assert len(await registry.every(log.database)) == 6
 
 
@@ -60,21 +62,18 @@ async def test_files_that_are_no_store_are_named_and_left_alone(tmp_path: Path) 
     assert {path: path.read_bytes() for path in before} == before
 
 
-async def test_a_store_of_another_revision_is_named_with_the_command(tmp_path: Path) -> None:
-    path = tmp_path / "log.db"
-    await (await EventLog.open(str(path))).close()
+async def test_a_store_of_another_revision_is_named_with_the_command(store: str) -> None:
+    await (await EventLog.open(store)).close()
     for revision, remedy in (("9999", "upgrade with `pip install"), ("", "db upgrade")):
-        with sqlite3.connect(path) as connection:
-            connection.execute("DELETE FROM alembic_version")
-            if revision:
-                connection.execute("INSERT INTO alembic_version VALUES (?)", (revision,))
-        connection.close()
+        sql(store, "DELETE FROM alembic_version")
+        if revision:
+            sql(store, f"INSERT INTO alembic_version VALUES ('{revision}')")
         with pytest.raises(WrongRevision, match=remedy) as caught:
-            await EventLog.open(str(path))
+            await EventLog.open(store)
         assert HEAD_REVISION in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["mysql://h/d", "postgresql://u:hunter2@h/d", "://", "weird://x"])
+@pytest.mark.parametrize("url", ["mysql://h/d", "oracle://u:hunter2@h/d", "://", "weird://x"])
 async def test_a_scheme_nobody_knows_lists_those_it_does(url: str) -> None:
     with pytest.raises(StoreError, match="sqlite") as caught:
         await EventLog.open(url)
@@ -98,22 +97,14 @@ async def test_a_damaged_store_is_told(tmp_path: Path) -> None:
 
 async def test_a_store_kept_locked_is_told_within_five_seconds(store: str, log: EventLog) -> None:
     of = await experiment(log)
-    holder = sqlite3.connect(store, isolation_level=None)
-    holder.execute("BEGIN IMMEDIATE")
-    writer_error: Exception | None = None
-    try:
+    with locked(store), pytest.raises(StoreUnavailable, match="locked"):
         async with asyncio.timeout(5):
             await log.register(of, role="tap")
-    except StoreUnavailable as error:
-        writer_error = error
-    holder.execute("ROLLBACK")
-    holder.close()
-    assert writer_error is not None and "locked" in str(writer_error)
     await log.register(of, role="tap")
 
 
 async def test_a_read_that_is_cancelled_does_no_harm(store: str) -> None:
-    for where in (":memory:", store):
+    for where in (store,) if "://" in store else (":memory:", store):
         async with EventLog.open(where) as log:
             await filled(log, [sent(number) for number in range(3000)])
             for turns in range(40):

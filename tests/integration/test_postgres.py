@@ -1,0 +1,444 @@
+"""What only a server can do to a log: many at once, connections that break, late commits, missing rights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager_store import EventLog, Recorder, committer, recorder
+from messager_store import experiments as registry
+from messager_store.database import Database
+from messager_store.dialects import for_store
+from messager_store.errors import NotAStore, RecorderFenced, ScrubUnfinished, StoreError, StoreUnavailable
+from messager_store.redaction import redact, scrub
+from messager_store.testing import GUARDED, Databases, PostgresServer, execute, postgres_server, transaction
+from messager_store.verify import verify, verify_all
+from messager_store.where import Where
+from tests.integration.outage import locked, numbers, payloads, take
+from tests.integration.test_log import experiment, filled, listed, sent
+from tests.support import Proxy, messager, sql, until
+
+pytestmark = pytest.mark.postgres
+
+RECORDERS = 16
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server of the test's own, which it may stop and kill."""
+    with postgres_server(durable=True) as started:
+        yield started
+
+
+def through(proxy: Proxy, store: str) -> str:
+    """The URL of a store behind a proxy."""
+    before, _, after = store.rpartition(f":{port_of(store)}/")
+    return f"{before}:{proxy.port}/{after}"
+
+
+def port_of(store: str) -> int:
+    return int(store.rpartition("/")[0].rpartition(":")[2])
+
+
+def backends(store: str) -> str:
+    """What ends every connection to the store but the one that asks."""
+    return (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+
+async def test_many_recorders_append_at_once_and_a_tail_sees_every_seq_of_each_in_order(log: EventLog) -> None:
+    of = await experiment(log)
+    seen: dict[int, list[int]] = defaultdict(list)
+
+    async def follow() -> None:
+        async for entry in log.tail(of, poll=0.005):
+            seen[entry.recorder].append(entry.seq)
+
+    async def record(number: int) -> None:
+        async with Recorder(log, "e1") as taker:
+            for at in range(0, 200, 20):
+                take(taker, number * 1000 + at, 20)
+                await taker.flush()
+
+    following = asyncio.create_task(follow())
+    await asyncio.gather(*(record(number) for number in range(RECORDERS)))
+    await registry.close(log.database, of)
+    await following
+    assert seen == {ordinal: list(range(1, 201)) for ordinal in range(1, RECORDERS + 1)}
+    assert [(verdict.problems, verdict.events) async for verdict in verify_all(log.database)] == [([], 200 * RECORDERS)]
+
+
+async def test_a_recorder_whose_row_is_locked_holds_up_no_other(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    first, second = [await log.register(of, role="tap") for _ in range(2)]
+    with transaction(store, f"SELECT 1 FROM recorder WHERE id = {first.id} FOR UPDATE"):
+        waiting = asyncio.create_task(log.append(first, [sent(1)]))
+        for at in range(10):
+            await log.append(second, [sent(at)])
+        assert not waiting.done()
+    await waiting
+    assert len(await listed(log.read(of))) == 11
+
+
+async def test_backends_that_are_killed_while_events_are_appended_cost_and_double_nothing(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = True
+
+    async def kill() -> int:
+        killed = 0
+        while recording:
+            killed += len(await asyncio.to_thread(execute, store, backends(store)))
+            await asyncio.sleep(0.01)
+        return killed
+
+    async with Recorder(log, "e1") as taker:
+        killing = asyncio.create_task(kill())
+        for at in range(0, 3000, 30):
+            take(taker, at, 30)
+            await asyncio.sleep(0.005)
+        recording = False
+        assert await killing > 3
+        await until(lambda: not len(taker))
+    assert await payloads(log) == numbers(0, 3000)
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+
+
+@pytest.mark.parametrize("how", ["immediate", "killed", "fast"])
+async def test_a_server_that_goes_down_and_comes_back_is_waited_for(
+    server: PostgresServer, how: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "SPOOL_SECONDS", 0.05)
+    store = Databases(server.url("postgres")).create()
+    async with EventLog.open(store) as log:
+        async with Recorder(log, "e1") as taker:
+            take(taker, 0, 100)
+            await taker.flush()
+            await asyncio.to_thread(server.stop, how)
+            take(taker, 100, 100)
+            await until(lambda: taker.spooled == 100)
+            with pytest.raises(StoreUnavailable):
+                await taker.flush()
+            await asyncio.to_thread(server.start)
+            take(taker, 200, 100)
+            await until(lambda: not len(taker), 30)
+        assert await payloads(log) == numbers(0, 300)
+        assert (await verify(log.database, await log.experiment("e1"))).problems == []
+
+
+async def test_a_server_that_hangs_is_told_of_within_five_seconds(server: PostgresServer) -> None:
+    store = Databases(server.url("postgres")).create()
+    async with EventLog.open(store) as log:
+        writer = await log.register(await experiment(log), role="tap")
+        await log.append(writer, [sent(1)])
+        asked = "SELECT pid FROM pg_stat_activity WHERE datname <> '' AND pid <> pg_backend_pid()"
+        processes = [pid for (pid,) in execute(store, asked)]
+        processes.append(int((server.folder / "data" / "postmaster.pid").read_text().split()[0]))
+        try:
+            for pid in processes:
+                os.kill(pid, signal.SIGSTOP)
+            for doing in (log.append(writer, [sent(2)]), EventLog.open(store)._open(), log.recover(writer)):
+                with pytest.raises(StoreUnavailable, match="does not answer"):
+                    async with asyncio.timeout(5):
+                        await doing
+        finally:
+            for pid in processes:
+                os.kill(pid, signal.SIGCONT)
+        await log.recover(writer)
+        assert [entry.ts for entry in await listed(log.read("e1"))] == list(range(1, writer.last_seq + 1))
+
+
+@pytest.mark.parametrize("cut_at", [b"COMMIT", b"COPY", b"BEGIN"])
+async def test_an_append_whose_answer_was_lost_is_found_or_not_and_then_repeated_once(
+    store: str, cut_at: bytes
+) -> None:
+    async with Proxy(port_of(store)).running() as proxy, EventLog.open(through(proxy, store)) as log:
+        of = await experiment(log)
+        writer = await log.register(of, role="tap")
+        await log.append(writer, [sent(1)])
+        proxy.requests, proxy.cut_answer_to = b"", cut_at
+        with pytest.raises(StoreUnavailable, match="connection broke"):
+            await log.append(writer, [sent(2), sent(3)])
+        found = await log.recover(writer)
+        assert found == (2 if cut_at == b"COMMIT" else 0)
+        await log.append(writer, [sent(4)] if found else [sent(2), sent(3), sent(4)])
+        assert [entry.ts for entry in await listed(log.read(of))] == [1, 2, 3, 4]
+        assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_batch_that_comes_after_it_was_looked_for_is_refused(log: EventLog) -> None:
+    """The server may take up what it was sent before the connection broke only after we asked what it has."""
+    writer = await log.register(await experiment(log), role="tap")
+    late = await log.register(await log.experiment("e1"), role="tap")
+    late.id, late.uuid, late.epoch = writer.id, writer.uuid, writer.epoch
+    assert await log.recover(writer) == 0
+    with pytest.raises(RecorderFenced):
+        await log.append(late, [sent(1)])
+    await log.append(writer, [sent(2)])
+    assert [entry.ts for entry in await listed(log.read("e1"))] == [2]
+
+
+async def test_a_connection_that_is_cut_within_the_events_leaves_nothing_of_them(store: str) -> None:
+    async with Proxy(port_of(store)).running() as proxy, EventLog.open(through(proxy, store)) as log:
+        of = await experiment(log)
+        writer = await log.register(of, role="tap")
+        await log.append(writer, [sent(1)])
+        proxy.requests, proxy.cut_answer_to = b"", b"the last of them"
+        large = [sent(at, bytes(3000)) for at in range(2, 500)]
+        with pytest.raises(StoreUnavailable):
+            await log.append(writer, [*large[:200], sent(2, b"the last of them"), *large])
+        assert await log.recover(writer) == 0
+        assert [entry.ts for entry in await listed(log.read(of))] == [1]
+        await log.append(writer, large)
+        assert (await verify(log.database, of)).problems == []
+
+
+URLS = [
+    "postgresql://u:hunter2@Host/db",
+    "postgres://u:hunter2@host:5432/db",
+    "postgresql+asyncpg://host/db",
+    "postgresql://host/db?user=u&password=hunter2&sslmode=require",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_store_has_one_name_without_credentials_and_one_folder_for_spools(url: str, tmp_path: Path) -> None:
+    dialect = for_store(url)
+    assert dialect.where == "postgresql://host/db"
+    assert dialect.spool_folder == for_store(URLS[0]).spool_folder
+    assert Path(dialect.spool_folder).parent == tmp_path / "state" / "messager" / "spool"
+    assert dialect.spool_folder != for_store("postgresql://host/db2").spool_folder
+
+
+def test_what_says_which_store_it_is_stays_in_its_name() -> None:
+    assert for_store("postgresql://u@/db?host=/run/pg&port=5433").where == "postgresql:///db?host=/run/pg&port=5433"
+    assert for_store("postgresql://a:1,b:2/db?search_path=x").where == "postgresql://a:1,b:2/db?search_path=x"
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql+psycopg2://u:hunter2@h/db", "through asyncpg: write postgresql://"),
+        ("postgresql://u:hunter2@h", "names no database"),
+        ("postgresql://u:hunter2@h/", "names no database"),
+        ("postgresql://u:hun/ter2@h/db", "percent-encoded"),
+        ("postgresql://u:hunter2#@h/db", "percent-encoded"),
+        ("postgresql://u:hunter2@x@h/db", "percent-encoded"),
+        ("postgresql://u:hunter2@h:port/db", "port is not a number"),
+    ],
+)
+def test_a_url_that_cannot_be_read_is_told_without_its_secrets(url: str, reason: str) -> None:
+    with pytest.raises(StoreError, match=reason) as caught:
+        for_store(url)
+    assert "hunter2" not in str(caught.value) and "ter2" not in str(caught.value)
+
+
+def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("messager_store.dialects.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    with pytest.raises(StoreError, match=r"pip install 'messager\[postgres\]'"):
+        for_store("postgresql://h/db")
+
+
+async def refused(url: str, reason: str, error: type[StoreError] = StoreUnavailable) -> None:
+    with pytest.raises(error, match=reason) as caught:
+        async with asyncio.timeout(5), EventLog.open(url):
+            pass
+    assert "hunter2" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+async def test_what_keeps_one_out_is_told_in_one_line(server: PostgresServer) -> None:
+    databases = Databases(server.url("postgres"))
+    store = databases.create()
+    name = store.rpartition("/")[2]
+    execute(store, f"CREATE ROLE {GUARDED} LOGIN PASSWORD 'other'")
+    await refused(server.url(name, GUARDED, "hunter2"), "the password is wrong, or there is no such user")
+    await refused(server.url("nowhere"), "no database 'nowhere': make it with `createdb -E UTF8 nowhere`")
+    await refused(server.url(name, port=1), "nobody listens there")
+    await refused(server.url(name).replace("127.0.0.1", "no-such-host.invalid"), "no such host")
+    await refused(
+        server.url(name) + "?sslmode=require",
+        "refuses this user, this host, or a connection of this kind|"
+        "PostgreSQL server at|SSL|something in the URL|connection broke",
+    )
+    await refused(server.url(name) + "?nonsense=1", "nonsense")
+    execute(server.url("postgres"), "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+    await refused(server.url("latin"), "its encoding is not UTF8")
+    execute(store, "CREATE TABLE recipes (id int)")
+    await refused(store, "recipes", NotAStore)
+    execute(store, "DROP TABLE recipes", f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    await refused(store, "only reads")
+
+
+async def test_the_right_that_is_missing_is_named_with_the_command_that_gives_it(server: PostgresServer) -> None:
+    databases = Databases(server.url("postgres"))
+    store = databases.create()
+    name = store.rpartition("/")[2]
+    execute(store, "CREATE ROLE reader LOGIN", f"REVOKE CONNECT ON DATABASE {name} FROM public")
+    reader = server.url(name, "reader")
+    await refused(reader, f'CONNECT on database {name} is missing: `GRANT CONNECT ON DATABASE {name} TO "reader"`')
+    execute(store, f"GRANT CONNECT ON DATABASE {name} TO reader", "REVOKE CREATE ON SCHEMA public FROM public")
+    await refused(
+        reader, r"the right CREATE on schema public is missing: `GRANT .* CREATE ON SCHEMA public TO \"reader\"`"
+    )
+    async with EventLog.open(store) as log:
+        await filled(log, [sent(1)])
+    execute(store, "GRANT SELECT ON alembic_version TO reader")
+    async with EventLog.open(reader) as log:
+        with pytest.raises(StoreUnavailable, match="the right SELECT on table experiment is missing"):
+            await log.experiment("e1")
+        execute(store, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+        assert len(await listed(log.read("e1"))) == 1
+        with pytest.raises(
+            StoreUnavailable, match=r"the right UPDATE on table experiment is missing: .*GRANT SELECT, INS"
+        ):
+            await log.register(await log.experiment("e1"), role="tap")
+        execute(store, "GRANT SELECT, INSERT, UPDATE, DELETE ON experiment, recorder, name TO reader")
+        with pytest.raises(StoreUnavailable, match="USAGE on sequence recorder_id_seq"):
+            await log.register(await log.experiment("e1"), role="tap")
+        execute(store, "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO reader")
+        writer = await log.register(await log.experiment("e1"), role="tap")
+        with pytest.raises(StoreUnavailable, match="the right INSERT on table batch is missing"):
+            await log.append(writer, [sent(2)])
+        execute(store, "GRANT INSERT ON batch TO reader")
+        await log.recover(writer)
+        with pytest.raises(StoreUnavailable, match="the right INSERT on table event is missing"):
+            await log.append(writer, [sent(2)])
+        execute(store, "GRANT INSERT ON event TO reader")
+        await log.recover(writer)
+        await log.append(writer, [sent(2)])
+        assert await log.database.rewrite() == "only the owner of its tables can rewrite them"
+
+
+async def test_a_reader_of_an_old_state_keeps_what_was_redacted_and_is_told_of(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager_store.dialects.postgres.REWRITE_SECONDS", 0.1)
+    await filled(log, [sent(1, b"secret"), sent(2)])
+    sql(store, "UPDATE recorder SET ended_at = 1")
+    with transaction(store, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM experiment"):
+        with pytest.raises(ScrubUnfinished, match="another program reads an old state"):
+            await redact(log, "e1", Where(contains=("secret",)), who="me", why="x")
+        assert await log.database.rewrite_wanted()
+    await scrub(log)
+    assert not await log.database.rewrite_wanted()
+
+
+async def test_tables_are_as_the_models_say_for_many_who_make_them_at_once(unmade: str, tmp_path: Path) -> None:
+    async def make() -> Any:
+        return await asyncio.to_thread(messager, "db", "upgrade", "--store", unmade, cwd=tmp_path)
+
+    for done in await asyncio.gather(*(make() for _ in range(3))):
+        assert done.returncode == 0 and "is at revision" in done.stderr, done.stderr
+    checked = await asyncio.to_thread(messager, "db", "check", "--store", unmade, cwd=tmp_path)
+    assert (checked.returncode, checked.stdout.strip()[-24:]) == (0, "tables as they should be")
+    database = Database(unmade)
+    await database.open(create=False)
+    await database.close()
+
+
+def test_the_verbs_work_on_a_server(store: str, unmade: str, tmp_path: Path) -> None:
+    def run(*arguments: str, code: int = 0) -> Any:
+        done = messager(*arguments, "--store", store, cwd=tmp_path)
+        assert done.returncode == code, (arguments, done.stderr)
+        assert "Traceback" not in done.stderr
+        return done
+
+    lines = [{"ts": at, "channel": "c", "payload": f"p{at}", "from_id": at % 3} for at in range(1, 301)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("import", "a.jsonl", "--exp", "game-1", "--tag", "B", "--tag", "a", "--name", "First")
+    assert json.loads(run("ls", "--json", "--name", "FIRST").stdout)[0]["tags"] == ["B", "a"]
+    data = json.loads(run("info", "game-1", "--json").stdout)
+    assert data["events"] == 300 and data["store_bytes"] > 0
+    assert len(run("events", "game-1", "--agent", "2", "--json").stdout.splitlines()) == 100
+    run("verify", "game-1", "--head", data["head"])
+    run("replay", "game-1", "--dry-run")
+    run("export", "game-1", "-o", "b.jsonl")
+    run("pack", "game-1", "-o", "a.pack")
+    assert messager("unpack", "a.pack", "--store", unmade, "--head", data["head"], cwd=tmp_path).returncode == 0
+    run("diff", "game-1", "game-1")
+    run("redact", "game-1", "--where", "contains=p7", "--why", "asked to", "--yes")
+    run("verify", "--all")
+    run("tag", "game-1", "paper")
+    run("status")
+    run("compact", "--yes")
+    run("drain")
+    run("repair")
+    run("rm", "game-1", "--yes")
+    run("verify", "--all")
+    run("db", "current")
+    done = run("ls", "--store", f"{store}-not-there", code=3)
+    assert done.stderr.count("\n") == 1 and "there is no database" in done.stderr
+
+
+async def test_what_a_recorder_left_in_its_spool_is_found_by_drain_and_status(
+    log: EventLog, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "SPOOL_SECONDS", 0.05)
+    monkeypatch.setattr(committer, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(recorder, "STOP_SECONDS", 0.1)
+    taker = Recorder(log, "e1")
+    await taker.start()
+    with locked(store):
+        take(taker, 0, 10)
+        await taker.stop()
+    assert taker.spooled == 10
+    assert taker.spool_path.parent.parent == tmp_path / "state" / "messager" / "spool"
+    looked = await asyncio.to_thread(messager, "status", "--store", store, cwd=tmp_path)
+    assert looked.returncode == 1 and "10 events of e1 wait" in looked.stdout
+    drained = await asyncio.to_thread(messager, "drain", "--store", store, cwd=tmp_path)
+    assert drained.returncode == 0 and "10 events of e1 into the store" in drained.stdout
+    assert await payloads(log) == numbers(0, 10)
+
+
+async def test_a_closed_experiment_takes_no_recorder_that_joined_while_it_was_closed(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    with transaction(store, f"SELECT 1 FROM experiment WHERE id = {of.id} FOR UPDATE"):
+        closing = asyncio.create_task(registry.close(log.database, of))
+        joining = [asyncio.create_task(log.register(of, role="tap")) for _ in range(3)]
+        await until(lambda: len(sql(store, "SELECT 1 FROM pg_locks WHERE NOT granted")) >= 3)
+    done = await asyncio.gather(closing, *joining, return_exceptions=True)
+    joined = [each for each in done[1:] if not isinstance(each, BaseException)]
+    now = await log.experiment("e1")
+    assert now.recorders == len(joined)
+    for writer in joined if now.status == "closed" else []:
+        with pytest.raises(RecorderFenced):
+            await log.append(writer, [sent(1)])
+
+
+def test_a_server_is_gone_with_whoever_started_it(tmp_path: Path) -> None:
+    import subprocess
+
+    program = (
+        "import sys, time\n"
+        "from messager_store.testing import PostgresServer\n"
+        "server = PostgresServer()\n"
+        "server.start()\n"
+        "print(server.folder, server.folder.joinpath('data/postmaster.pid').read_text().split()[0], flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdin is not None
+    folder, pid = process.stdout.readline().split()
+    assert Path(f"/proc/{pid}").exists() or sys.platform != "linux"
+    process.kill()
+    process.communicate()
+
+    def gone() -> bool:
+        return not Path(folder).exists() and not Path(f"/proc/{pid}").exists()
+
+    asyncio.run(until(gone, 30))
