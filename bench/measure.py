@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .rows import Row
 
 if TYPE_CHECKING:
     from messager.testing import MqttServer, RedisServer
+
+T = TypeVar("T")
 
 Values = Mapping[str, float]
 """What one side found: the figures that rows name, and others, which are told beside them."""
@@ -68,6 +70,10 @@ class Stage:
         if self._mqtt is None:
             self._mqtt = self._stack.enter_context(mqtt_server())
         return self._mqtt
+
+    def enter(self, context: contextlib.AbstractContextManager[T]) -> T:
+        """Something that lasts as long as the run."""
+        return self._stack.enter_context(context)
 
     def fresh(self, ending: str = ".db") -> Path:
         """A path that nothing is at."""

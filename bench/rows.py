@@ -134,6 +134,28 @@ ROWS = (
         needs="eventsourcing",
     ),
     Row(
+        "postgres-append",
+        "append to PostgreSQL, 5000 a batch, one recorder",
+        "asyncpg COPY of the same columns into the same table and index",
+        "postgres:Copy",
+        0.75,
+    ),
+    Row(
+        "postgres-eventsourcing",
+        "append to PostgreSQL, 5000 a batch, one recorder",
+        "eventsourcing 9.5.6, the best of its PostgreSQL recorders and batches",
+        "postgres:Eventsourcing",
+        3.0,
+        needs="eventsourcing-postgres",
+    ),
+    Row(
+        "postgres-recorders",
+        "16 recorders at once append to PostgreSQL, 20 events a batch, 1 ms added to every round trip",
+        "one recorder, the same",
+        "postgres:Recorders",
+        4.0,
+    ),
+    Row(
         "replay",
         "replay at max speed from SQLite to Redis, a redis-py subscriber draining",
         "redis-py pipelines of 1000 PUBLISH from a list in memory, same subscriber",

@@ -1,0 +1,198 @@
+"""PostgreSQL: appending beside COPY and beside eventsourcing, and many recorders at once over a slow network."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from messager_store import EventLog, NewEvent, experiments
+from messager_store.schema import event
+from messager_store.testing import SUPERUSER, Databases, postgres_server
+
+from . import peers
+from .latency import slow
+from .measure import Stage, Values
+from .workload import BATCH, WIRE, events
+
+EVENTS = 50_000
+WARM = 10
+"""Events before the clock starts, in which every name comes once."""
+COLUMNS = list(event.c.keys())
+
+
+class _Server:
+    """A PostgreSQL of the row's own, that syncs what it commits; a fresh database for each side of each round."""
+
+    def __init__(self, stage: Stage) -> None:
+        server = stage.shared.get("postgres")
+        if server is None:
+            server = stage.shared["postgres"] = stage.enter(postgres_server(durable=True))
+        self._server = server
+        self._databases = Databases(server.url("postgres"))
+
+    def create(self) -> str:
+        """The URL of an empty database."""
+        return self._databases.create()
+
+    def drop(self, url: str) -> None:
+        """Remove one."""
+        self._databases.drop(url)
+
+
+class Copy(_Server):
+    """Events a second: `EventLog.append`, and COPY of the same rows through asyncpg alone. In batches of `BATCH`."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        self._first = events(0, WARM)
+        self._batches = [events(WARM + at, BATCH) for at in range(0, EVENTS, BATCH)]
+
+    def ours(self) -> Values:
+        url = self.create()
+        try:
+            return asyncio.run(self._ours(url))
+        finally:
+            self.drop(url)
+
+    def theirs(self) -> Values:
+        url = self.create()
+        try:
+            return asyncio.run(self._theirs(url))
+        finally:
+            self.drop(url)
+
+    async def _ours(self, url: str) -> Values:
+        async with EventLog.open(url) as log:
+            of = await experiments.create(log.database, "bench", name=None, tags=[], meta={})
+            assert of is not None
+            writer = await log.register(of, role="tap")
+            await log.append(writer, self._first)
+            began = time.perf_counter()
+            for batch in self._batches:
+                await log.append(writer, batch)
+            took = time.perf_counter() - began
+            async with log.database.reading() as connection:
+                size = await log.database.dialect.size(connection)
+        return {"rate": EVENTS / took, "bytes": size / (EVENTS + WARM)}
+
+    async def _theirs(self, url: str) -> Values:
+        import asyncpg
+
+        connection = await asyncpg.connect(url)
+        try:
+            for statement in _tables():
+                await connection.execute(statement)
+            await _copy(connection, 1, self._first)
+            began = time.perf_counter()
+            for at, batch in enumerate(self._batches):
+                await _copy(connection, at * BATCH + WARM + 1, batch)
+            took = time.perf_counter() - began
+        finally:
+            await connection.close()
+        return {"rate": EVENTS / took}
+
+
+class Eventsourcing(Copy):
+    """Events a second: `EventLog.append`, and `insert_events` of the eventsourcing library.
+
+    Of its two PostgreSQL recorders, and of batches of 500, 1000 and 5000, the fastest, found anew in each round.
+    """
+
+    BATCHES = (500, 1000, 5000)
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        self._postgres = peers.installed("eventsourcing.postgres")
+        stored = peers.installed("eventsourcing.persistence").StoredEvent
+        name = uuid.UUID(int=1)
+        self._stored = [stored(name, version, "bench:Sent", WIRE) for version in range(1, EVENTS + 1)]
+
+    def theirs(self) -> Values:
+        kinds = {
+            "aggregate": self._postgres.PostgresAggregateRecorder,
+            "application": self._postgres.PostgresApplicationRecorder,
+        }
+        rates = {f"{name}_{size}": self._rate(kind, size) for name, kind in kinds.items() for size in self.BATCHES}
+        return {"rate": max(rates.values()), **rates}
+
+    def _rate(self, kind: Any, size: int) -> float:
+        url = self.create()
+        parts = urlsplit(url)
+        datastore = self._postgres.PostgresDatastore(
+            parts.path.strip("/"), "127.0.0.1", str(parts.port), SUPERUSER, "", lock_timeout=5
+        )
+        try:
+            recorder = kind(datastore)
+            recorder.create_table()
+            began = time.perf_counter()
+            for first in range(0, EVENTS, size):
+                recorder.insert_events(self._stored[first : first + size])
+            return EVENTS / (time.perf_counter() - began)
+        finally:
+            datastore.close()
+            self.drop(url)
+
+
+class Recorders(_Server):
+    """Events a second of 16 recorders at once, and of one; 20 events a batch, 1 ms more to every round trip."""
+
+    MANY, SIZE, BATCHES, MILLISECONDS = 16, 20, 100, 1.0
+
+    def ours(self) -> Values:
+        return self._rate(self.MANY)
+
+    def theirs(self) -> Values:
+        return self._rate(1)
+
+    def _rate(self, recorders: int) -> Values:
+        url = self.create()
+        try:
+            parts = urlsplit(url)
+            assert parts.port is not None
+            with slow("127.0.0.1", parts.port, self.MILLISECONDS) as port:
+                through = parts._replace(netloc=f"{SUPERUSER}@127.0.0.1:{port}").geturl()
+                return asyncio.run(self._timed(through, recorders))
+        finally:
+            self.drop(url)
+
+    async def _timed(self, url: str, recorders: int) -> Values:
+        async with EventLog.open(url) as log:
+            of = await experiments.create(log.database, "bench", name=None, tags=[], meta={})
+            assert of is not None
+            writers = [await log.register(of, role="tap") for _ in range(recorders)]
+            await asyncio.gather(*(log.append(writer, events(0, WARM)) for writer in writers))
+            batches = [events(WARM + at * self.SIZE, self.SIZE) for at in range(self.BATCHES)]
+
+            async def record(writer: Any) -> None:
+                for batch in batches:
+                    await log.append(writer, batch)
+
+            began = time.perf_counter()
+            await asyncio.gather(*map(record, writers))
+            took = time.perf_counter() - began
+        return {"rate": recorders * self.BATCHES * self.SIZE / took}
+
+
+def _tables() -> list[str]:
+    """The log's event table, with its index, and nothing else."""
+    from sqlalchemy.dialects import postgresql
+    from sqlalchemy.schema import CreateIndex, CreateTable
+
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    indexes = [str(CreateIndex(index).compile(dialect=dialect)) for index in event.indexes]
+    return [str(CreateTable(event).compile(dialect=dialect)), *indexes]
+
+
+async def _copy(connection: Any, first_seq: int, batch: Sequence[NewEvent]) -> None:
+    """One batch in one transaction, the making of its row tuples included; names are any numbers."""
+    base = 1 << 40 | first_seq
+    rows = [
+        (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload)
+        for at, entry in enumerate(batch)
+    ]
+    async with connection.transaction():
+        await connection.copy_records_to_table(event.name, records=rows, columns=COLUMNS)
