@@ -89,14 +89,14 @@ class Verbs(click.Group):
 @click.option(
     "--store",
     metavar="URL",
-    help="Store to work on: a file name or sqlite:///FILE. [env MESSAGER_STORE; default ./messager.db]",
+    help="Store to work on: a file name, sqlite:///FILE or postgresql://... [env MESSAGER_STORE; default ./messager.db]",
 )
 @click.option(
     "--broker",
     "--redis",
     "broker",
     metavar="URL",
-    help="Broker to talk to: redis://, rediss://, unix://, mqtt:// or mqtts://. "
+    help="Broker to talk to: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, mqtt:// or mqtts://. "
     "[env MESSAGER_BROKER, MESSAGER_REDIS; default redis://localhost:6379/0]",
 )
 @click.version_option(package_name="messager", message="%(prog)s %(version)s")

@@ -45,7 +45,7 @@ def store_option(function: F) -> F:
         "--store",
         metavar="URL",
         callback=_inherited,
-        help=f"A file name or sqlite:///FILE. [env MESSAGER_STORE; default ./{DEFAULT_STORE}]",
+        help=f"A file name, sqlite:///FILE or postgresql://... [env MESSAGER_STORE; default ./{DEFAULT_STORE}]",
     )(function)
 
 
@@ -57,7 +57,7 @@ def broker_option(function: F) -> F:
         "broker",
         metavar="URL",
         callback=_inherited,
-        help=f"redis://, rediss://, unix://, mqtt:// or mqtts://. [env MESSAGER_BROKER, MESSAGER_REDIS; "
+        help=f"redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, mqtt:// or mqtts://. [env MESSAGER_BROKER, MESSAGER_REDIS; "
         f"default {DEFAULT_BROKER}]",
     )(function)
 
