@@ -15,6 +15,8 @@ from typing import Any
 import ray
 
 from messager import Messager, RedisConfig
+from messager_store import committer
+from messager_store.host import Process
 from messager_store.ray import HOST, runtime_env
 
 
@@ -26,6 +28,8 @@ class Group:
         self._messager = messager
 
     async def speak(self, number: int, close: bool = True) -> dict[str, Any]:
+        if not close:
+            committer.FLUSH_SECONDS = 600
         await self._messager.init()
         for at in range(number):
             await self._messager.send_message("c", {"n": at})
@@ -91,11 +95,13 @@ async def travelled(config: RedisConfig, gatekeeper: Any) -> list[Any]:
 
 
 async def never_closed(config: RedisConfig) -> None:
-    """An actor that ends without closing its messager."""
+    """An actor that ends, without closing its messager, before anything of it was committed."""
     group = Group.remote(Messager(config, "unclosed"))
-    await group.speak.remote(3, close=False)
+    pid = (await group.speak.remote(3, close=False))["pid"]
     with contextlib.suppress(ray.exceptions.ActorDiedError):
         await group.leave.remote()
+    while Process.is_running(pid):  # Ray says that it is gone before it is
+        await asyncio.sleep(0.05)
 
 
 async def elsewhere(config: RedisConfig) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
 from tests.integration.outage import everything_drained
 from tests.support import ROOT, Listed
 
+pytestmark = pytest.mark.timeout(300)
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not there: run `make ray`")
 
 
@@ -36,7 +37,7 @@ def run(folder: Path, *words: str) -> Any:
         env={**os.environ, "HOME": str(folder), "PYTHONPATH": str(ROOT), "MESSAGER_STORE": "runs.db"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
     )
 
 
