@@ -89,7 +89,8 @@ class Verbs(click.Group):
 @click.option(
     "--store",
     metavar="URL",
-    help="Store to work on: a file name, sqlite:///FILE or postgresql://... [env MESSAGER_STORE; default ./messager.db]",
+    help="Store to work on: a file name, sqlite:///FILE or postgresql://... "
+    "[env MESSAGER_STORE; default ./messager.db]",
 )
 @click.option(
     "--broker",

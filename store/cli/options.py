@@ -57,7 +57,8 @@ def broker_option(function: F) -> F:
         "broker",
         metavar="URL",
         callback=_inherited,
-        help=f"redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, mqtt:// or mqtts://. [env MESSAGER_BROKER, MESSAGER_REDIS; "
+        help="redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, mqtt:// or mqtts://. "
+        "[env MESSAGER_BROKER, MESSAGER_REDIS; "
         f"default {DEFAULT_BROKER}]",
     )(function)
 
