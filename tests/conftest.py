@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from messager import MemoryBroker, RedisBroker
 from messager.brokers import Broker, open_broker
@@ -16,6 +17,9 @@ from messager_store import EventLog
 from messager_store.database import Database
 from messager_store.testing import Databases, postgres_server
 from tests.support import Stores
+
+settings.register_profile("messager", deadline=None)  # how long a test takes says nothing about the code
+settings.load_profile("messager")
 
 STORES = ("sqlite", "postgres")
 GIVEN_POSTGRES = os.environ.get("MESSAGER_TEST_POSTGRES")

@@ -15,10 +15,11 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord
 from messager_store import EventLog, Recorder, autorecord, committer
+from messager_store.dialects import for_store
 from messager_store.experiments import recorders_of
 from messager_store.repair import close
 from tests.integration.outage import everything_drained, locked
-from tests.support import until
+from tests.support import sql, until
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +57,8 @@ async def test_every_messager_of_a_process_records_itself_into_the_experiment_of
     assert [(row.role, row.state, row.broker) for row in rows] == [("messager", "ended", broker.url)] * 2
     assert sorted(set(kinds)) == ["mark", "received", "sent"]
     assert capsys.readouterr().err.splitlines() == [
-        f"messager: recording e1 into {store} (MESSAGER_STORE)",
-        f"messager: recording e2 into {store} (MESSAGER_STORE)",
+        f"messager: recording e1 into {for_store(store).where} (MESSAGER_STORE)",
+        f"messager: recording e2 into {for_store(store).where} (MESSAGER_STORE)",
     ]
 
 
@@ -183,9 +184,7 @@ async def test_strict_is_kept_where_it_is_asked_for(store: str, monkeypatch: pyt
 
     class Looks(MemoryBroker):
         def publish(self, messages: Any) -> Any:
-            look = f"import sqlite3; print(sqlite3.connect({store!r}).execute('SELECT count(*) FROM event').fetchone())"
-            done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
-            committed.append(json.loads(done.stdout.replace("(", "[").replace(",)", "]")))
+            committed.append([count for (count,) in sql(store, "SELECT count(*) FROM event")])
             return super().publish(messages)
 
     async with Messager(Looks(), "e1") as messager:
@@ -251,7 +250,7 @@ def program(store: str, run: str, *, before: str = "", end: str = "pass", check:
 @pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "raise KeyboardInterrupt"])
 async def test_a_program_that_never_closes_its_messager_has_everything_in_the_log(store: str, end: str) -> None:
     told = program(store, "asyncio.run(main())", end=end, check=False)
-    assert told.splitlines()[0] == f"messager: recording e1 into {store} (MESSAGER_STORE)"
+    assert told.splitlines()[0] == f"messager: recording e1 into {for_store(store).where} (MESSAGER_STORE)"
     assert end.startswith("raise") or len(told.splitlines()) == 1
     assert await said(store) == list(range(100))
     async with EventLog.open(store) as log:
