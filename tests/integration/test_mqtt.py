@@ -183,6 +183,20 @@ async def test_a_network_that_fell_silent_is_noticed_by_pings(mqtt: MqttServer, 
         await pubsub.aclose()
 
 
+async def test_a_large_message_on_a_slow_link_is_no_silence(mqtt: MqttServer, direct: MqttBroker) -> None:
+    async with Proxy(mqtt.port).running() as proxy:
+        pubsub = through(proxy).pubsub()
+        await pubsub.psubscribe("slow")
+        proxy.answer_delay = 0.02  # 64 kB every 20 ms: 2 s for what follows, five times the patience
+        payload = b"x" * (6 * 1024 * 1024)
+        assert await direct.publish([(b"slow", payload)]) == [None]
+        async with asyncio.timeout(30):
+            while (message := await pubsub.get_message(timeout=0.1)) is None:
+                assert pubsub.lost_since() is None
+        assert message["data"] == payload
+        await pubsub.aclose()
+
+
 async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(
     mqtt: MqttServer, direct: MqttBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
