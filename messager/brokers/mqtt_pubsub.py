@@ -235,7 +235,8 @@ class MqttPubSub:
 
     async def _pinged(self, session: Session) -> None:
         """Wait for the answer. A proof it is where little came before it: a broker sends only so many messages
-        ahead of their acknowledgements, and those that it holds back would come behind the answer."""
+        ahead of their acknowledgements, and those that it holds back would come behind the answer. (What a
+        broker took and has not handed to us before it answers, as a cluster may, nobody can know of.)"""
         with contextlib.suppress(NoAnswer):
             await session.ping()
             if self._since_ping < WINDOW:
