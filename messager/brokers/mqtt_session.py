@@ -98,7 +98,7 @@ class Session:
         self._paho.on_socket_unregister_write = self._unregister
         connection = self._paho.socket()
         if connection is not None:
-            self._loop.add_reader(connection.fileno(), self._read)  # instead of aiomqtt's
+            self._loop.add_reader(connection.fileno(), self._readable)  # instead of aiomqtt's
         self._watching = asyncio.create_task(self._watch())
 
     @classmethod
@@ -159,9 +159,15 @@ class Session:
             self._blocked = connection.fileno()
             self._loop.add_writer(self._blocked, self.flush)
 
-    def _read(self) -> None:
-        """Take in what has come: paho takes one message at a time, and would leave the next to another turn."""
+    def _readable(self) -> None:
         self.heard = time.monotonic_ns()
+        self.read()
+
+    def read(self) -> None:
+        """Take in what has come. paho takes one message at a time, and would leave the next to another turn.
+
+        Not to be called from one of `Events`.
+        """
         upto = self._taken + MOST_TOGETHER
         before = -1
         try:
@@ -169,7 +175,7 @@ class Session:
                 before < self._taken or getattr(connection, "pending", int)()
             ):
                 if self._taken >= upto:
-                    self._loop.call_soon(self._read)  # what is decrypted already would not wake the event loop
+                    self._loop.call_soon(self._readable)  # what is decrypted already would not wake the event loop
                     return
                 before = self._taken
                 self._paho.loop_read()

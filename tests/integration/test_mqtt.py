@@ -115,6 +115,19 @@ async def test_a_closed_broker_leaves_nobody_waiting(mqtt: MqttServer) -> None:
         assert isinstance(lost, PublishError) and lost.outcome == "unknown"
 
 
+async def test_looking_for_an_answer_that_does_not_come_at_once_stops_for_a_while(
+    mqtt: MqttServer, direct: MqttBroker
+) -> None:
+    async with Proxy(mqtt.port).running() as proxy:  # in this event loop, which stands still while somebody looks
+        broker = through(proxy)
+        for _ in range(40):
+            assert await broker.publish([(b"far", b"x")]) == [None]
+        assert broker._in_vain >= 4 and broker._not_looking > 0
+        await broker.close()
+    for _ in range(200):
+        assert await direct.publish([(b"near", b"x")]) == [None]
+
+
 async def test_more_messages_than_the_protocol_can_number_go_out(direct: MqttBroker, monkeypatch: Any) -> None:
     monkeypatch.setattr("messager.brokers.mqtt.MOST_UNACKNOWLEDGED", 50)
     results = await asyncio.gather(*(direct.publish([(b"many", b"%d" % n)] * 100) for n in range(10)))
