@@ -29,7 +29,8 @@ log = logging.getLogger("messager")
 class Messager(redis_messager.Messager):
     """Sends and receives over MQTT, and tells log hooks of each message as the other `Messager` does.
 
-    `hostname` is where the broker is, or a `MqttBroker` (which stays open when this closes). What is
+    `hostname` is where the broker is, or a `MqttBroker` (which stays open when this closes), as
+    `MqttBroker.from_url` makes one for a URL, `mqtts://` included. What is
     inherited is there as well: `mark`, `add_log_hook`, `async with`. `exp_id` is for the topics that
     `get_subtopic_channel` and its kin give.
     """

@@ -61,7 +61,6 @@ class MqttPubSub:
         self._inbox: deque[dict[str, Any]] = deque()
         self._inbox_bytes = 0
         self._stirred = asyncio.Event()  # something came, or the connection is gone
-        self._alive = 0  # when something came
         self._proven = 0  # what the broker delivered to us before this moment has come in
         self._ping: asyncio.Task[None] | None = None
         self._pinged_at = 0
@@ -79,7 +78,7 @@ class MqttPubSub:
                 raise BrokerUnavailable(self._access.url, self._lost[0])
             if self._session is None:
                 self._session = await self._connect()
-                self._alive = self._proven = time.monotonic_ns()
+                self._proven = time.monotonic_ns()
                 self._stirred.set()
             # Before they are subscribed to: what is retained may come ahead of the answer.
             new = {pattern: _Wanted(topics.filter_of(pattern), self._qos if qos is None else qos) for pattern in wanted}
@@ -176,11 +175,9 @@ class MqttPubSub:
                 if not await self._stirs(deadline - time.monotonic()):
                     break
                 continue
-            now = time.monotonic_ns()
-            since = self._alive if self._ping is None else max(self._alive, self._pinged_at)
-            overdue = since + int((self._ping_interval if self._ping is None else self._ping_timeout) * 1e9)
-            stirred = await self._stirs(min((overdue - now) / 1e9, deadline - time.monotonic()))
-            if not stirred and self._session is session and time.monotonic_ns() >= overdue:
+            left = self._patience(session)
+            stirred = await self._stirs(min(left, deadline - time.monotonic()))
+            if not stirred and self._session is session and self._patience(session) <= 0:
                 if self._ping is None:
                     self._send_ping(session)
                 else:
@@ -189,6 +186,12 @@ class MqttPubSub:
             if time.monotonic() >= deadline:
                 break
         return None
+
+    def _patience(self, session: Session) -> float:
+        """For how long (s) the connection may still be silent, until there has to be a ping, or its answer."""
+        since = max(session.heard, self._pinged_at if self._ping is not None else 0)
+        allowed = self._ping_interval if self._ping is None else self._ping_timeout
+        return (since - time.monotonic_ns()) / 1e9 + allowed
 
     async def _stirs(self, seconds: float) -> bool:
         """Wait until something happens; whether it did."""
@@ -200,7 +203,6 @@ class MqttPubSub:
 
     def _came(self, topic: str, payload: bytes, qos: int, retained: bool) -> None:
         """A message came: a copy of it for each pattern that it fits is kept for `get_message`."""
-        self._alive = time.monotonic_ns()
         self._since_ping += 1
         patterns = self._fitting.get(topic)
         if patterns is None:
@@ -222,7 +224,7 @@ class MqttPubSub:
         if session is not None:
             if self._inbox_bytes > INBOX_BYTES:
                 session.abort(f"more than {INBOX_BYTES >> 20} MB were waiting to be fetched")
-            elif self._ping is None and self._alive - max(self._proven, self._pinged_at) >= PROVE_NS:
+            elif self._ping is None and session.heard - max(self._proven, self._pinged_at) >= PROVE_NS:
                 self._send_ping(session)
         self._stirred.set()
 
@@ -233,10 +235,10 @@ class MqttPubSub:
 
     async def _pinged(self, session: Session) -> None:
         """Wait for the answer. A proof it is where little came before it: a broker sends only so many messages
-        ahead of their acknowledgements, and those that it holds back would come behind the answer."""
+        ahead of their acknowledgements, and those that it holds back would come behind the answer. (What a
+        broker took and has not handed to us before it answers, as a cluster may, nobody can know of.)"""
         with contextlib.suppress(NoAnswer):
             await session.ping()
-            self._alive = time.monotonic_ns()
             if self._since_ping < WINDOW:
                 self._proven = self._pinged_at
             self._ping = None
@@ -265,6 +267,8 @@ class MqttPubSub:
             session = await self._connect()
             began = time.monotonic_ns()
             await self._subscribe(session)
+            if session.closed:
+                raise BrokerUnavailable(self._access.url, "the connection was lost again")
         except BaseException as error:
             self._inbox.clear()  # what this try heard lies in the gap, which has not been told yet
             self._inbox_bytes = 0
@@ -278,8 +282,8 @@ class MqttPubSub:
         assert self._lost is not None
         reason, since = self._lost
         self._session, self._lost, self._backoff = session, None, FIRST_BACKOFF
-        self._alive, self._proven = time.monotonic_ns(), began
-        return {"type": "gap", "reason": reason, "since": since, "until": self._alive}
+        self._proven = began
+        return {"type": "gap", "reason": reason, "since": since, "until": time.monotonic_ns()}
 
 
 def meta_of(qos: int, retained: bool) -> dict[str, Any]:

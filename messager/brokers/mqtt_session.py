@@ -15,6 +15,7 @@ import math
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -33,6 +34,7 @@ T = TypeVar("T")
 NoAnswer = aiomqtt.MqttError
 """What a request raises that was not answered."""
 Message = aiomqtt.Message
+"""A message as aiomqtt hands it out."""
 
 CONNECT_TIMEOUT = 4.0
 """Seconds a connection may take, so that a broker out of reach is told within five."""
@@ -88,13 +90,15 @@ class Session:
         self._reason: str | None = None  # why we gave it up
         self._ended = False
         self._taken = 0  # messages
+        self.heard = time.monotonic_ns()
+        """When something came, be it a part of a message."""
         self._paho.on_message = self._came
         self._paho.on_publish = self._acknowledged
         self._paho.on_socket_register_write = self._register
         self._paho.on_socket_unregister_write = self._unregister
         connection = self._paho.socket()
         if connection is not None:
-            self._loop.add_reader(connection.fileno(), self._read)  # instead of aiomqtt's
+            self._loop.add_reader(connection.fileno(), self._readable)  # instead of aiomqtt's
         self._watching = asyncio.create_task(self._watch())
 
     @classmethod
@@ -122,9 +126,8 @@ class Session:
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
-            opening.add_done_callback(
-                lambda done: _abandon(done, client)
-            )  # a thread is at it, which cannot be cancelled
+            # A thread is at it, which cannot be cancelled.
+            opening.add_done_callback(lambda done: _abandon(done, client))
             raise
         except (aiomqtt.MqttError, OSError, ValueError) as error:
             _drop(client)
@@ -156,8 +159,15 @@ class Session:
             self._blocked = connection.fileno()
             self._loop.add_writer(self._blocked, self.flush)
 
-    def _read(self) -> None:
-        """Take in what has come: paho takes one message at a time, and would leave the next to another turn."""
+    def _readable(self) -> None:
+        self.heard = time.monotonic_ns()
+        self.read()
+
+    def read(self) -> None:
+        """Take in what has come. paho takes one message at a time, and would leave the next to another turn.
+
+        Not to be called from one of `Events`.
+        """
         upto = self._taken + MOST_TOGETHER
         before = -1
         try:
@@ -165,7 +175,7 @@ class Session:
                 before < self._taken or getattr(connection, "pending", int)()
             ):
                 if self._taken >= upto:
-                    self._loop.call_soon(self._read)  # what is decrypted already would not wake the event loop
+                    self._loop.call_soon(self._readable)  # what is decrypted already would not wake the event loop
                     return
                 before = self._taken
                 self._paho.loop_read()
@@ -195,9 +205,8 @@ class Session:
     def abort(self, reason: str) -> None:
         """Give the connection up at once, whatever is on its way, and call `lost`."""
         self._reason = self._reason or reason
-        self._loop.call_soon(
-            _drop, self._client
-        )  # not from within one of paho's callbacks, which would wait for itself
+        # Not from within one of paho's callbacks, which would wait for itself.
+        self._loop.call_soon(_drop, self._client)
 
     async def close(self) -> None:
         """Give the connection up, without a call of `lost`. May be called twice."""
