@@ -89,7 +89,8 @@ class Verbs(click.Group):
 @click.option(
     "--store",
     metavar="URL",
-    help="Store to work on: a file name or sqlite:///FILE. [env MESSAGER_STORE; default ./messager.db]",
+    help="Store to work on: a file name, or postgresql://USER:PASSWORD@HOST/DATABASE. [env MESSAGER_STORE; "
+    "default ./messager.db]",
 )
 @click.option("--redis", metavar="URL", help="Redis to talk to. [env MESSAGER_REDIS; default redis://localhost:6379/0]")
 @click.version_option(package_name="messager", message="%(prog)s %(version)s")

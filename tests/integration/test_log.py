@@ -29,7 +29,10 @@ from messager_store.errors import (
     StoreError,
     StoreUnavailable,
 )
+from messager_store.redaction import redact
+from messager_store.seals import redactions_of
 from messager_store.verify import verify
+from messager_store.where import Where
 from tests.integration.outage import locked
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
@@ -74,6 +77,30 @@ async def test_every_hostile_payload_channel_and_id_comes_back_as_it_went_in(log
             assert type(getattr(found, key)) is type(getattr(given_, key))
         assert found.meta == given_.meta
     assert (await verify(log.database, of)).problems == []
+
+
+async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_they_went_in(log: EventLog) -> None:
+    odd = "a\x00b\x01c\x010\x00"
+    of = await registry.create(log.database, "e1", name=odd, tags=["t"], meta={odd: odd})
+    assert of is not None
+    writer = await log.register(of, role="tap", patterns=[odd], meta={odd: odd}, spool=odd)
+    mark = NewEvent("mark", 2, None, b"", meta={"name": odd, "fields": {odd: odd}})
+    event = sent(1, odd.encode(), odd, from_id=odd, to_id=[odd], msg_id=odd, meta={odd: odd})
+    await log.append(writer, [event, mark])
+    found, found_mark = await listed(log.read("e1"))
+    assert await listed(log.read("e1", agents=[odd], channels=["a*"])) == [found]
+    assert (found.payload, found.channel, found.msg_id, found.meta) == (odd.encode(), odd, odd, {odd: odd})
+    assert (found.from_id, found.to_id, found_mark.meta) == (odd, [odd], mark.meta)
+    assert (await log.experiment(odd)).meta == {odd: odd}
+    [row] = await registry.recorders_of(log.database)
+    assert (row.patterns, row.meta, row.spool) == ([odd], {odd: odd}, odd)
+    assert str(await resolve(log.database, of, f"mark:{odd}")) == "2:1:2"
+    with pytest.raises(StoreError, match="cannot be a tag"):
+        await registry.retag(log.database, of, [odd], [])
+    await log.touch(writer, ended_at=1)
+    assert (await redact(log, "e1", Where(kinds=("mark",)), who=odd, why=odd)).events == 1
+    assert [(row.who, row.why) for row in await redactions_of(log.database, of.id)] == [(odd, odd)]
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
 
 
 @settings(
