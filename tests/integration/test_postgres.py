@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from messager_store import EventLog, Recorder, committer, recorder
@@ -334,6 +335,26 @@ async def test_a_reader_of_an_old_state_keeps_what_was_redacted_and_is_told_of(
         assert await log.database.rewrite_wanted()
     await scrub(log)
     assert not await log.database.rewrite_wanted()
+
+
+async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = asyncpg.Connection.execute
+
+    async def meanwhile(self: Any, query: str, *given: Any, **more: Any) -> Any:
+        done = await plain(self, query, *given, **more)
+        if query == "VACUUM (FULL) event":
+            sql(store, "COMMENT ON INDEX ix_event_replay IS 'another'")
+        return done
+
+    async with log.database.writing() as connection:
+        await log.database.dialect.want_rewrite(connection)
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncpg.Connection, "execute", meanwhile)
+        assert await log.database.rewrite() is None
+    assert await log.database.rewrite_wanted()
+    assert await log.database.rewrite() is None and not await log.database.rewrite_wanted()
 
 
 async def test_tables_are_as_the_models_say_for_many_who_make_them_at_once(unmade: str, tmp_path: Path) -> None:
