@@ -370,6 +370,7 @@ async def test_tables_are_as_the_models_say_for_many_who_make_them_at_once(unmad
     await database.close()
 
 
+@pytest.mark.timeout(300)  # a process for each verb
 def test_the_verbs_work_on_a_server(store: str, unmade: str, tmp_path: Path) -> None:
     def run(*arguments: str) -> Any:
         done = messager(*arguments, "--store", store, cwd=tmp_path)
