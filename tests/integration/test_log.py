@@ -7,8 +7,8 @@ import random
 import sqlite3
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -118,11 +118,12 @@ async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_t
         max_size=40,
     )
 )
-async def test_anything_survives_the_way_through_the_log(tmp_path: Path, rows: list[tuple[Any, ...]]) -> None:
-    async with EventLog.open(":memory:") as log:
+async def test_anything_survives_the_way_through_the_log(store: str, rows: list[tuple[Any, ...]]) -> None:
+    exp_id = uuid4().hex
+    async with EventLog.open(store) as log:
         events = [sent(ts, payload, channels.decode(channel), from_id=agent) for ts, payload, channel, agent in rows]
-        of = await filled(log, events)
-        found = await listed(log.read("e1"))
+        of = await filled(log, events, exp_id)
+        found = await listed(log.read(exp_id))
         in_order = sorted(range(len(events)), key=lambda at: (events[at].ts, at))
         assert [(e.ts, e.payload, e.channel, e.from_id) for e in found] == [
             (events[at].ts, events[at].payload, events[at].channel, events[at].from_id) for at in in_order
