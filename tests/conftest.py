@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from hypothesis import settings
@@ -76,6 +77,8 @@ async def redis_broker(redis: RedisServer) -> AsyncIterator[RedisBroker]:
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
     if GIVEN_POSTGRES:
+        given = urlsplit(GIVEN_POSTGRES)  # for tests that know a store by its URL without credentials
+        os.environ |= {"PGUSER": unquote(given.username or ""), "PGPASSWORD": unquote(given.password or "")}
         yield Databases(GIVEN_POSTGRES)
         return
     with postgres_server() as server:

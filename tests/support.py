@@ -178,6 +178,8 @@ class Proxy:
         """When a request holds these bytes, pass it on, swallow the answer, and cut the connection."""
         self.cut_within_request = False
         """Pass on half of the next request, and cut the connection."""
+        self.cut_after: int | None = None
+        """Pass on so many more bytes of requests, and cut every connection."""
         self.answer_delay = 0.0
         """Seconds each piece of an answer, 64 kB at the most, is held up."""
         self.requests = b""
@@ -233,6 +235,14 @@ class Proxy:
                     await writer.drain()
                     self.cut()
                     return
+                if not answers and self.cut_after is not None:
+                    left, self.cut_after = self.cut_after, max(0, self.cut_after - len(data))
+                    if len(data) >= left:
+                        self.cut_after = None
+                        writer.write(data[:left])
+                        await writer.drain()
+                        self.cut()
+                        return
                 if not answers:
                     self.requests += data
                 elif self.answer_delay:

@@ -89,8 +89,8 @@ class Verbs(click.Group):
 @click.option(
     "--store",
     metavar="URL",
-    help="Store to work on: a file name, sqlite:///FILE or postgresql://... "
-    "[env MESSAGER_STORE; default ./messager.db]",
+    help="Store to work on: a file name, or postgresql://USER:PASSWORD@HOST/DATABASE. [env MESSAGER_STORE; "
+    "default ./messager.db]",
 )
 @click.option(
     "--broker",

@@ -45,7 +45,8 @@ def store_option(function: F) -> F:
         "--store",
         metavar="URL",
         callback=_inherited,
-        help=f"A file name, sqlite:///FILE or postgresql://... [env MESSAGER_STORE; default ./{DEFAULT_STORE}]",
+        help="A file name, or postgresql://USER:PASSWORD@HOST/DATABASE. [env MESSAGER_STORE; default "
+        f"./{DEFAULT_STORE}]",
     )(function)
 
 

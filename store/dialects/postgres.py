@@ -39,6 +39,8 @@ LOCK_TIMEOUT_MS = 4000
 """How long one writer waits for another."""
 WRITERS, READERS = 4, 4
 """Connections for what is not appended, and for reading. They are made when they are needed."""
+WRITING_SECONDS = 30.0
+"""How long one statement of a writer may take; an append has less, a rewrite takes as long as it takes."""
 REWRITE_SECONDS = 10.0
 """How long a rewrite tries while others read what was there before; each table is waited for besides."""
 _SETTINGS = {
@@ -48,6 +50,7 @@ _SETTINGS = {
     # the locks of a host that is gone are let go of
     "idle_in_transaction_session_timeout": "60000",
 }
+_AS_LONG_AS_IT_TAKES = 7 * 86_400.0
 _KEEPALIVE = (("TCP_KEEPIDLE", 3), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", 5000))
 """A network that fell silent is noticed, also while an answer is waited for."""
 _MARKED = "ix_event_replay"
@@ -83,7 +86,7 @@ class Postgres:
             await appender.close()
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
-        return self._engine(WRITERS, "READ COMMITTED"), self._engine(READERS, "REPEATABLE READ")
+        return self._engine(WRITERS, "READ COMMITTED", WRITING_SECONDS), self._engine(READERS, "REPEATABLE READ", None)
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """Nobody has to wait: rows are locked, one by one."""
@@ -101,7 +104,7 @@ class Postgres:
             self._appender = Appender(self._connect)
         try:
             return await self._appender.append(prepare)
-        except self.errors:
+        except (StoreUnavailable, *self.errors):
             self._doubted += 1
             raise
 
@@ -145,7 +148,7 @@ class Postgres:
             await asyncio.sleep(0.05)
         try:
             for table in metadata.sorted_tables:
-                await raw.execute(f"VACUUM (FULL) {table.name}")
+                await raw.execute(f"VACUUM (FULL) {table.name}", timeout=_AS_LONG_AS_IT_TAKES)
         except (asyncpg.LockNotAvailableError, asyncpg.DiskFullError) as error:
             return translate(self._place, error).reason  # type: ignore[attr-defined, no-any-return]
         async with raw.transaction():
@@ -178,10 +181,15 @@ class Postgres:
         """
         return [Need("the server's disk", await self.size(connection), None)]
 
-    def _engine(self, connections: int, isolation: str) -> AsyncEngine:
+    def _engine(self, connections: int, isolation: str, patience: float | None) -> AsyncEngine:
+        """`patience` is how long (s) a statement may take, by itself."""
+
+        async def connect(*_: Any, **__: Any) -> Any:
+            return await self._connect_unless_cancelled(patience)
+
         engine = create_async_engine(
             "postgresql+asyncpg://",
-            async_creator=self._connect_for_engine,
+            async_creator=connect,
             poolclass=AsyncAdaptedQueuePool,
             pool_size=connections,
             max_overflow=0,
@@ -205,9 +213,9 @@ class Postgres:
         event.listen(engine.sync_engine, "checkout", on_checkout)
         return engine
 
-    async def _connect_for_engine(self, *_: Any, **__: Any) -> Any:
+    async def _connect_unless_cancelled(self, patience: float | None) -> Any:
         """A connection; one that nobody waits for any more is closed, and not forgotten half made."""
-        making = asyncio.ensure_future(self._connect())
+        making = asyncio.ensure_future(self._connect(patience))
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
@@ -216,12 +224,17 @@ class Postgres:
                 making.result().terminate()
             raise
 
-    async def _connect(self) -> Any:
+    async def _connect(self, patience: float | None = None) -> Any:
         """A connection. Raises `StoreError`."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 settings = {**_SETTINGS, "lock_timeout": str(LOCK_TIMEOUT_MS)}
-                made = await asyncpg.connect(self._place.dsn, timeout=CONNECT_SECONDS, server_settings=settings)
+                made = await asyncpg.connect(
+                    self._place.dsn,
+                    timeout=CONNECT_SECONDS,
+                    command_timeout=patience,
+                    server_settings=settings,
+                )
                 try:
                     for name in ("text", "varchar"):
                         await made.set_type_codec(

@@ -11,7 +11,18 @@ from importlib import import_module
 
 from .row import FAULTS, Fault
 
-ROOMS = ("killing", "spooling", "network", "migrating", "importing", "sharing", "clocks", "replaying", "tampering")
+ROOMS = (
+    "killing",
+    "spooling",
+    "serving",
+    "network",
+    "migrating",
+    "importing",
+    "sharing",
+    "clocks",
+    "replaying",
+    "tampering",
+)
 """The modules with faults, in the order of the table."""
 
 

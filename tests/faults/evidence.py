@@ -14,9 +14,13 @@ from typing import Any
 
 from messager_store import EventLog
 from messager_store.schema import KINDS, SEQ_BITS
+from messager_store.testing import execute
 from messager_store.verify import verify_all
 
 from .row import Row
+
+Store = Path | str
+"""A file of SQLite, or the URL of a database of PostgreSQL."""
 
 UNCLEAN = "ended uncleanly"
 """What `verify` says of a recorder that was killed."""
@@ -56,7 +60,7 @@ def number_of(payload: bytes) -> int | None:
     return found.get("n") if isinstance(found, dict) else None
 
 
-def events(store: Path, exp_id: str) -> list[Logged]:
+def events(store: Store, exp_id: str) -> list[Logged]:
     """Every event of an experiment by recorder and seq; none where there is no such experiment."""
     query = (
         f"SELECT r.ordinal, e.id & {(1 << SEQ_BITS) - 1}, e.kind, e.ts, e.payload, e.meta, e.cause FROM event e "
@@ -69,7 +73,7 @@ def events(store: Path, exp_id: str) -> list[Logged]:
     ]
 
 
-def recorders(store: Path, exp_id: str) -> list[Recorded]:
+def recorders(store: Store, exp_id: str) -> list[Recorded]:
     """The recorders of an experiment in order; none where there is no such experiment."""
     query = (
         "SELECT r.ordinal, r.role, r.last_seq, r.ended_at FROM recorder r "
@@ -78,15 +82,18 @@ def recorders(store: Path, exp_id: str) -> list[Recorded]:
     return [Recorded(ordinal, role, last, at is not None) for ordinal, role, last, at in _asked(store, query, exp_id)]
 
 
-def _asked(store: Path, query: str, *parameters: Any) -> list[Any]:
+def _asked(store: Store, query: str, exp_id: str) -> list[Any]:
+    if isinstance(store, str):
+        made = execute(store, "SELECT 1 FROM pg_tables WHERE tablename = 'experiment'")
+        return execute(store, query.replace("?", f"'{exp_id}'")) if made else []
     if not store.exists():
         return []
     with closing(sqlite3.connect(store, timeout=30)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        return connection.execute(query, parameters).fetchall() if "experiment" in tables else []
+        return connection.execute(query, (exp_id,)).fetchall() if "experiment" in tables else []
 
 
-async def findings(store: Path) -> list[str]:
+async def findings(store: Store) -> list[str]:
     """What `verify --all` finds wrong, as `exp_id: problem`."""
     async with EventLog.open(str(store)) as log:
         verdicts = [verdict async for verdict in verify_all(log.database)]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from pathlib import Path
 
 from messager.testing import redis_server
 from messager_store import EventLog
 from messager_store.repair import repair, unclean
 
-from .evidence import UNCLEAN, count_disorder, count_repeats, events, findings, gaps, recorders, within
+from .evidence import UNCLEAN, Store, count_disorder, count_repeats, events, findings, gaps, recorders, within
 from .process import Worker
 from .row import Row, Run, fault
 from .witness import Witness
@@ -70,7 +69,7 @@ async def _kills(run: Run, row: Row, *, durability: str, blocked: bool) -> None:
             shutil.rmtree(store.parent)
 
 
-async def judge_killed(row: Row, store: Path, worker: Worker, saw: list[int], durability: str) -> None:
+async def judge_killed(row: Row, store: Store, worker: Worker, saw: list[int], durability: str) -> None:
     """Hold what a killed process had said, and what was on the wire, against what its log has, and says is missing."""
     count_repeats(row, saw)
     logged = events(store, EXP)
@@ -101,16 +100,16 @@ def _judge_intents(row: Row, intents: list[int], saw: list[int]) -> None:
     row.unnoticed += sum(1 for n in never_left if saw and n < max(saw))
 
 
-async def _judge_unclean(row: Row, store: Path) -> None:
+async def _judge_unclean(row: Row, store: Store) -> None:
     """Every recorder of a killed process shows as ended uncleanly; after a repair nothing is wrong any more."""
     there = recorders(store, EXP)
     found = await findings(store)
     row.unnoticed += max(len(there) - sum(UNCLEAN in problem for problem in found), 0)
     for problem in found:
         if UNCLEAN not in problem:
-            row.problem(f"{store.parent.name}: {problem}")
+            row.problem(f"{store}: {problem}")
     async with EventLog.open(str(store)) as log:
         for of in await unclean(log):
             await repair(log, of)
     for problem in await findings(store):
-        row.problem(f"{store.parent.name}, repaired: {problem}")
+        row.problem(f"{store}, repaired: {problem}")

@@ -18,7 +18,7 @@ from messager.testing import redis_server
 from messager_store import EventLog
 from messager_store.draining import drain
 
-from .evidence import count_disorder, count_repeats, events, findings
+from .evidence import Store, count_disorder, count_repeats, events, findings
 from .killing import EXP, judge_killed
 from .process import Worker
 from .row import Row, Run, fault
@@ -92,7 +92,7 @@ async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any)
             if not all(worker.said["away"] for worker in workers):
                 row.problem(f"away-{number}: not every recorder noticed that the store was away: the row shows nothing")
             for durability, worker in zip(DURABILITIES, workers, strict=True):
-                await _judge_away(row, store, durability, worker, witness.saw)
+                await judge_away(row, store, durability, worker, witness.saw)
             if (folder / "spool").exists():
                 row.problem(f"away-{number}: a spool was left: {[path.name for path in (folder / 'spool').iterdir()]}")
             for problem in await findings(store):
@@ -100,7 +100,7 @@ async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any)
             shutil.rmtree(folder)
 
 
-async def _judge_away(row: Row, store: Path, durability: str, worker: Worker, saw: list[int]) -> None:
+async def judge_away(row: Row, store: Store, durability: str, worker: Worker, saw: list[int]) -> None:
     """Each message that was sent is there once, each that was refused was not published."""
     sent = worker.said.get("sent", [])
     row.offered += len(sent)

@@ -28,6 +28,8 @@ from tests.integration.test_log import filled, sent
 from tests.integration.test_replay import Heard, Secretive, Time
 from tests.support import MESSAGER, messager, until
 
+pytestmark = pytest.mark.sqlite  # no database has a say in it
+
 SECOND = 1_000_000_000
 MB = 1024 * 1024
 _MESSAGE = b"message\r\n$"

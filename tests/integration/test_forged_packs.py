@@ -26,6 +26,8 @@ from tests.integration.test_jsonl import everything, write
 from tests.integration.test_log import filled, sent
 from tests.integration.test_pack import lines_of, nothing_is_in, rows, seal
 
+pytestmark = pytest.mark.sqlite  # no database has a say in it
+
 
 async def test_any_flipped_byte_is_refused_and_leaves_nothing(log: EventLog, other: EventLog, tmp_path: Path) -> None:
     await everything(log)

@@ -160,6 +160,7 @@ async def test_no_password_is_repeated(secret: str, shape: str, tmp_path: Path) 
         assert piece not in said, said
 
 
+@pytest.mark.sqlite
 async def test_a_server_that_repeats_the_password_is_not_quoted(log: EventLog, tmp_path: Path) -> None:
     async def parrot(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(4096):

@@ -7,8 +7,8 @@ import random
 import sqlite3
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,7 +29,10 @@ from messager_store.errors import (
     StoreError,
     StoreUnavailable,
 )
+from messager_store.redaction import redact
+from messager_store.seals import redactions_of
 from messager_store.verify import verify
+from messager_store.where import Where
 from tests.integration.outage import locked
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
@@ -76,6 +79,30 @@ async def test_every_hostile_payload_channel_and_id_comes_back_as_it_went_in(log
     assert (await verify(log.database, of)).problems == []
 
 
+async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_they_went_in(log: EventLog) -> None:
+    odd = "a\x00b\x01c\x010\x00"
+    of = await registry.create(log.database, "e1", name=odd, tags=["t"], meta={odd: odd})
+    assert of is not None
+    writer = await log.register(of, role="tap", patterns=[odd], meta={odd: odd}, spool=odd)
+    mark = NewEvent("mark", 2, None, b"", meta={"name": odd, "fields": {odd: odd}})
+    event = sent(1, odd.encode(), odd, from_id=odd, to_id=[odd], msg_id=odd, meta={odd: odd})
+    await log.append(writer, [event, mark])
+    found, found_mark = await listed(log.read("e1"))
+    assert await listed(log.read("e1", agents=[odd], channels=["a*"])) == [found]
+    assert (found.payload, found.channel, found.msg_id, found.meta) == (odd.encode(), odd, odd, {odd: odd})
+    assert (found.from_id, found.to_id, found_mark.meta) == (odd, [odd], mark.meta)
+    assert (await log.experiment(odd)).meta == {odd: odd}
+    [row] = await registry.recorders_of(log.database)
+    assert (row.patterns, row.meta, row.spool) == ([odd], {odd: odd}, odd)
+    assert str(await resolve(log.database, of, f"mark:{odd}")) == "2:1:2"
+    with pytest.raises(StoreError, match="cannot be a tag"):
+        await registry.retag(log.database, of, [odd], [])
+    await log.touch(writer, ended_at=1)
+    assert (await redact(log, "e1", Where(kinds=("mark",)), who=odd, why=odd)).events == 1
+    assert [(row.who, row.why) for row in await redactions_of(log.database, of.id)] == [(odd, odd)]
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+
+
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -91,11 +118,12 @@ async def test_every_hostile_payload_channel_and_id_comes_back_as_it_went_in(log
         max_size=40,
     )
 )
-async def test_anything_survives_the_way_through_the_log(tmp_path: Path, rows: list[tuple[Any, ...]]) -> None:
-    async with EventLog.open(":memory:") as log:
+async def test_anything_survives_the_way_through_the_log(store: str, rows: list[tuple[Any, ...]]) -> None:
+    exp_id = uuid4().hex
+    async with EventLog.open(store) as log:
         events = [sent(ts, payload, channels.decode(channel), from_id=agent) for ts, payload, channel, agent in rows]
-        of = await filled(log, events)
-        found = await listed(log.read("e1"))
+        of = await filled(log, events, exp_id)
+        found = await listed(log.read(exp_id))
         in_order = sorted(range(len(events)), key=lambda at: (events[at].ts, at))
         assert [(e.ts, e.payload, e.channel, e.from_id) for e in found] == [
             (events[at].ts, events[at].payload, events[at].channel, events[at].from_id) for at in in_order

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from messager_store import EventLog, Recorder, committer, recorder
@@ -336,6 +337,26 @@ async def test_a_reader_of_an_old_state_keeps_what_was_redacted_and_is_told_of(
     assert not await log.database.rewrite_wanted()
 
 
+async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = asyncpg.Connection.execute
+
+    async def meanwhile(self: Any, query: str, *given: Any, **more: Any) -> Any:
+        done = await plain(self, query, *given, **more)
+        if query == "VACUUM (FULL) event":
+            sql(store, "COMMENT ON INDEX ix_event_replay IS 'another'")
+        return done
+
+    async with log.database.writing() as connection:
+        await log.database.dialect.want_rewrite(connection)
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncpg.Connection, "execute", meanwhile)
+        assert await log.database.rewrite() is None
+    assert await log.database.rewrite_wanted()
+    assert await log.database.rewrite() is None and not await log.database.rewrite_wanted()
+
+
 async def test_tables_are_as_the_models_say_for_many_who_make_them_at_once(unmade: str, tmp_path: Path) -> None:
     async def make() -> Any:
         return await asyncio.to_thread(messager, "db", "upgrade", "--store", unmade, cwd=tmp_path)
@@ -349,10 +370,11 @@ async def test_tables_are_as_the_models_say_for_many_who_make_them_at_once(unmad
     await database.close()
 
 
+@pytest.mark.timeout(300)  # a process for each verb
 def test_the_verbs_work_on_a_server(store: str, unmade: str, tmp_path: Path) -> None:
-    def run(*arguments: str, code: int = 0) -> Any:
+    def run(*arguments: str) -> Any:
         done = messager(*arguments, "--store", store, cwd=tmp_path)
-        assert done.returncode == code, (arguments, done.stderr)
+        assert done.returncode == 0, (arguments, done.stderr)
         assert "Traceback" not in done.stderr
         return done
 
@@ -364,23 +386,18 @@ def test_the_verbs_work_on_a_server(store: str, unmade: str, tmp_path: Path) -> 
     assert data["events"] == 300 and data["store_bytes"] > 0
     assert len(run("events", "game-1", "--agent", "2", "--json").stdout.splitlines()) == 100
     run("verify", "game-1", "--head", data["head"])
-    run("replay", "game-1", "--dry-run")
     run("export", "game-1", "-o", "b.jsonl")
     run("pack", "game-1", "-o", "a.pack")
     assert messager("unpack", "a.pack", "--store", unmade, "--head", data["head"], cwd=tmp_path).returncode == 0
-    run("diff", "game-1", "game-1")
     run("redact", "game-1", "--where", "contains=p7", "--why", "asked to", "--yes")
-    run("verify", "--all")
-    run("tag", "game-1", "paper")
     run("status")
     run("compact", "--yes")
     run("drain")
     run("repair")
     run("rm", "game-1", "--yes")
     run("verify", "--all")
-    run("db", "current")
-    done = run("ls", "--store", f"{store}-not-there", code=3)
-    assert done.stderr.count("\n") == 1 and "there is no database" in done.stderr
+    done = messager("ls", "--store", f"{store}-not-there", cwd=tmp_path)
+    assert done.returncode == 3 and done.stderr.count("\n") == 1 and "there is no database" in done.stderr
 
 
 async def test_what_a_recorder_left_in_its_spool_is_found_by_drain_and_status(

@@ -210,7 +210,9 @@ async def test_a_kill_leaves_the_old_log_or_the_new_one(log: EventLog, store: st
     assert "--scrub" not in "".join(told)
 
 
-async def test_what_was_redacted_and_not_scrubbed_goes_with_the_next_redaction(log: EventLog, store: str) -> None:
+async def test_what_was_redacted_and_not_scrubbed_goes_with_the_next_redaction(
+    log: EventLog, store: str, tmp_path: Path
+) -> None:
     of = await experiment(log)
     await secrets(log, of)
     call = [sys.executable, "-c", KILLED.replace('kinds=("sent",)', f"contains=({SECRET.decode()!r},)"), store, ""]
@@ -218,11 +220,12 @@ async def test_what_was_redacted_and_not_scrubbed_goes_with_the_next_redaction(l
     assert died.returncode == -signal.SIGKILL and await log.database.rewrite_wanted()
     assert SECRET + SECRET in on_disk(store)
     call = ["redact", "e1", "--where", f"contains={SECRET.decode()}", "--why", "x", "--yes", "--store", store]
-    again = await asyncio.to_thread(messager, *call, cwd=Path(store).parent)
+    again = await asyncio.to_thread(messager, *call, cwd=tmp_path)
     assert again.returncode == 1 and "cut off" in again.stderr, again.stderr
     assert SECRET + SECRET not in on_disk(store) and not await log.database.rewrite_wanted()
 
 
+@pytest.mark.sqlite
 async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
