@@ -63,7 +63,7 @@ _WANTED = f"SELECT obj_description('{_MARKED}'::regclass, 'pg_class')"
 class Postgres:
     """A database of a server, which has to be there; the tables are made on first use."""
 
-    errors = ERRORS
+    errors: tuple[type[Exception], ...] = ERRORS
     commits_late = True
 
     def __init__(self, url: str) -> None:
