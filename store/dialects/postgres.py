@@ -57,13 +57,15 @@ _MARKED = "ix_event_replay"
 """The index whose comment says that a rewrite has to follow; a comment is as much a part of a transaction as a row."""
 _MARK_LOCK = 7_104_961_833_297_412_001
 """The advisory lock under which that comment is read and changed."""
+_DOUBTFUL: tuple[type[Exception], ...] = (StoreUnavailable, *ERRORS)
+"""After these, what befell one connection may have befallen the others."""
 _WANTED = f"SELECT obj_description('{_MARKED}'::regclass, 'pg_class')"
 
 
 class Postgres:
     """A database of a server, which has to be there; the tables are made on first use."""
 
-    errors: tuple[type[Exception], ...] = ERRORS
+    errors = ERRORS
     commits_late = True
 
     def __init__(self, url: str) -> None:
@@ -104,7 +106,7 @@ class Postgres:
             self._appender = Appender(self._connect)
         try:
             return await self._appender.append(prepare)
-        except (StoreUnavailable, *self.errors):
+        except _DOUBTFUL:
             self._doubted += 1
             raise
 
