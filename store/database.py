@@ -30,13 +30,15 @@ class Database:
         """
         if not create and not self.dialect.exists():
             self.dialect.look()
-            raise self._absent()
+            raise StoreUnavailable(
+                self.where, "there is none yet. Record or import something first, or name another with --store"
+            )
         await self.open_engines()
         try:
             found = await self.look()
             if found is None:
                 if not create:
-                    raise self._absent()
+                    raise WrongRevision(self.where, "none", HEAD_REVISION, newer=False)
                 async with self.writing() as connection:
                     await connection.run_sync(_create)
             elif not any_revision and found != HEAD_REVISION:
@@ -44,10 +46,6 @@ class Database:
         except BaseException:
             await self.close()
             raise
-
-    def _absent(self) -> StoreUnavailable:
-        reason = "there is none yet. Record or import something first, or name another with --store"
-        return StoreUnavailable(self.where, reason)
 
     async def look(self) -> str | None:
         """The revision of the tables; None in an empty database. Raises `NotAStore` for somebody else's."""

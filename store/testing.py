@@ -46,7 +46,7 @@ folder=$1; shift
 exec 3<&0
 "$@" 3<&- &
 server=$!
-{ read -r _ <&3; trap '' TERM; kill -QUIT $server; sleep 2; rm -rf "$folder"; } &
+{ read -r _ <&3; trap '' TERM; kill -QUIT $server; kill -CONT $server; sleep 2; rm -rf "$folder"; } &
 watch=$!
 wait $server
 kill $watch 2>/dev/null

@@ -50,6 +50,8 @@ _SETTINGS = {
     # the locks of a host that is gone are let go of
     "idle_in_transaction_session_timeout": "60000",
 }
+_DOUBTFUL: tuple[type[Exception], ...] = (StoreUnavailable, *ERRORS)
+"""What befell one connection, and may have befallen the others."""
 _AS_LONG_AS_IT_TAKES = 7 * 86_400.0
 _KEEPALIVE = (("TCP_KEEPIDLE", 3), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", 5000))
 """A network that fell silent is noticed, also while an answer is waited for."""
