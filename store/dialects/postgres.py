@@ -59,8 +59,6 @@ _MARKED = "ix_event_replay"
 """The index whose comment says that a rewrite has to follow; a comment is as much a part of a transaction as a row."""
 _MARK_LOCK = 7_104_961_833_297_412_001
 """The advisory lock under which that comment is read and changed."""
-_DOUBTFUL: tuple[type[Exception], ...] = (StoreUnavailable, *ERRORS)
-"""After these, what befell one connection may have befallen the others."""
 _WANTED = f"SELECT obj_description('{_MARKED}'::regclass, 'pg_class')"
 
 
