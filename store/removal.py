@@ -109,6 +109,5 @@ async def sweep_imports(database: Database) -> int:
             if any(_may_go_on(entry) for entry in workers):
                 continue
         left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders), 1)
-        await remove(database, left)
-        swept += 1
+        swept += await remove(database, left)
     return swept

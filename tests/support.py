@@ -222,6 +222,7 @@ class Proxy:
         except (OSError, asyncio.CancelledError):
             pass
         finally:
+            writer.close()  # also where there was nobody to connect to
             self._tasks.discard(task)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:

@@ -16,6 +16,7 @@ import socket
 import ssl
 import sys
 import time
+import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -131,7 +132,9 @@ class Session:
             raise
         except (aiomqtt.MqttError, OSError, ValueError) as error:
             _drop(client)
-            raise BrokerUnavailable(access.url, _reason_of(error)) from None
+            reason = _reason_of(error)
+            _let_go(error)
+            raise BrokerUnavailable(access.url, reason) from None
         return cls(client, events)
 
     @property
@@ -280,6 +283,14 @@ def _abandon(opening: asyncio.Future[Any], client: aiomqtt.Client) -> None:
 
 def _code(answer: Any) -> int:
     return int(getattr(answer, "value", answer))
+
+
+def _let_go(error: BaseException) -> None:
+    """Of what the frames of an error hold: with paho, the socket of a TLS handshake that failed."""
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__context__
 
 
 def _reason_of(error: BaseException) -> str:

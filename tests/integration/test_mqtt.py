@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import subprocess
 import sys
@@ -438,7 +437,6 @@ async def test_mqtts_is_encrypted_and_looks_at_the_certificate(certificates: tup
             warnings.simplefilter("ignore", ResourceWarning)  # paho forgets the socket of a handshake that failed
             with pytest.raises(BrokerUnavailable, match="certificate"):
                 await stranger.connect()
-            gc.collect()
 
 
 @pytest.mark.parametrize(
@@ -465,7 +463,7 @@ def test_an_url_that_is_not_mqtts_is_refused_in_one_line(url: str, why: str) -> 
 
 def test_a_scheme_that_nobody_knows_lists_those_there_are() -> None:
     for url in ("kafka://h", "redis", "", "://", "hun ter2://h"):
-        with pytest.raises(ValueError, match="redis://, rediss://, unix://, mqtt:// or mqtts://") as caught:
+        with pytest.raises(ValueError, match=r"redis://, rediss://, unix://, .*mqtt:// or mqtts://") as caught:
             open_broker(url)
         assert "hun" not in str(caught.value)
     assert "hunter2" not in " ".join(command_line(["messager", "--broker", "mqtt://bob:hunter2@h"]))
