@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
@@ -47,13 +48,17 @@ class Messager(redis_messager.Messager):
         exp_id: str = "",
         log_limit: int | None = 100_000,
     ) -> None:
-        """`timeout` is in seconds; `log_limit` is how many entries `get_log_list` keeps, the newest; None for all."""
+        """`timeout` is in seconds; `log_limit` is how many entries `get_log_list` keeps, the newest; None for all.
+
+        Where there is no `exp_id`, as AgentSociety's contract has none, it is that of `MESSAGER_EXP`.
+        """
         made = isinstance(hostname, str)
         broker: Broker = (
             MqttBroker(hostname, port, username=username, password=password, timeout=timeout)
             if isinstance(hostname, str)
             else hostname
         )
+        exp_id = exp_id or os.environ.get("MESSAGER_EXP", "")
         super().__init__(broker, exp_id, message_interceptor, log_limit=log_limit)
         self._owned = made
 

@@ -129,7 +129,7 @@ class Outbox:
 
     def tell(self, record: MessageRecord) -> None:
         """Tell every hook of an event. A hook that raises is logged, and harms nobody else."""
-        for hook in self._hooks:
+        for hook in tuple(self._hooks):
             try:
                 hook.after(record)
             except Exception:
@@ -185,7 +185,7 @@ class Outbox:
 
     async def _write(self, records: list[MessageRecord]) -> asyncio.Future[list[int | PublishError | None]]:
         """Ask the hooks, stamp, and write; the broker's answers. Raises what a hook raised."""
-        for hook in self._hooks:
+        for hook in tuple(self._hooks):  # which may change meanwhile, and none of them may be passed over
             await hook.before_send(records)
         wire = [(channels.encode(record.channel or ""), record.payload) for record in records]
         now = self._clock.now()

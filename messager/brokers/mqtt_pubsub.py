@@ -69,7 +69,15 @@ class MqttPubSub:
         self._backoff = FIRST_BACKOFF
 
     async def psubscribe(self, *patterns: str | bytes, qos: int | None = None) -> None:
-        """As `PubSub.psubscribe`; with `qos`, in another quality of service than that of this subscriber."""
+        """As `PubSub.psubscribe`; with `qos`, in another quality of service than that of this subscriber.
+
+        Raises `ValueError` for a subscription that is shared with others (`$share/...`).
+        """
+        for pattern in map(channels.decode, patterns):
+            if pattern.startswith("$share/"):
+                raise ValueError(
+                    f"{pattern!r} shares its messages with others, and a listener wants them all: leave out $share/..."
+                )
         async with self._subscribing:
             wanted = [pattern for pattern in map(channels.encode, patterns) if pattern not in self._patterns]
             if not wanted:

@@ -332,6 +332,13 @@ async def test_a_pattern_that_no_topic_fits_costs_nothing_and_brings_nothing(dir
     await pubsub.aclose()
 
 
+async def test_a_subscription_that_is_shared_is_refused(direct: MqttBroker) -> None:
+    pubsub = direct.pubsub()
+    with pytest.raises(ValueError, match="leave out"):
+        await pubsub.psubscribe("$share/group/t/#")
+    await pubsub.aclose()
+
+
 async def test_retained_messages_and_qualities_of_service_are_told(mqtt: MqttServer, direct: MqttBroker) -> None:
     how: list[dict[str, Any] | None] = [{"retained": True}, {"qos": 0}, None, {"qos": 2, "retained": False}]
     listening = MqttBroker.from_url(direct.url + "?qos=2").pubsub()

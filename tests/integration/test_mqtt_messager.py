@@ -231,3 +231,17 @@ async def test_a_broker_may_be_given_and_stays_open() -> None:
         await messager.subscribe_and_start_listening(["a/*"])
         await messager.send_message("a/b", {})
         assert (await fetched(messager, 1))[0].topic.value == "a/b"
+
+
+async def test_one_without_an_exp_id_is_recorded_as_the_environment_says(
+    mqtt: MqttServer, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESSAGER_STORE", store)
+    monkeypatch.setenv("MESSAGER_EXP", "e7")
+    messager = Messager("127.0.0.1", mqtt.port)
+    assert messager.get_subtopic_channel("a", "chat") == "exps/e7/agents/a/chat"
+    await messager.connect()
+    await messager.send_message("exps/e7/agents/a/chat", {"n": 1})
+    await messager.disconnect()
+    async with EventLog.open(store, create=False) as log:
+        assert [event.channel async for event in log.read("e7", kinds=["sent"])] == ["exps/e7/agents/a/chat"]

@@ -181,3 +181,26 @@ async def test_a_wave_that_was_cancelled_before_it_began_leaves_nobody_waiting()
             await gathered
         await messager.send_message("d", {})
     assert [record.channel for record in listed.records] == ["first", "d"]
+
+
+async def test_a_hook_that_goes_while_it_is_asked_takes_no_other_hooks_turn() -> None:
+    class Leaving(Listed):
+        async def before_send(self, records: Any) -> None:
+            await asyncio.sleep(0)
+            messager.remove_log_hook(self)
+
+    class Asked(Listed):
+        async def before_send(self, records: Any) -> None:
+            asked.extend(record.channel for record in records)
+
+    class GoneAfter(Listed):
+        def after(self, record: Any) -> None:
+            messager.remove_log_hook(self)
+
+    asked: list[Any] = []
+    last = Asked()
+    async with Messager(MemoryBroker(), "e1") as messager:
+        for hook in (Leaving(), GoneAfter(), last):
+            messager.add_log_hook(hook)
+        await messager.send_message("c", {})
+    assert asked == ["c"] and last.kinds() == ["sent"]
