@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from messager.testing import RedisServer
+from messager.testing import MqttServer, RedisServer
 from messager_store.cli import HELP
 from tests.support import ROOT, messager
 
@@ -55,8 +55,11 @@ PROGRAMS = [(page, at) for page in TEXT for at, code in enumerate(fenced(page, "
 
 
 @pytest.mark.parametrize(("page", "at"), PROGRAMS)
-def test_programs_in_the_documents_run(page: str, at: int, tmp_path: Path, redis: RedisServer) -> None:
+def test_programs_in_the_documents_run(
+    page: str, at: int, tmp_path: Path, redis: RedisServer, mqtt: MqttServer
+) -> None:
     code = fenced(page, "python")[at].replace('server="localhost"', f'server="127.0.0.1", port={redis.port}')
+    code = code.replace('Messager("localhost"', f'Messager("127.0.0.1", {mqtt.port}')
     if "create=False" in code:
         seeded(tmp_path)
     done = subprocess.run(
