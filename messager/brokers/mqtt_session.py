@@ -297,6 +297,13 @@ def _reason_of(error: BaseException) -> str:
     """An error of aiomqtt or of the network in a few words."""
     if isinstance(error, aiomqtt.MqttCodeError):
         code = str(error.rc)
+        if code == "Not authorized":
+            return "not authorized: give the right user and password, as in mqtt://USER:PASSWORD@HOST"
         return "the connection was lost" if code in ("Unspecified error", "7") else code.lower()
+    cause = error.__cause__ or error.__context__ or error
+    if isinstance(cause, ConnectionRefusedError):
+        return "nobody listens there (is the MQTT broker running, and is that its port?)"
+    if isinstance(cause, socket.gaierror):
+        return "there is no such host"
     text = str(error).strip().rstrip(".") or type(error).__name__
     return "no answer in time" if text in ("Operation timed out", "timed out") else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
 from collections.abc import Iterable, Sequence
 
@@ -27,6 +28,10 @@ def reason_of(error: BaseException, secrets: Iterable[str | None] = (), *, tls: 
         return "no answer in time" + (f"; if it does not speak TLS there, {_WITHOUT_TLS}" if tls else "")
     if tls and isinstance(_cause(error), ConnectionResetError):
         return f"the server ended the TLS handshake; if it asks for a certificate, {_OWN_CERTIFICATE}"
+    if isinstance(_cause(error), ConnectionRefusedError):
+        return "nobody listens there (is Redis running, and is that its port?)"
+    if isinstance(_cause(error), socket.gaierror):
+        return "there is no such host"
     text = _tls_reason(error) or " ".join(str(error).split()).rstrip(".") or type(error).__name__
     text = re.split(r",? with args beginning with", text, maxsplit=1)[0]
     for secret in filter(None, secrets):

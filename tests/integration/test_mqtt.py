@@ -332,6 +332,14 @@ async def test_a_pattern_that_no_topic_fits_costs_nothing_and_brings_nothing(dir
     await pubsub.aclose()
 
 
+@pytest.mark.parametrize("scheme", ["redis", "mqtt"])
+async def test_a_port_where_nobody_listens_is_told_as_that(scheme: str) -> None:
+    broker = open_broker(f"{scheme}://127.0.0.1:{free_port()}")
+    with pytest.raises(BrokerUnavailable, match="nobody listens there"):
+        await broker.connect()
+    await broker.close()
+
+
 async def test_a_subscription_that_is_shared_is_refused(direct: MqttBroker) -> None:
     pubsub = direct.pubsub()
     with pytest.raises(ValueError, match="leave out"):
