@@ -153,8 +153,11 @@ class Messager:
             await self.broker.close()
         while self._offered:
             hook = self._offered.pop()
-            await hook.stop()
             self.remove_log_hook(hook)
+            try:
+                await hook.stop()
+            except Exception:
+                log.exception("the log hook %r could not be stopped", hook)
 
     async def __aenter__(self) -> Messager:
         await self.init()

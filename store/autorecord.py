@@ -88,7 +88,10 @@ class AutoRecorder:
 
     async def stop(self) -> None:
         """Return once everything is in the store, or in the spool. Never raises."""
-        if not self._task.done():  # else it may have been in an event loop that is gone
+        if asyncio.get_running_loop() is not self._loop:  # which is closed, or does not run, or runs elsewhere
+            await asyncio.to_thread(self.save_at_exit)
+            return
+        if not self._task.done():
             self._ending.set()
             await asyncio.wait([self._task])
 

@@ -236,8 +236,13 @@ async def main():
 
 def program(store: str, run: str, *, before: str = "", end: str = "pass", check: bool = True) -> str:
     """Run a program that never closes its messager; what it said on standard error."""
+    return ran(store, PROGRAM.format(before=before, end=end, run=run), check=check)
+
+
+def ran(store: str, source: str, *, check: bool = True) -> str:
+    """Run a program; what it said on standard error."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM.format(before=before, end=end, run=run)],
+        [sys.executable, "-W", "error", "-c", source],
         env={**os.environ, "MESSAGER_STORE": store},
         capture_output=True,
         text=True,
@@ -283,6 +288,45 @@ async def test_where_the_event_loop_is_simply_left_the_rest_is_in_the_spool(stor
         [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
         assert done.ended
     assert await said(store) == list(range(100))
+
+
+ELSEWHERE = """
+import asyncio, warnings
+from messager import MemoryBroker, Messager
+from messager_store import committer
+warnings.simplefilter("ignore")
+committer.FLUSH_SECONDS = 600
+messager, first, second = Messager(MemoryBroker(), "e1"), asyncio.new_event_loop(), asyncio.new_event_loop()
+first.run_until_complete(messager.init())
+for at in range(3):
+    first.run_until_complete(messager.send_message("c", {{"n": at}}))
+{left}
+second.run_until_complete(asyncio.wait_for(messager.close(), 30))
+assert messager._offered == []
+"""
+
+
+@pytest.mark.parametrize("left", ["first.close()", ""])
+async def test_a_messager_may_be_closed_in_another_event_loop_than_the_one_it_records_in(store: str, left: str) -> None:
+    assert "3 events of e1 wait in" in ran(store, ELSEWHERE.format(left=left))
+    async with EventLog.open(store) as log:
+        [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
+        assert done.ended
+    assert await said(store) == [0, 1, 2]
+
+
+async def test_a_hook_of_an_entry_point_that_cannot_be_stopped_harms_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stop(self: autorecord.AutoRecorder) -> None:
+        await stopped(self)
+        raise RuntimeError("not today")
+
+    stopped = autorecord.AutoRecorder.stop
+    monkeypatch.setattr(autorecord.AutoRecorder, "stop", stop)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+    assert "not today" in caplog.text and messager._offered == []
 
 
 def test_without_the_setting_nothing_of_the_store_is_imported(store: str) -> None:
