@@ -12,14 +12,13 @@ import asyncio
 import atexit
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, cast
 
 from messager.clock import Clock
-from messager.hooks import LogHook
+from messager.hooks import LogHook, say
 from messager.record import MessageRecord
 
 from . import experiments
@@ -53,7 +52,7 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
         events = EventLog(Database(os.environ["MESSAGER_STORE"]))
         recorder = Recorder(events, exp_id, durability=cast(Durability, durability))
     except StoreError as error:
-        _say(f"{exp_id} is not recorded: {error}")
+        say(f"{exp_id} is not recorded: {error}")
         return None
     made = AutoRecorder(recorder)
     await made.ready()
@@ -105,7 +104,7 @@ class AutoRecorder:
         except StoreError as error:
             if not self._broken_promise:
                 self._broken_promise = True
-                _say(f"strict cannot be kept, and messages go out all the same: {error}")
+                say(f"strict cannot be kept, and messages go out all the same: {error}")
 
     def after(self, record: MessageRecord) -> None:
         if self._taking is not None:
@@ -122,7 +121,7 @@ class AutoRecorder:
         if isinstance(hook, Recorder) and self._taking is not None:
             self._taking = None
             self._ending.set()
-            _say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
+            say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
 
     async def _live_through(self) -> None:
         with contextlib.suppress(asyncio.CancelledError):  # the event loop ends, and nobody called close()
@@ -142,14 +141,14 @@ class AutoRecorder:
                 of = f"{self._recorder.exp_id} into {events.where}"
                 if of not in _announced or told:
                     _announced.add(of)
-                    _say(f"recording {of} (MESSAGER_STORE)")
+                    say(f"recording {of} (MESSAGER_STORE)")
                 return True
             except StoreUnavailable as error:
                 if not told:
-                    _say(f"{error}; {self._exp_id} waits in memory, and it is tried again")
+                    say(f"{error}; {self._exp_id} waits in memory, and it is tried again")
                 told = True
             except Exception as error:
-                _say(f"{self._exp_id} is not recorded: {error}")
+                say(f"{self._exp_id} is not recorded: {error}")
                 return False
             await events.close()
             with contextlib.suppress(TimeoutError):
@@ -172,7 +171,7 @@ class AutoRecorder:
         try:
             await recorder.stop()
         except Exception as error:
-            _say(f"{recorder.exp_id}: {error}")
+            say(f"{recorder.exp_id}: {error}")
         self._taking = None
         _live.discard(self)
         await recorder.log.close()
@@ -186,15 +185,15 @@ class AutoRecorder:
             try:
                 taking.save()
             except StoreError as error:
-                _say(f"{taking.exp_id}: {error}")
+                say(f"{taking.exp_id}: {error}")
             self._tell_what_is_left()
 
     def _tell_what_is_left(self) -> None:
         recorder = self._recorder
         if recorder.spooled:
-            _say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
+            say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
         elif len(recorder):
-            _say(f"{len(recorder)} events of {recorder.exp_id} are lost: {recorder.log.where} could not be reached")
+            say(f"{len(recorder)} events of {recorder.exp_id} are lost: {recorder.log.where} could not be reached")
 
     def save_at_exit(self) -> None:
         """`save` where it harms nobody: in the thread of an event loop that still runs, else here."""
@@ -218,13 +217,6 @@ def _names(exp_id: str) -> Iterator[str]:
     yield exp_id
     for number in count(2):
         yield f"{exp_id}-{number}"
-
-
-def _say(text: str) -> None:
-    """A line on standard error, where there is one."""
-    line = "".join(char if char.isprintable() else " " for char in text)
-    with contextlib.suppress(Exception):
-        print(f"messager: {line}", file=sys.stderr, flush=True)
 
 
 @atexit.register

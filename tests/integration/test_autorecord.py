@@ -356,6 +356,33 @@ async def test_where_nothing_that_is_installed_records_a_line_says_so(
     assert not Path(store).exists()
 
 
+async def test_what_is_installed_may_be_out_of_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def entry_points(**given: Any) -> metadata.EntryPoints:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "not today")
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+    [told] = capsys.readouterr().err.splitlines()
+    assert told.startswith("messager: e1 is not recorded: ") and "not today" in told
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_without_standard_error_nothing_is_told_and_nobody_harmed(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metadata, "entry_points", lambda **given: metadata.EntryPoints())
+    with (tmp_path / "stderr").open("w") as closed:
+        pass
+    monkeypatch.setattr(sys, "stderr", closed if there else None)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+        assert len(messager.get_log_list()) == 1
+    assert capsys.readouterr().out == ""
+
+
 async def test_a_recorder_of_the_programs_own_is_told_what_the_experiment_is_and_keeps_what_it_knew(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
