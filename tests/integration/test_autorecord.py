@@ -178,6 +178,21 @@ async def test_a_messager_with_a_recorder_of_its_own_is_not_recorded_twice(
         assert await said(store) == [0] and "Recorder of the program's own" in told
 
 
+async def test_a_recorder_that_is_added_while_the_messager_connects_records_alone(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ready(self: autorecord.AutoRecorder) -> None:
+        await starts(self)
+        messager.add_log_hook(recorder)
+
+    starts = autorecord.AutoRecorder.ready
+    monkeypatch.setattr(autorecord.AutoRecorder, "ready", ready)
+    messager = Messager(MemoryBroker(), "e1")
+    async with EventLog.open(str(tmp_path / "own.db")) as own, Recorder(own, "e1") as recorder, messager:
+        await say(messager, 2)
+    assert await said(str(tmp_path / "own.db")) == [0, 1] and await said(store) == []
+
+
 async def test_strict_is_kept_where_it_is_asked_for(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESSAGER_DURABILITY", "strict")
     committed: list[list[int]] = []
