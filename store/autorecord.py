@@ -12,7 +12,7 @@ import asyncio
 import atexit
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, cast
@@ -136,28 +136,48 @@ class AutoRecorder:
         told = False
         while not self._ending.is_set():
             try:
-                await events.database.open()
-                await self._join()
+                await self._in_time(self._open())
                 of = f"{self._recorder.exp_id} into {events.where}"
                 if of not in _announced or told:
                     _announced.add(of)
                     say(f"recording {of} (MESSAGER_STORE)")
                 return True
             except StoreUnavailable as error:
-                if not told:
+                if not told and not self._ending.is_set():
                     say(f"{error}; {self._exp_id} waits in memory, and it is tried again")
                 told = True
             except Exception as error:
                 say(f"{self._exp_id} is not recorded: {error}")
                 return False
-            await events.close()
+            await self._close_log()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._ending.wait()
             pause = min(2 * pause, MOST_AGAIN_SECONDS)
         return False
 
-    async def _join(self) -> None:
+    async def _in_time(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await it; once the end is asked for, for `START_SECONDS` more: a server may take us and never answer."""
+        task, ending = self._loop.create_task(work), self._loop.create_task(self._ending.wait())
+        try:
+            await asyncio.wait([task, ending], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task], timeout=START_SECONDS)
+        finally:
+            ending.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=START_SECONDS)
+        if task.cancelled() or not task.done():
+            raise StoreUnavailable(self._recorder.log.where, "it does not answer")
+        task.result()
+
+    async def _close_log(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                await self._recorder.log.close()
+
+    async def _open(self) -> None:
+        await self._recorder.log.database.open()
         for exp_id in _names(self._exp_id):
             there = await experiments.by_exp_id(self._recorder.log.database, exp_id)
             if there is None or there.status == "open":
@@ -174,7 +194,7 @@ class AutoRecorder:
             say(f"{recorder.exp_id}: {error}")
         self._taking = None
         _live.discard(self)
-        await recorder.log.close()
+        await self._close_log()
         self._tell_what_is_left()
 
     def save(self) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord
 from messager_store import EventLog, Recorder, autorecord, committer
+from messager_store.database import Database
 from messager_store.dialects import for_store
 from messager_store.experiments import recorders_of
 from messager_store.repair import close
@@ -155,6 +156,26 @@ async def test_a_store_that_never_came_costs_the_recording_and_nothing_else(
         await say(messager, 3)
     out_of_reach, lost = capsys.readouterr().err.splitlines()
     assert "tried again" in out_of_reach and "3 events of e1 are lost" in lost
+
+
+async def test_a_store_that_never_answers_does_not_keep_a_messager_from_closing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def look(self: Database) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    asked = asyncio.Event()
+    monkeypatch.setattr(Database, "look", look)
+    monkeypatch.setattr(autorecord, "START_SECONDS", 0.01)
+    messager = Messager(MemoryBroker(), "e1")
+    async with asyncio.timeout(60):
+        await messager.init()
+        await say(messager, 3)
+        await asked.wait()
+        await messager.close()
+    [lost] = capsys.readouterr().err.splitlines()
+    assert "3 events of e1 are lost" in lost
 
 
 @pytest.mark.parametrize("first", [True, False])
