@@ -71,6 +71,8 @@ class AutoRecorder:
         self._started = asyncio.Event()
         self._ending = asyncio.Event()
         self._broken_promise = False
+        self._cut_off = False  # cancelled, and nobody asked for the end
+        self._missed = 0  # what happened afterwards
         self._task = self._loop.create_task(self._live_through())
         _live.add(self)
 
@@ -93,6 +95,9 @@ class AutoRecorder:
         if not self._task.done():
             self._ending.set()
             await asyncio.wait([self._task])
+        missed, self._missed = self._missed, 0
+        if missed:
+            say(f"{missed} events of {self._recorder.exp_id} are lost: they happened after its tasks were cancelled")
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """As `Recorder.before_send`; but a strict promise that cannot be kept is told of, and nothing stops."""
@@ -109,6 +114,10 @@ class AutoRecorder:
     def after(self, record: MessageRecord) -> None:
         if self._taking is not None:
             self._taking.after(record)
+        elif self._cut_off:
+            self._missed += 1
+            if self._missed == 1:
+                say(f"{self._exp_id} is not recorded any more: the tasks of its event loop were cancelled")
 
     def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
         self._recorder.connected(url, clock, clock_offset_ns)
@@ -124,10 +133,12 @@ class AutoRecorder:
             say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
 
     async def _live_through(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):  # the event loop ends, and nobody called close()
+        try:
             if await self._start():
                 self._started.set()
                 await self._ending.wait()
+        except asyncio.CancelledError:  # the event loop ends, and nobody called close(); or it does not end
+            self._cut_off = not self._ending.is_set()
         await self._end()
 
     async def _start(self) -> bool:

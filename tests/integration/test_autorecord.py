@@ -305,6 +305,21 @@ async def test_one_that_its_event_loop_has_ended_may_be_stopped_in_another(store
     assert await said(store) == list(range(100))
 
 
+async def test_a_program_that_cancels_its_tasks_and_goes_on_is_told_that_it_is_not_recorded(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+        [hook] = messager._offered
+        assert isinstance(hook, autorecord.AutoRecorder)
+        hook._task.cancel()
+        await asyncio.wait([hook._task])
+        await say(messager, 3, 1)
+    _, cut_off, lost = capsys.readouterr().err.splitlines()
+    assert "e1 is not recorded any more" in cut_off and "3 events of e1 are lost" in lost
+    assert await said(store) == [0]
+
+
 SLOW = "from messager_store import committer; committer.FLUSH_SECONDS = 600"
 
 
