@@ -47,6 +47,9 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     """
     if any(isinstance(hook, Recorder) for hook in hooks):
         return None
+    if not isinstance(exp_id, str):
+        say(f"{exp_id!r} is not recorded: an exp_id is a str, and this is of type {type(exp_id).__name__}")
+        return None
     durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"
     try:
         events = EventLog(Database(os.environ["MESSAGER_STORE"]))

@@ -125,6 +125,16 @@ async def test_what_cannot_be_recorded_is_told_in_one_line_and_agents_go_on(
     assert told.startswith(f"messager: {exp_id} is not recorded: ") and line in told and "hush" not in told
 
 
+@pytest.mark.parametrize("exp_id", [5, b"e1", None])
+async def test_an_exp_id_that_is_no_text_is_told_in_plain_words(
+    exp_id: Any, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Messager(MemoryBroker(), exp_id) as messager:
+        await say(messager, 1)
+    [told] = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"messager: {exp_id!r} is not recorded: an exp_id is a str")
+
+
 async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
