@@ -15,7 +15,7 @@ from uuid import UUID
 from pydantic import BaseModel, SecretBytes, SecretStr
 
 _SECRET = re.compile(
-    r"passw|passphrase|(?<!com)(?<!by)pass$|pwd$|secret|credential|.key$|token$|(?<!max_)tokens$"
+    r"passw|passphrase|(?<!com)(?<!by)pass$|pwd$|secret|credential|.key$|token$|(?<!max[_-])tokens$"
     r"|bearer|jwt|authorization|dsn$|connection_string|session_?id|(api|access|private|auth)[_-]?key|^(auth|cookie)$",
     re.I,
 )
@@ -62,6 +62,15 @@ def _plain(value: Any, depth: int) -> Any:
             if not _SECRET.search(str(key)) and not isinstance(part, SecretStr | SecretBytes)
         }
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(part, depth + 1) for part in value if not isinstance(part, SecretStr | SecretBytes)]
+        parts = [part for part in value if not isinstance(part, SecretStr | SecretBytes)]
+        before = [None, *parts]  # a command line has its secrets behind their options
+        return [
+            "***" if isinstance(part, str) and _is_secret_option(option) else _plain(part, depth + 1)
+            for option, part in zip(before, parts, strict=False)
+        ]
     name = getattr(value, "__qualname__", None)
     return f"{value.__module__}.{name}" if isinstance(name, str) else f"<{type(value).__qualname__}>"
+
+
+def _is_secret_option(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"-[\w-]+", value) is not None and bool(_SECRET.search(value))

@@ -117,6 +117,14 @@ def test_texts_lose_what_they_say_is_secret(text: str, kept: str) -> None:
     assert without_secrets({"text": text}) == {"text": kept}
 
 
+def test_command_lines_lose_what_stands_behind_the_option_of_a_secret() -> None:
+    args = ["run", "--api-key", "hush", "--password", "hush", "--max-tokens", "5", "password", "x"]
+    assert without_secrets([]) == [] and without_secrets(["--password"]) == ["--password"]
+    assert without_secrets(args) == [
+        *("run", "--api-key", "***", "--password", "***", "--max-tokens", "5", "password", "x"),
+    ]
+
+
 def test_everything_else_is_what_json_can_hold() -> None:
     value = Part(
         value={
