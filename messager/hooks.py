@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -90,15 +91,27 @@ async def offered(exp_id: str, hooks: Sequence[LogHook]) -> list[OfferedHook]:
     from importlib.metadata import entry_points  # only where somebody asks for it: it takes a while
 
     found: list[OfferedHook] = []
-    offers = entry_points(group=ENTRY_POINTS)
+    try:
+        offers = entry_points(group=ENTRY_POINTS)
+    except Exception as error:  # what is installed cannot be read
+        say(f"{exp_id} is not recorded: looking for who records raised {error!r}")
+        return found
     if not offers:
-        print("messager: MESSAGER_STORE is set, but nothing that is installed records", file=sys.stderr)
+        say("MESSAGER_STORE is set, but nothing that is installed records")
     for offer in offers:
         try:
             hook = await offer.load()(exp_id, hooks)
         except Exception as error:
-            print(f"messager: {exp_id} is not recorded: {offer.value} raised {error!r}", file=sys.stderr)
+            say(f"{exp_id} is not recorded: {offer.value} raised {error!r}")
             continue
         if hook is not None:
             found.append(hook)
     return found
+
+
+def say(text: str) -> None:
+    """A line on standard error, where there is one. Never raises."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    with contextlib.suppress(Exception):
+        if sys.stderr is not None:
+            print(f"messager: {line}", file=sys.stderr, flush=True)

@@ -113,9 +113,7 @@ class Messager:
 
     def add_log_hook(self, hook: LogHook) -> None:
         """Tell this hook of every event from now on."""
-        for other in self._hooks:
-            if hasattr(other, "joined"):
-                other.joined(hook)
+        self._tell_joined(self._hooks, hook)
         self._hooks.append(hook)
         if self.connected:
             self._introduce(hook)
@@ -136,7 +134,11 @@ class Messager:
             await self.broker.connect()
             self._clock_offset = await self.broker.clock_offset()
             if os.environ.get("MESSAGER_STORE"):
-                self._offered = await offered(self.exp_id, self._hooks)
+                known = list(self._hooks)
+                self._offered = await offered(self.exp_id, known)
+                for hook in self._hooks:
+                    if hook not in known:  # it was added while we waited
+                        self._tell_joined(self._offered, hook)
                 self._hooks += self._offered
             self.connected = True
             for hook in self._hooks:
@@ -153,8 +155,11 @@ class Messager:
             await self.broker.close()
         while self._offered:
             hook = self._offered.pop()
-            await hook.stop()
             self.remove_log_hook(hook)
+            try:
+                await hook.stop()
+            except Exception:
+                log.exception("the log hook %r could not be stopped", hook)
 
     async def __aenter__(self) -> Messager:
         await self.init()
@@ -322,6 +327,11 @@ class Messager:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         self._pubsub = None
+
+    def _tell_joined(self, others: Iterable[LogHook], hook: LogHook) -> None:
+        for other in others:
+            if hasattr(other, "joined"):
+                other.joined(hook)
 
     def _introduce(self, hook: LogHook) -> None:
         connected = getattr(hook, "connected", None)

@@ -12,14 +12,13 @@ import asyncio
 import atexit
 import contextlib
 import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, cast
 
 from messager.clock import Clock
-from messager.hooks import LogHook
+from messager.hooks import LogHook, say
 from messager.record import MessageRecord
 
 from . import experiments
@@ -48,12 +47,15 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     """
     if any(isinstance(hook, Recorder) for hook in hooks):
         return None
+    if not isinstance(exp_id, str):
+        say(f"{exp_id!r} is not recorded: an exp_id is a str, and this is of type {type(exp_id).__name__}")
+        return None
     durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"
     try:
         events = EventLog(Database(os.environ["MESSAGER_STORE"]))
         recorder = Recorder(events, exp_id, durability=cast(Durability, durability))
     except StoreError as error:
-        _say(f"{exp_id} is not recorded: {error}")
+        say(f"{exp_id} is not recorded: {error}")
         return None
     made = AutoRecorder(recorder)
     await made.ready()
@@ -72,6 +74,8 @@ class AutoRecorder:
         self._started = asyncio.Event()
         self._ending = asyncio.Event()
         self._broken_promise = False
+        self._cut_off = False  # cancelled, and nobody asked for the end
+        self._missed = 0  # what happened afterwards
         self._task = self._loop.create_task(self._live_through())
         _live.add(self)
 
@@ -88,9 +92,15 @@ class AutoRecorder:
 
     async def stop(self) -> None:
         """Return once everything is in the store, or in the spool. Never raises."""
-        if not self._task.done():  # else it may have been in an event loop that is gone
+        if asyncio.get_running_loop() is not self._loop:  # which is closed, or does not run, or runs elsewhere
+            await asyncio.to_thread(self.save_at_exit)
+            return
+        if not self._task.done():
             self._ending.set()
             await asyncio.wait([self._task])
+        missed, self._missed = self._missed, 0
+        if missed:
+            say(f"{missed} events of {self._recorder.exp_id} are lost: they happened after its tasks were cancelled")
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """As `Recorder.before_send`; but a strict promise that cannot be kept is told of, and nothing stops."""
@@ -102,11 +112,15 @@ class AutoRecorder:
         except StoreError as error:
             if not self._broken_promise:
                 self._broken_promise = True
-                _say(f"strict cannot be kept, and messages go out all the same: {error}")
+                say(f"strict cannot be kept, and messages go out all the same: {error}")
 
     def after(self, record: MessageRecord) -> None:
         if self._taking is not None:
             self._taking.after(record)
+        elif self._cut_off:
+            self._missed += 1
+            if self._missed == 1:
+                say(f"{self._exp_id} is not recorded any more: the tasks of its event loop were cancelled")
 
     def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
         self._recorder.connected(url, clock, clock_offset_ns)
@@ -119,13 +133,15 @@ class AutoRecorder:
         if isinstance(hook, Recorder) and self._taking is not None:
             self._taking = None
             self._ending.set()
-            _say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
+            say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
 
     async def _live_through(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):  # the event loop ends, and nobody called close()
+        try:
             if await self._start():
                 self._started.set()
                 await self._ending.wait()
+        except asyncio.CancelledError:  # the event loop ends, and nobody called close(); or it does not end
+            self._cut_off = not self._ending.is_set()
         await self._end()
 
     async def _start(self) -> bool:
@@ -134,28 +150,48 @@ class AutoRecorder:
         told = False
         while not self._ending.is_set():
             try:
-                await events.database.open()
-                await self._join()
+                await self._in_time(self._open())
                 of = f"{self._recorder.exp_id} into {events.where}"
                 if of not in _announced or told:
                     _announced.add(of)
-                    _say(f"recording {of} (MESSAGER_STORE)")
+                    say(f"recording {of} (MESSAGER_STORE)")
                 return True
             except StoreUnavailable as error:
-                if not told:
-                    _say(f"{error}; {self._exp_id} waits in memory, and it is tried again")
+                if not told and not self._ending.is_set():
+                    say(f"{error}; {self._exp_id} waits in memory, and it is tried again")
                 told = True
             except Exception as error:
-                _say(f"{self._exp_id} is not recorded: {error}")
+                say(f"{self._exp_id} is not recorded: {error}")
                 return False
-            await events.close()
+            await self._close_log()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._ending.wait()
             pause = min(2 * pause, MOST_AGAIN_SECONDS)
         return False
 
-    async def _join(self) -> None:
+    async def _in_time(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await it; once the end is asked for, for `START_SECONDS` more: a server may take us and never answer."""
+        task, ending = self._loop.create_task(work), self._loop.create_task(self._ending.wait())
+        try:
+            await asyncio.wait([task, ending], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task], timeout=START_SECONDS)
+        finally:
+            ending.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=START_SECONDS)
+        if task.cancelled() or not task.done():
+            raise StoreUnavailable(self._recorder.log.where, "it does not answer")
+        task.result()
+
+    async def _close_log(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                await self._recorder.log.close()
+
+    async def _open(self) -> None:
+        await self._recorder.log.database.open()
         for exp_id in _names(self._exp_id):
             there = await experiments.by_exp_id(self._recorder.log.database, exp_id)
             if there is None or there.status == "open":
@@ -169,10 +205,10 @@ class AutoRecorder:
         try:
             await recorder.stop()
         except Exception as error:
-            _say(f"{recorder.exp_id}: {error}")
+            say(f"{recorder.exp_id}: {error}")
         self._taking = None
         _live.discard(self)
-        await recorder.log.close()
+        await self._close_log()
         self._tell_what_is_left()
 
     def save(self) -> None:
@@ -183,15 +219,17 @@ class AutoRecorder:
             try:
                 taking.save()
             except StoreError as error:
-                _say(f"{taking.exp_id}: {error}")
+                say(f"{taking.exp_id}: {error}")
             self._tell_what_is_left()
 
     def _tell_what_is_left(self) -> None:
         recorder = self._recorder
         if recorder.spooled:
-            _say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
+            say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
         elif len(recorder):
-            _say(f"{len(recorder)} events of {recorder.exp_id} are lost: {recorder.log.where} could not be reached")
+            say(f"{len(recorder)} events of {recorder.exp_id} are lost: {recorder.log.where} could not be reached")
+        if recorder.dropped:
+            say(f"{recorder.dropped} events of {recorder.exp_id} were dropped: the log has their number at most")
 
     def save_at_exit(self) -> None:
         """`save` where it harms nobody: in the thread of an event loop that still runs, else here."""
@@ -215,13 +253,6 @@ def _names(exp_id: str) -> Iterator[str]:
     yield exp_id
     for number in count(2):
         yield f"{exp_id}-{number}"
-
-
-def _say(text: str) -> None:
-    """A line on standard error, where there is one."""
-    line = "".join(char if char.isprintable() else " " for char in text)
-    with contextlib.suppress(Exception):
-        print(f"messager: {line}", file=sys.stderr, flush=True)
 
 
 @atexit.register

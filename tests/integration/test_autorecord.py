@@ -15,6 +15,7 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord
 from messager_store import EventLog, Recorder, autorecord, committer
+from messager_store.database import Database
 from messager_store.dialects import for_store
 from messager_store.experiments import recorders_of
 from messager_store.repair import close
@@ -124,6 +125,16 @@ async def test_what_cannot_be_recorded_is_told_in_one_line_and_agents_go_on(
     assert told.startswith(f"messager: {exp_id} is not recorded: ") and line in told and "hush" not in told
 
 
+@pytest.mark.parametrize("exp_id", [5, b"e1", None])
+async def test_an_exp_id_that_is_no_text_is_told_in_plain_words(
+    exp_id: Any, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Messager(MemoryBroker(), exp_id) as messager:
+        await say(messager, 1)
+    [told] = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"messager: {exp_id!r} is not recorded: an exp_id is a str")
+
+
 async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +168,26 @@ async def test_a_store_that_never_came_costs_the_recording_and_nothing_else(
     assert "tried again" in out_of_reach and "3 events of e1 are lost" in lost
 
 
+async def test_a_store_that_never_answers_does_not_keep_a_messager_from_closing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def look(self: Database) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    asked = asyncio.Event()
+    monkeypatch.setattr(Database, "look", look)
+    monkeypatch.setattr(autorecord, "START_SECONDS", 0.01)
+    messager = Messager(MemoryBroker(), "e1")
+    async with asyncio.timeout(60):
+        await messager.init()
+        await say(messager, 3)
+        await asked.wait()
+        await messager.close()
+    [lost] = capsys.readouterr().err.splitlines()
+    assert "3 events of e1 are lost" in lost
+
+
 @pytest.mark.parametrize("first", [True, False])
 async def test_a_messager_with_a_recorder_of_its_own_is_not_recorded_twice(
     first: bool, tmp_path: Path, store: str, capsys: pytest.CaptureFixture[str]
@@ -176,6 +207,21 @@ async def test_a_messager_with_a_recorder_of_its_own_is_not_recorded_twice(
         assert not Path(store).exists() and not told
     else:
         assert await said(store) == [0] and "Recorder of the program's own" in told
+
+
+async def test_a_recorder_that_is_added_while_the_messager_connects_records_alone(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ready(self: autorecord.AutoRecorder) -> None:
+        await starts(self)
+        messager.add_log_hook(recorder)
+
+    starts = autorecord.AutoRecorder.ready
+    monkeypatch.setattr(autorecord.AutoRecorder, "ready", ready)
+    messager = Messager(MemoryBroker(), "e1")
+    async with EventLog.open(str(tmp_path / "own.db")) as own, Recorder(own, "e1") as recorder, messager:
+        await say(messager, 2)
+    assert await said(str(tmp_path / "own.db")) == [0, 1] and await said(store) == []
 
 
 async def test_strict_is_kept_where_it_is_asked_for(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,8 +282,13 @@ async def main():
 
 def program(store: str, run: str, *, before: str = "", end: str = "pass", check: bool = True) -> str:
     """Run a program that never closes its messager; what it said on standard error."""
+    return ran(store, PROGRAM.format(before=before, end=end, run=run), check=check)
+
+
+def ran(store: str, source: str, *, check: bool = True) -> str:
+    """Run a program; what it said on standard error."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM.format(before=before, end=end, run=run)],
+        [sys.executable, "-W", "error", "-c", source],
         env={**os.environ, "MESSAGER_STORE": store},
         capture_output=True,
         text=True,
@@ -264,6 +315,37 @@ async def test_one_that_its_event_loop_has_ended_may_be_stopped_in_another(store
     assert await said(store) == list(range(100))
 
 
+async def test_a_program_that_cancels_its_tasks_and_goes_on_is_told_that_it_is_not_recorded(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+        [hook] = messager._offered
+        assert isinstance(hook, autorecord.AutoRecorder)
+        hook._task.cancel()
+        await asyncio.wait([hook._task])
+        await say(messager, 3, 1)
+    _, cut_off, lost = capsys.readouterr().err.splitlines()
+    assert "e1 is not recorded any more" in cut_off and "3 events of e1 are lost" in lost
+    assert await said(store) == [0]
+
+
+async def test_an_experiment_that_is_closed_in_mid_run_is_told_with_how_much_is_not_in_it(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Messager(MemoryBroker(), "e1") as messager:
+        [hook] = messager._offered
+        assert isinstance(hook, autorecord.AutoRecorder)
+        await hook._recorder.flush()
+        async with EventLog.open(store) as log:
+            await close(log, await log.experiment("e1"), force=True)
+        await say(messager, 1)
+        await until(lambda: hook._recorder.failure is not None)
+        await say(messager, 3, 1)
+    told = capsys.readouterr().err
+    assert "3 events of e1 were dropped" in told
+
+
 SLOW = "from messager_store import committer; committer.FLUSH_SECONDS = 600"
 
 
@@ -283,6 +365,45 @@ async def test_where_the_event_loop_is_simply_left_the_rest_is_in_the_spool(stor
         [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
         assert done.ended
     assert await said(store) == list(range(100))
+
+
+ELSEWHERE = """
+import asyncio, warnings
+from messager import MemoryBroker, Messager
+from messager_store import committer
+warnings.simplefilter("ignore")
+committer.FLUSH_SECONDS = 600
+messager, first, second = Messager(MemoryBroker(), "e1"), asyncio.new_event_loop(), asyncio.new_event_loop()
+first.run_until_complete(messager.init())
+for at in range(3):
+    first.run_until_complete(messager.send_message("c", {{"n": at}}))
+{left}
+second.run_until_complete(asyncio.wait_for(messager.close(), 30))
+assert messager._offered == []
+"""
+
+
+@pytest.mark.parametrize("left", ["first.close()", ""])
+async def test_a_messager_may_be_closed_in_another_event_loop_than_the_one_it_records_in(store: str, left: str) -> None:
+    assert "3 events of e1 wait in" in ran(store, ELSEWHERE.format(left=left))
+    async with EventLog.open(store) as log:
+        [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
+        assert done.ended
+    assert await said(store) == [0, 1, 2]
+
+
+async def test_a_hook_of_an_entry_point_that_cannot_be_stopped_harms_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stop(self: autorecord.AutoRecorder) -> None:
+        await stopped(self)
+        raise RuntimeError("not today")
+
+    stopped = autorecord.AutoRecorder.stop
+    monkeypatch.setattr(autorecord.AutoRecorder, "stop", stop)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+    assert "not today" in caplog.text and messager._offered == []
 
 
 def test_without_the_setting_nothing_of_the_store_is_imported(store: str) -> None:
@@ -310,6 +431,33 @@ async def test_where_nothing_that_is_installed_records_a_line_says_so(
         await say(messager, 1)
     assert capsys.readouterr().err == "messager: MESSAGER_STORE is set, but nothing that is installed records\n"
     assert not Path(store).exists()
+
+
+async def test_what_is_installed_may_be_out_of_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def entry_points(**given: Any) -> metadata.EntryPoints:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "not today")
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+    [told] = capsys.readouterr().err.splitlines()
+    assert told.startswith("messager: e1 is not recorded: ") and "not today" in told
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_without_standard_error_nothing_is_told_and_nobody_harmed(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(metadata, "entry_points", lambda **given: metadata.EntryPoints())
+    with (tmp_path / "stderr").open("w") as closed:
+        pass
+    monkeypatch.setattr(sys, "stderr", closed if there else None)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+        assert len(messager.get_log_list()) == 1
+    assert capsys.readouterr().out == ""
 
 
 async def test_a_recorder_of_the_programs_own_is_told_what_the_experiment_is_and_keeps_what_it_knew(

@@ -48,6 +48,17 @@ class Part(BaseModel):
         "credentials",
         "authorization",
         "cookie",
+        "openai_key",
+        "signing_key",
+        "db_pass",
+        "tokens",
+        "bearer",
+        "jwt",
+        "proxy-authorization",
+        "pg_dsn",
+        "connection_string",
+        "session_id",
+        "sessionId",
     ],
 )
 def test_what_is_called_a_secret_is_left_out(name: str) -> None:
@@ -82,10 +93,36 @@ def test_what_is_typed_as_a_secret_is_left_out_whatever_it_is_called() -> None:
         ("postgresql://u:hu@sh@h/d?sslmode=require", "postgresql://***@h/d?sslmode=require"),
         ("https://h/v1?api_key=hush&x=1", "https://h/v1?api_key=***&x=1"),
         ("https://h/v1", "https://h/v1"),
+        ("postgresql://u:hu sh@h/d", "postgresql://***@h/d"),
+        ("//u:hush@h", "//***@h"),
+        ("https://h/v1?access_token=hush&x=1", "https://h/v1?access_token=***&x=1"),
     ],
 )
 def test_urls_lose_their_passwords(url: str, kept: str) -> None:
     assert without_secrets({"base_url": url}) == {"base_url": kept}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("host=h user=u password=hush", "host=h user=u password=***"),
+        ("host=h password='hu sh' user=u", "host=h password=*** user=u"),
+        ("run --token=hush -v", "run --token=*** -v"),
+        ("Authorization: Bearer hush", "Authorization: Bearer ***"),
+        ('{"client_secret": "hush", "n": 1}', '{"client_secret": ***, "n": 1}'),
+        ("count the tokens: 5 of them", "count the tokens: 5 of them"),
+    ],
+)
+def test_texts_lose_what_they_say_is_secret(text: str, kept: str) -> None:
+    assert without_secrets({"text": text}) == {"text": kept}
+
+
+def test_command_lines_lose_what_stands_behind_the_option_of_a_secret() -> None:
+    args = ["run", "--api-key", "hush", "--password", "hush", "--max-tokens", "5", "password", "x"]
+    assert without_secrets([]) == [] and without_secrets(["--password"]) == ["--password"]
+    assert without_secrets(args) == [
+        *("run", "--api-key", "***", "--password", "***", "--max-tokens", "5", "password", "x"),
+    ]
 
 
 def test_everything_else_is_what_json_can_hold() -> None:
