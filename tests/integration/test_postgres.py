@@ -20,6 +20,7 @@ from messager_store import experiments as registry
 from messager_store.database import Database
 from messager_store.dialects import for_store
 from messager_store.errors import NotAStore, RecorderFenced, ScrubUnfinished, StoreError, StoreUnavailable
+from messager_store.log import new_uuid
 from messager_store.redaction import redact, scrub
 from messager_store.testing import GUARDED, Databases, PostgresServer, execute, postgres_server, transaction
 from messager_store.verify import verify, verify_all
@@ -176,6 +177,21 @@ async def test_an_append_whose_answer_was_lost_is_found_or_not_and_then_repeated
         await log.append(writer, [sent(4)] if found else [sent(2), sent(3), sent(4)])
         assert [entry.ts for entry in await listed(log.read(of))] == [1, 2, 3, 4]
         assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_recorder_whose_registration_was_answered_by_nobody_is_found_and_not_made_twice(store: str) -> None:
+    async with Proxy(port_of(store)).running() as proxy, EventLog.open(through(proxy, store)) as log:
+        of, name = await experiment(log), new_uuid()
+        proxy.requests, proxy.cut_answer_to = b"", b"COMMIT;"
+        with pytest.raises(StoreUnavailable, match="connection broke"):
+            await log.register(of, role="tap", name=name)
+        assert sql(store, "SELECT uuid FROM recorder") == [(name,)]
+        writer = await log.register(of, role="tap", name=name)
+        assert (writer.ordinal, (await log.experiment("e1")).recorders) == (1, 1)
+        await log.append(writer, [sent(1)])
+        assert (await verify(log.database, of)).problems == []
+        with pytest.raises(RecorderFenced, match="recorded already"):
+            await log.register(of, role="tap", name=name)
 
 
 async def test_a_batch_that_comes_after_it_was_looked_for_is_refused(log: EventLog) -> None:
