@@ -18,7 +18,7 @@ import pytest
 from messager_store import EventLog, Recorder, committer, recorder
 from messager_store import experiments as registry
 from messager_store.database import Database
-from messager_store.dialects import for_store
+from messager_store.dialects import for_store, postgres_append
 from messager_store.errors import NotAStore, RecorderFenced, ScrubUnfinished, StoreError, StoreUnavailable
 from messager_store.log import new_uuid
 from messager_store.redaction import redact, scrub
@@ -177,6 +177,21 @@ async def test_an_append_whose_answer_was_lost_is_found_or_not_and_then_repeated
         await log.append(writer, [sent(4)] if found else [sent(2), sent(3), sent(4)])
         assert [entry.ts for entry in await listed(log.read(of))] == [1, 2, 3, 4]
         assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_large_batch_has_the_time_that_it_takes_on_a_slow_connection(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Proxy(port_of(store)).running() as proxy, EventLog.open(through(proxy, store)) as log:
+        of = await experiment(log)
+        writer = await log.register(of, role="tap")
+        await log.append(writer, [sent(1)])
+        monkeypatch.setattr(postgres_append, "SECONDS", 0.2)
+        proxy.answer_delay = 0.1  # of four answers
+        await log.append(writer, [sent(2, b"x" * 3_000_000)])
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await log.append(writer, [sent(3)])
+        assert [entry.ts for entry in await listed(log.read(of))] == [1, 2]
 
 
 async def test_a_recorder_whose_registration_was_answered_by_nobody_is_found_and_not_made_twice(store: str) -> None:
