@@ -246,7 +246,7 @@ class Postgres:
                     made.terminate()
                     raise
         except ALSO_CONNECTING as error:
-            raise translate(self._place, error) from None
+            raise translate(self._place, error, connecting=True) from None
         if made.get_settings().server_encoding not in ("UTF8", "UTF-8"):
             made.terminate()
             raise StoreUnavailable(self.where, "its encoding is not UTF8: make the database with ENCODING 'UTF8'")

@@ -268,6 +268,7 @@ def test_what_says_which_store_it_is_stays_in_its_name() -> None:
         ("postgresql://u:hunter2#@h/db", "percent-encoded"),
         ("postgresql://u:hunter2@x@h/db", "percent-encoded"),
         ("postgresql://u:hunter2@h:port/db", "port is not a number"),
+        ("postgresql://u:hunter2\udce4@h/db", "not a PostgreSQL URL"),
     ],
 )
 def test_a_url_that_cannot_be_read_is_told_without_its_secrets(url: str, reason: str) -> None:
@@ -312,6 +313,14 @@ async def test_what_keeps_one_out_is_told_in_one_line(server: PostgresServer) ->
     await refused(store, "recipes", NotAStore)
     execute(store, "DROP TABLE recipes", f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     await refused(store, "only reads")
+
+
+async def test_a_password_that_nobody_can_send_is_not_shown(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(server.url("postgres"), f"CREATE ROLE {GUARDED} LOGIN PASSWORD 'other'")
+    monkeypatch.setenv("PGPASSWORD", "hunter2\udce4")
+    await refused(server.url("postgres", GUARDED), "in a PG... variable, is wrong", StoreError)
 
 
 async def test_the_right_that_is_missing_is_named_with_the_command_that_gives_it(server: PostgresServer) -> None:
