@@ -86,6 +86,8 @@ def translate(place: Place, error: BaseException, *, connecting: bool = False) -
         return StoreUnavailable(place.where, reason)
     if isinstance(cause, ssl.SSLError):
         return StoreUnavailable(place.where, f"TLS: {cause.reason or 'it failed'}")
+    if connecting and isinstance(cause, ValueError):  # also those of asyncpg's that are an InterfaceError
+        return wrong
     for kind, reason in _PLAIN:
         if isinstance(cause, kind):
             return StoreUnavailable(place.where, reason)

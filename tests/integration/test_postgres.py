@@ -307,6 +307,10 @@ async def test_what_keeps_one_out_is_told_in_one_line(server: PostgresServer) ->
         "PostgreSQL server at|SSL|something in the URL|connection broke",
     )
     await refused(server.url(name) + "?nonsense=1", "nonsense")
+    for wrong in ("sslmode=bad", "target_session_attrs=bad"):
+        await refused(
+            f"{server.url(name)}?{wrong}", "something in the URL, or in a PG... variable, is wrong", StoreError
+        )
     execute(server.url("postgres"), "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
     await refused(server.url("latin"), "its encoding is not UTF8")
     execute(store, "CREATE TABLE recipes (id int)")
