@@ -161,6 +161,16 @@ async def test_a_server_that_hangs_is_told_of_within_five_seconds(server: Postgr
         assert [entry.ts for entry in await listed(log.read("e1"))] == list(range(1, writer.last_seq + 1))
 
 
+@pytest.mark.parametrize("silent_from", [b"pg_catalog.version", b"pg_catalog.pg_class", b"FROM alembic_version"])
+async def test_a_server_that_falls_silent_once_connected_is_told_of_within_five_seconds(
+    store: str, silent_from: bytes
+) -> None:
+    async with Proxy(port_of(store)).running() as proxy:
+        proxy.silent_from = silent_from
+        await refused(through(proxy, store), "does not answer")
+        assert proxy.silent
+
+
 @pytest.mark.parametrize("cut_at", [b"COMMIT", b"COPY", b"BEGIN"])
 async def test_an_append_whose_answer_was_lost_is_found_or_not_and_then_repeated_once(
     store: str, cut_at: bytes
