@@ -22,6 +22,7 @@ from messager_store.dialects import for_store, postgres_append
 from messager_store.errors import NotAStore, RecorderFenced, ScrubUnfinished, StoreError, StoreUnavailable
 from messager_store.log import new_uuid
 from messager_store.redaction import redact, scrub
+from messager_store.schema import SEQ_BITS
 from messager_store.testing import GUARDED, Databases, PostgresServer, execute, postgres_server, transaction
 from messager_store.verify import verify, verify_all
 from messager_store.where import Where
@@ -389,6 +390,30 @@ async def test_a_reader_of_an_old_state_keeps_what_was_redacted_and_is_told_of(
         assert await log.database.rewrite_wanted()
     await scrub(log)
     assert not await log.database.rewrite_wanted()
+
+
+async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager_store.dialects.postgres.WRITING_SECONDS", 5.0)
+    execute(store, f"ALTER DATABASE {store.rpartition('/')[2]} SET work_mem = '64kB'")
+    async with EventLog.open(store) as log:
+        of = await filled(log, [sent(1, from_id="secret")])
+        many = await log.register(of, role="tap")
+        sql(
+            store,
+            "INSERT INTO name (id, experiment_id, what, value, hash) "
+            f"SELECT 1000 + g, {of.id}, 1, convert_to(g::text, 'UTF8'), decode(md5(g::text), 'hex') "
+            "FROM generate_series(1, 30000) g",
+            "INSERT INTO event (id, experiment_id, ts, kind, channel_id, from_id, to_id, flags, payload) "
+            f"SELECT {many.id}::bigint * {1 << SEQ_BITS} + g, {of.id}, g, 1, NULL, 1000 + g, 1000 + g, 0, '' "
+            "FROM generate_series(1, 30000) g",
+            "ANALYZE",
+            "UPDATE recorder SET ended_at = 1",
+        )
+        done = await redact(log, "e1", Where(senders=(("secret",),)), who="me", why="x", ids=True)
+        assert done.events == 1
+        assert sql(store, "SELECT count(*) FROM name WHERE what = 1") == [(30000,)]
 
 
 async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(
