@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .log import Writer
 
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
+_RECEIVERS = 2**31
+"""How many receivers no column holds any more."""
 
 
 def prepare(writer: Writer, events: Sequence[Fields], unacknowledged_ns: int, complete_until: int | None) -> Commit:
@@ -98,6 +100,8 @@ def _rows(writer: Writer, first: int, events: Sequence[Fields]) -> tuple[list[An
                     raise Unknown
                 caused_by = writer.ids[cause[0]] << SEQ_BITS | cause[1]
             details = None if meta is None else jsontext.dump(meta)
+            if receivers is not None and not -_RECEIVERS <= receivers < _RECEIVERS:
+                raise ValueError(f"{receivers} receivers do not fit into 32 bits")
             if msg_id is not None:
                 msg_id.encode()  # no database holds half a character
             encoded.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -50,8 +51,10 @@ class Database:
     async def look(self) -> str | None:
         """The revision of the tables; None in an empty database. Raises `NotAStore` for somebody else's."""
         try:
-            async with self.reading() as connection:
+            async with asyncio.timeout(self.dialect.look_seconds), self.reading() as connection:
                 return await connection.run_sync(_look)
+        except TimeoutError:
+            raise StoreUnavailable(self.where, "it does not answer") from None
         except _Foreign as error:
             raise NotAStore(self.where, str(error)) from None
 

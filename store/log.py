@@ -101,8 +101,10 @@ class EventLog:
     ) -> Writer:
         """A new recorder of an experiment, with the next ordinal; `name` is its uuid where it has one already.
 
-        Raises `ExperimentClosed`.
+        Where the answer to an earlier call with this `name` was lost, it is asked again for what that call made.
+        Raises `ExperimentClosed`, and `RecorderFenced` where the recorder of this name is no new one any more.
         """
+        again = name is not None
         here = this_process()
         now = time.time_ns()
         name = name or new_uuid()
@@ -129,6 +131,15 @@ class EventLog:
             "spool": spool,
         }
         async with self.database.writing() as connection:
+            if again:
+                await experiments.lock(connection, of.id)  # an earlier call may be committed only now
+                query = select(recorder).where(recorder.c.uuid == name)
+                there = (await connection.execute(query)).one_or_none()
+                if there is not None:
+                    facts = (there.experiment_id, there.epoch, there.last_seq, there.ended_at)
+                    if facts != (of.id, 1, 0, None):
+                        raise RecorderFenced(name, "it has recorded already, or has been ended")
+                    return Writer(self.database, of, there.id, there.ordinal, name)
             joined = await connection.execute(
                 update(experiment)
                 .where(experiment.c.id == of.id, experiment.c.status.in_(("open", "importing")))

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, except_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from . import chain, jsontext
@@ -226,13 +226,10 @@ async def _blank(
             if row.id in touched:
                 heads[row.id] = await act.reseal(connection, row)
         if ids:
-            used = [select(column).where(column.is_not(None)) for column in (event.c.from_id, event.c.to_id)]
-            mine = [query.where(event.c.experiment_id == of.id) for query in used]
-            await connection.execute(
-                delete(name).where(
-                    name.c.experiment_id == of.id, name.c.what == AGENT, *(name.c.id.not_in(query) for query in mine)
-                )
-            )
+            used = [select(column).where(event.c.experiment_id == of.id) for column in (event.c.from_id, event.c.to_id)]
+            mine = select(name.c.id).where(name.c.experiment_id == of.id, name.c.what == AGENT)
+            # NOT IN would read all events anew for each name, on a server that finds them too many to remember
+            await connection.execute(delete(name).where(name.c.id.in_(except_(mine, *used))))
         result.head_after = chain.head((row.uuid, heads[row.id]) for row in recorders)
         await connection.execute(
             insert(redaction).values(

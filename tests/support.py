@@ -174,6 +174,8 @@ class Proxy:
         self.port = 0
         self.silent = False
         """Swallow everything, both ways, and keep the connections."""
+        self.silent_from: bytes | None = None
+        """When a request holds these bytes, go silent, with it."""
         self.cut_answer_to: bytes | None = None
         """When a request holds these bytes, pass it on, swallow the answer, and cut the connection."""
         self.cut_within_request = False
@@ -228,6 +230,8 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
+                if not answers and self.silent_from and self.silent_from in data:
+                    self.silent = True
                 if self.silent:
                     continue
                 if not answers and self.cut_within_request:

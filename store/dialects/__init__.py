@@ -26,6 +26,8 @@ def for_store(store: str) -> Dialect:
         raise StoreError(f"{store.split('://')[0]}://... is not a store URL. Known: {SCHEMES}.") from None
     if url.get_backend_name() == "sqlite":
         if url.host:
+            if url.username or "@" in store:  # what SQLAlchemy takes for a host may be a part of a password
+                raise StoreError("this SQLite URL names no file: it takes three slashes, sqlite:///FILE")
             raise StoreError(f"sqlite://{url.host} names no file: it takes three slashes, sqlite:///{url.host}")
         return SQLite(url.database or ":memory:")
     raise StoreError(f"no store of scheme {url.drivername!r} is known. Known: {SCHEMES}.")

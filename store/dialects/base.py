@@ -39,6 +39,9 @@ class Dialect(Protocol):
     commits_late: bool
     """Whether a batch whose append failed may still be committed afterwards, by a server that has not noticed yet."""
 
+    look_seconds: float | None
+    """How long connecting and a look at the tables may take; None for as long as it takes."""
+
     def exists(self) -> bool:
         """Whether there is anything to open."""
 

@@ -35,6 +35,8 @@ from .postgres_url import place
 
 CONNECT_SECONDS = 4.0
 """How long a connection may take to be made; a store out of reach is told within five seconds."""
+LOOK_SECONDS = 4.5
+"""How long that and a look at the tables may take: a server may fall silent once it is connected to."""
 LOCK_TIMEOUT_MS = 4000
 """How long one writer waits for another."""
 WRITERS, READERS = 4, 4
@@ -67,6 +69,7 @@ class Postgres:
 
     errors = ERRORS
     commits_late = True
+    look_seconds: float | None = LOOK_SECONDS
 
     def __init__(self, url: str) -> None:
         self._place = place(url)
@@ -209,6 +212,8 @@ class Postgres:
         def on_close(connection: Any, *_: Any) -> None:
             connection.driver_connection.terminate()  # a polite end would be waited for, of a dead server for ever
 
+        # of a connection that did not come as far as these events
+        engine.sync_engine.dialect.do_terminate = on_close  # type: ignore[assignment, method-assign]
         event.listen(engine.sync_engine, "invalidate", on_close)
         event.listen(engine.sync_engine, "close", on_close)
         event.listen(engine.sync_engine, "connect", on_connect)
@@ -246,7 +251,7 @@ class Postgres:
                     made.terminate()
                     raise
         except ALSO_CONNECTING as error:
-            raise translate(self._place, error) from None
+            raise translate(self._place, error, connecting=True) from None
         if made.get_settings().server_encoding not in ("UTF8", "UTF-8"):
             made.terminate()
             raise StoreUnavailable(self.where, "its encoding is not UTF8: make the database with ENCODING 'UTF8'")

@@ -23,7 +23,9 @@ from ..schema import batch, event, recorder
 CONNECTIONS = 16
 """How many batches of one log may be on their way at a time."""
 SECONDS = 4.0
-"""How long a batch may take; a store out of reach is told within five seconds."""
+"""How long a small batch may take; a store out of reach is told within five seconds."""
+BYTES_PER_SECOND = 100_000
+"""The slowest connection that is waited for; a large batch has as much more time as it takes to send there."""
 _THREADS = 2
 
 Connection = Any
@@ -94,10 +96,11 @@ class Appender:
 
     async def _append(self, prepare: Callable[[], Commit]) -> Commit | None:
         async with self._turns:
-            commit = await asyncio.get_running_loop().run_in_executor(self._threads, prepare)
+            prepared = asyncio.get_running_loop().run_in_executor(self._threads, _with_size, prepare)
+            commit, size = await prepared
             connection = await self._connection()
             try:
-                async with asyncio.timeout(SECONDS):
+                async with asyncio.timeout(SECONDS + size / BYTES_PER_SECOND):
                     written = await _write(connection, commit)
             except BaseException:
                 connection.terminate()  # its state is unknown
@@ -118,6 +121,12 @@ class Appender:
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.terminate()
+
+
+def _with_size(prepare: Callable[[], Commit]) -> tuple[Commit, int]:
+    """What is to be written, and how many bytes of texts and payloads it has."""
+    commit = prepare()
+    return commit, sum([len(value) for value in commit.values if isinstance(value, str | bytes)])
 
 
 async def _write(connection: Connection, commit: Commit) -> bool:

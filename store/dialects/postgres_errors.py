@@ -64,12 +64,16 @@ _PLAIN: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-def translate(place: Place, error: BaseException) -> StoreError:
-    """A driver's error as one of ours. Shows no credentials but, in a GRANT, the user's name."""
+def translate(place: Place, error: BaseException, *, connecting: bool = False) -> StoreError:
+    """A driver's error as one of ours. Shows no credentials but, in a GRANT, the user's name.
+
+    `connecting` says that a connection was being made: what was sent then may be a password.
+    """
     statement = error.statement if isinstance(error, DBAPIError) else None
     cause = _cause(error)
+    wrong = StoreError(f"{place.where}: something in the URL, or in a PG... variable, is wrong")
     if isinstance(cause, UnicodeEncodeError):
-        return StoreError(f"{cause.object!a} is not valid UTF-8")
+        return wrong if connecting else StoreError(f"{cause.object!a} is not valid UTF-8")
     if isinstance(cause, pg.InsufficientPrivilegeError):
         return StoreUnavailable(place.where, _missing_right(place, str(cause), statement))
     if isinstance(cause, pg.InvalidCatalogNameError):
@@ -82,11 +86,13 @@ def translate(place: Place, error: BaseException) -> StoreError:
         return StoreUnavailable(place.where, reason)
     if isinstance(cause, ssl.SSLError):
         return StoreUnavailable(place.where, f"TLS: {cause.reason or 'it failed'}")
+    if connecting and isinstance(cause, ValueError):  # also those of asyncpg's that are an InterfaceError
+        return wrong
     for kind, reason in _PLAIN:
         if isinstance(cause, kind):
             return StoreUnavailable(place.where, reason)
     if isinstance(cause, ValueError) and not isinstance(cause, pg.PostgresError):
-        return StoreError(f"{place.where}: something in the URL, or in a PG... variable, is wrong")
+        return wrong
     if isinstance(cause, OSError):
         return StoreUnavailable(place.where, cause.strerror or "it cannot be reached")
     return StoreUnavailable(place.where, _line(str(cause)))

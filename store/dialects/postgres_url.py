@@ -41,6 +41,7 @@ class Place:
 def place(url: str) -> Place:
     """What a URL says. Raises `StoreError` for one that cannot be read; it shows none of it."""
     try:
+        url.encode()  # the driver could not send it, and would show it
         parts = urlsplit(url)
         given = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
     except ValueError:

@@ -54,6 +54,7 @@ class SQLite:
 
     errors: tuple[type[Exception], ...] = (DBAPIError, SQLiteError, PoolTimeout)
     commits_late = False
+    look_seconds: float | None = None
 
     def __init__(self, path: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="messager-") if path == ":memory:" else None

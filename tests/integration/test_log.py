@@ -299,6 +299,15 @@ async def test_an_append_whose_answer_was_lost_is_found_and_not_repeated(log: Ev
     assert (await verify(log.database, of)).problems == []
 
 
+async def test_more_receivers_than_a_column_holds_are_refused_on_every_store(log: EventLog) -> None:
+    writer = await log.register(await experiment(log), role="tap")
+    with pytest.raises(BadEvent, match="32 bits") as caught:
+        await log.append(writer, [sent(1, receivers=2**31 - 1), sent(2, receivers=2**31)])
+    assert caught.value.index == 1
+    await log.append(writer, [sent(1, receivers=2**31 - 1)])
+    assert [entry.receivers for entry in await listed(log.read("e1"))] == [2**31 - 1]
+
+
 async def test_a_batch_that_cannot_be_written_leaves_nothing_behind(log: EventLog) -> None:
     of = await experiment(log)
     writer = await log.register(of, role="tap")

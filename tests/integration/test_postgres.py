@@ -18,9 +18,11 @@ import pytest
 from messager_store import EventLog, Recorder, committer, recorder
 from messager_store import experiments as registry
 from messager_store.database import Database
-from messager_store.dialects import for_store
+from messager_store.dialects import for_store, postgres_append
 from messager_store.errors import NotAStore, RecorderFenced, ScrubUnfinished, StoreError, StoreUnavailable
+from messager_store.log import new_uuid
 from messager_store.redaction import redact, scrub
+from messager_store.schema import SEQ_BITS
 from messager_store.testing import GUARDED, Databases, PostgresServer, execute, postgres_server, transaction
 from messager_store.verify import verify, verify_all
 from messager_store.where import Where
@@ -160,6 +162,16 @@ async def test_a_server_that_hangs_is_told_of_within_five_seconds(server: Postgr
         assert [entry.ts for entry in await listed(log.read("e1"))] == list(range(1, writer.last_seq + 1))
 
 
+@pytest.mark.parametrize("silent_from", [b"pg_catalog.version", b"pg_catalog.pg_class", b"FROM alembic_version"])
+async def test_a_server_that_falls_silent_once_connected_is_told_of_within_five_seconds(
+    store: str, silent_from: bytes
+) -> None:
+    async with Proxy(port_of(store)).running() as proxy:
+        proxy.silent_from = silent_from
+        await refused(through(proxy, store), "does not answer")
+        assert proxy.silent
+
+
 @pytest.mark.parametrize("cut_at", [b"COMMIT", b"COPY", b"BEGIN"])
 async def test_an_append_whose_answer_was_lost_is_found_or_not_and_then_repeated_once(
     store: str, cut_at: bytes
@@ -176,6 +188,36 @@ async def test_an_append_whose_answer_was_lost_is_found_or_not_and_then_repeated
         await log.append(writer, [sent(4)] if found else [sent(2), sent(3), sent(4)])
         assert [entry.ts for entry in await listed(log.read(of))] == [1, 2, 3, 4]
         assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_large_batch_has_the_time_that_it_takes_on_a_slow_connection(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Proxy(port_of(store)).running() as proxy, EventLog.open(through(proxy, store)) as log:
+        of = await experiment(log)
+        writer = await log.register(of, role="tap")
+        await log.append(writer, [sent(1)])
+        monkeypatch.setattr(postgres_append, "SECONDS", 0.2)
+        proxy.answer_delay = 0.1  # of four answers
+        await log.append(writer, [sent(2, b"x" * 3_000_000)])
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await log.append(writer, [sent(3)])
+        assert [entry.ts for entry in await listed(log.read(of))] == [1, 2]
+
+
+async def test_a_recorder_whose_registration_was_answered_by_nobody_is_found_and_not_made_twice(store: str) -> None:
+    async with Proxy(port_of(store)).running() as proxy, EventLog.open(through(proxy, store)) as log:
+        of, name = await experiment(log), new_uuid()
+        proxy.requests, proxy.cut_answer_to = b"", b"COMMIT;"
+        with pytest.raises(StoreUnavailable, match="connection broke"):
+            await log.register(of, role="tap", name=name)
+        assert sql(store, "SELECT uuid FROM recorder") == [(name,)]
+        writer = await log.register(of, role="tap", name=name)
+        assert (writer.ordinal, (await log.experiment("e1")).recorders) == (1, 1)
+        await log.append(writer, [sent(1)])
+        assert (await verify(log.database, of)).problems == []
+        with pytest.raises(RecorderFenced, match="recorded already"):
+            await log.register(of, role="tap", name=name)
 
 
 async def test_a_batch_that_comes_after_it_was_looked_for_is_refused(log: EventLog) -> None:
@@ -237,6 +279,7 @@ def test_what_says_which_store_it_is_stays_in_its_name() -> None:
         ("postgresql://u:hunter2#@h/db", "percent-encoded"),
         ("postgresql://u:hunter2@x@h/db", "percent-encoded"),
         ("postgresql://u:hunter2@h:port/db", "port is not a number"),
+        ("postgresql://u:hunter2\udce4@h/db", "not a PostgreSQL URL"),
     ],
 )
 def test_a_url_that_cannot_be_read_is_told_without_its_secrets(url: str, reason: str) -> None:
@@ -275,12 +318,24 @@ async def test_what_keeps_one_out_is_told_in_one_line(server: PostgresServer) ->
         "PostgreSQL server at|SSL|something in the URL|connection broke",
     )
     await refused(server.url(name) + "?nonsense=1", "nonsense")
+    for wrong in ("sslmode=bad", "target_session_attrs=bad"):
+        await refused(
+            f"{server.url(name)}?{wrong}", "something in the URL, or in a PG... variable, is wrong", StoreError
+        )
     execute(server.url("postgres"), "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
     await refused(server.url("latin"), "its encoding is not UTF8")
     execute(store, "CREATE TABLE recipes (id int)")
     await refused(store, "recipes", NotAStore)
     execute(store, "DROP TABLE recipes", f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     await refused(store, "only reads")
+
+
+async def test_a_password_that_nobody_can_send_is_not_shown(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(server.url("postgres"), f"CREATE ROLE {GUARDED} LOGIN PASSWORD 'other'")
+    monkeypatch.setenv("PGPASSWORD", "hunter2\udce4")
+    await refused(server.url("postgres", GUARDED), "in a PG... variable, is wrong", StoreError)
 
 
 async def test_the_right_that_is_missing_is_named_with_the_command_that_gives_it(server: PostgresServer) -> None:
@@ -335,6 +390,30 @@ async def test_a_reader_of_an_old_state_keeps_what_was_redacted_and_is_told_of(
         assert await log.database.rewrite_wanted()
     await scrub(log)
     assert not await log.database.rewrite_wanted()
+
+
+async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager_store.dialects.postgres.WRITING_SECONDS", 5.0)
+    execute(store, f"ALTER DATABASE {store.rpartition('/')[2]} SET work_mem = '64kB'")
+    async with EventLog.open(store) as log:
+        of = await filled(log, [sent(1, from_id="secret")])
+        many = await log.register(of, role="tap")
+        sql(
+            store,
+            "INSERT INTO name (id, experiment_id, what, value, hash) "
+            f"SELECT 1000 + g, {of.id}, 1, convert_to(g::text, 'UTF8'), decode(md5(g::text), 'hex') "
+            "FROM generate_series(1, 30000) g",
+            "INSERT INTO event (id, experiment_id, ts, kind, channel_id, from_id, to_id, flags, payload) "
+            f"SELECT {many.id}::bigint * {1 << SEQ_BITS} + g, {of.id}, g, 1, NULL, 1000 + g, 1000 + g, 0, '' "
+            "FROM generate_series(1, 30000) g",
+            "ANALYZE",
+            "UPDATE recorder SET ended_at = 1",
+        )
+        done = await redact(log, "e1", Where(senders=(("secret",),)), who="me", why="x", ids=True)
+        assert done.events == 1
+        assert sql(store, "SELECT count(*) FROM name WHERE what = 1") == [(30000,)]
 
 
 async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(

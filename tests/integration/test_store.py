@@ -10,6 +10,7 @@ import pytest
 
 from messager_store import EventLog
 from messager_store import experiments as registry
+from messager_store.dialects import for_store
 from messager_store.errors import (
     NotAStore,
     StoreError,
@@ -114,3 +115,11 @@ async def test_a_read_that_is_cancelled_does_no_harm(store: str) -> None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             assert len(await listed(log.read("e1"))) == 3000
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("url", ["sqlite://u:hun@ter2@host/", "sqlite://u:hunter2@host/x.db"])
+def test_a_url_without_a_file_is_told_without_its_secrets(url: str) -> None:
+    with pytest.raises(StoreError, match="names no file") as caught:
+        for_store(url)
+    assert "hun" not in str(caught.value) and "ter2" not in str(caught.value)
