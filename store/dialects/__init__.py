@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -10,12 +12,15 @@ from . import postgres_url
 from .base import Dialect
 from .sqlite import SQLite
 
+_NEARLY = re.compile(r"(postgres(ql)?|sqlite)(\+\w+)?(:|//)", re.I)
 SCHEMES = f"sqlite:///FILE (or just a file name), {postgres_url.FORM}"
 
 
 def for_store(store: str) -> Dialect:
     """The dialect for a store's URL or file name. Raises `StoreError` for a scheme nobody knows."""
     if "://" not in store:
+        if _NEARLY.match(store):  # as the name of a file it would show a password
+            raise StoreError(f"this store begins like a URL and has no :// behind its scheme. Known: {SCHEMES}.")
         return SQLite(store)
     scheme = store.partition("://")[0].lower()
     if scheme.partition("+")[0] in ("postgresql", "postgres"):

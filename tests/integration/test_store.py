@@ -123,3 +123,14 @@ def test_a_url_without_a_file_is_told_without_its_secrets(url: str) -> None:
     with pytest.raises(StoreError, match="names no file") as caught:
         for_store(url)
     assert "hun" not in str(caught.value) and "ter2" not in str(caught.value)
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize(
+    "store", ["postgresql:ann:hunter2@h", "postgres:/ann:hunter2@h", "postgresql//ann:hunter2@h/db"]
+)
+def test_a_mistyped_url_is_not_taken_for_the_name_of_a_file(store: str) -> None:
+    with pytest.raises(StoreError, match="no :// behind its scheme") as caught:
+        for_store(store)
+    assert "hunter2" not in str(caught.value)
+    assert for_store("postgres.db").where.endswith("postgres.db")
