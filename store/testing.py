@@ -256,7 +256,7 @@ def _usable(binaries: Path, user: str | None, folder: Path) -> Path:
     """The binaries where that user can run them: a copy, where they are in a folder of root's own."""
     if user is None:
         return binaries
-    tried = subprocess.run(["test", "-x", str(binaries / "postgres")], cwd="/", user=user, check=False)
+    tried = subprocess.run(["sh", "-c", '[ -x "$0" ]', str(binaries / "postgres")], cwd="/", user=user, check=False)
     if tried.returncode == 0:
         return binaries
     install, package = binaries.parent, binaries.parent.parent
