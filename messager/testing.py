@@ -54,7 +54,30 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class RedisServer:
+class _Server:
+    """A process with a folder of its own."""
+
+    _folder: tempfile.TemporaryDirectory[str]
+    _process: subprocess.Popen[bytes] | None
+
+    def stop(self, *, kill: bool = False) -> None:
+        """End it: politely, or as a crash would (`kill`)."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+        process.wait(10)
+
+    def remove(self) -> None:
+        """Stop it for good and remove its folder."""
+        self.stop()
+        self._folder.cleanup()
+
+
+class RedisServer(_Server):
     """A redis-server on the loopback interface that can be stopped, killed and started again."""
 
     def __init__(self, *arguments: str) -> None:
@@ -81,22 +104,6 @@ class RedisServer:
         self.stop()
         raise NoRedisServer(f"{self._binary} did not answer on port {self.port}")
 
-    def stop(self, *, kill: bool = False) -> None:
-        """End it: politely, or as a crash would (`kill`)."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if kill:
-            process.kill()
-        else:
-            process.terminate()
-        process.wait(10)
-
-    def remove(self) -> None:
-        """Stop it for good and remove its folder."""
-        self.stop()
-        self._folder.cleanup()
-
 
 @contextlib.contextmanager
 def redis_server(*arguments: str) -> Iterator[RedisServer]:
@@ -109,7 +116,7 @@ def redis_server(*arguments: str) -> Iterator[RedisServer]:
         server.remove()
 
 
-class MqttServer:
+class MqttServer(_Server):
     """An MQTT broker on the loopback interface that can be stopped, killed and started again.
 
     It is the mosquitto on PATH, else amqtt, a broker in Python. `users` are names and passwords (without
@@ -142,22 +149,6 @@ class MqttServer:
             time.sleep(0.02)
         self.stop()
         raise NoMqttServer(f"{self._command[0]} did not answer on port {self.port}")
-
-    def stop(self, *, kill: bool = False) -> None:
-        """End it: politely, or as a crash would (`kill`)."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if kill:
-            process.kill()
-        else:
-            process.terminate()
-        process.wait(10)
-
-    def remove(self) -> None:
-        """Stop it for good and remove its folder."""
-        self.stop()
-        self._folder.cleanup()
 
     def _mosquitto(self, binary: str) -> list[str]:
         lines = ["persistence false", "log_dest none", f"listener {self.port} 127.0.0.1"]

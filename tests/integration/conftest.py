@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from messager_store import EventLog, committer, recorder
 from messager_store.removal import remove
+from messager_store.testing import PostgresServer, postgres_server
 from tests.integration.test_log import filled, sent
 from tests.support import Stores
 
@@ -29,3 +30,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committer, "HOLD_SECONDS", 0.2)
     monkeypatch.setattr(recorder, "STOP_SECONDS", 0.3)
     monkeypatch.setattr(committer, "STOP_SECONDS", 0.3)
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server of the test's own, which it may stop and kill."""
+    with postgres_server(durable=True) as started:
+        yield started
