@@ -19,6 +19,7 @@ from sqlalchemy.dialects import postgresql
 
 from ..commit import ADVANCE, EVENT_COLUMNS, Commit
 from ..schema import batch, event, recorder
+from .unbroken import to_its_end
 
 CONNECTIONS = 16
 """How many batches of one log may be on their way at a time."""
@@ -74,13 +75,7 @@ class Appender:
         writing = asyncio.ensure_future(self._append(prepare))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
-        try:
-            return await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            await asyncio.wait([writing])  # what follows must find it written, or not, and nobody else writing
-            if not writing.cancelled():
-                writing.exception()
-            raise
+        return await to_its_end(writing)
 
     async def close(self) -> None:
         """Close the connections, once what is being written is done."""

@@ -23,6 +23,7 @@ from sqlalchemy.sql.dml import Insert, Update
 
 from ..commit import ADD_BATCH, ADVANCE, EVENT_COLUMNS, Commit
 from ..schema import event
+from .unbroken import to_its_end
 
 CHUNKS = (512, 64, 8, 1)
 """Rows in one INSERT: few sizes, so that each is prepared once."""
@@ -59,13 +60,7 @@ class Appender:
     async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
         """See `Dialect.append`. Raises what sqlite3 raises; whether it was committed is not known then."""
         writing = asyncio.get_running_loop().run_in_executor(self._thread, self._append, prepare)
-        try:
-            return await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            await asyncio.wait([writing])  # what follows must find it written, or not, and nobody else writing
-            if not writing.cancelled():
-                writing.exception()
-            raise
+        return await to_its_end(writing)
 
     async def close(self) -> None:
         """Close the connection, once what is being written is done."""

@@ -1,0 +1,19 @@
+"""What may not be left half way: a write is over, one way or the other, before whoever waits for it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def to_its_end(writing: asyncio.Future[T]) -> T:
+    """Its result. Where the caller is cancelled, that is raised once the writing has ended by itself."""
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])  # what follows must find it written, or not, and nobody else writing
+        if not writing.cancelled():
+            writing.exception()
+        raise
