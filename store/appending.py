@@ -28,58 +28,88 @@ _RECEIVERS = 2**31
 """How many receivers no column holds any more."""
 
 
-def prepare(writer: Writer, events: Sequence[Fields], unacknowledged_ns: int, complete_until: int | None) -> Commit:
-    """The batch that is next in this writer's chain.
+class Batch:
+    """Events on their way to be the next batch in a writer's chain: made into rows part by part, then sealed."""
 
-    Raises `BadEvent` for an event that the log cannot hold, and `Unknown`.
-    """
-    first = writer.last_seq + 1
-    values, encoded = _rows(writer, first, events)
-    digest, checks = chain.sealed(encoded)
-    times = [entry[1] for entry in events]
-    low, high = min(times), max(times)
-    now = time.time_ns()
-    version = writer.experiment.schema_version
-    link = chain.next_link(version, writer.head_hash, digest, first, len(events), low, high, now, unacknowledged_ns)
-    counts = Counter([entry[0] for entry in events])
-    advance: dict[str, Any] = {f"new_{kind}_count": counts[kind] for kind in KINDS}
-    advance |= {
-        "recorder_id": writer.id,
-        "recorder_uuid": writer.uuid,
-        "old_epoch": writer.epoch,
-        "old_last_seq": writer.last_seq,
-        "new_last_seq": first + len(events) - 1,
-        "new_head_hash": link,
-        "now": now,
-        "new_payload_bytes": sum([len(entry[3]) for entry in events]),
-        "low": low,
-        "high": high,
-        "unacknowledged": unacknowledged_ns,
-        "complete": high if complete_until is None else complete_until,
-    }
-    part = {
-        "recorder_id": writer.id,
-        "first_seq": first,
-        "count": len(events),
-        "min_ts": low,
-        "max_ts": high,
-        "digest": digest,
-        "checks": checks,
-        "chain_hash": link,
-        "committed_at": now,
-        "unacknowledged": unacknowledged_ns,
-    }
-    return Commit(advance, values, part)
+    def __init__(
+        self, writer: Writer, events: Sequence[Fields], unacknowledged_ns: int, complete_until: int | None
+    ) -> None:
+        self._writer = writer
+        self._events = events
+        self._unacknowledged_ns = unacknowledged_ns
+        self._complete_until = complete_until
+        self._made = 0
+        self.size = 0
+        """Bytes of the events made into rows, about."""
+        self._digest = chain.BatchDigest()
+
+    @property
+    def expected(self) -> dict[str, Any]:
+        """What the writer takes its recorder's row for: parameters of `LOCK`, and of `ADVANCE`."""
+        writer = self._writer
+        return {
+            "recorder_id": writer.id,
+            "recorder_uuid": writer.uuid,
+            "old_epoch": writer.epoch,
+            "old_last_seq": writer.last_seq,
+        }
+
+    def rows(self, most: int | None = None) -> list[Any]:
+        """The values of the next rows, one behind the other; none after the last. At most `most` rows, if given.
+
+        Raises `BadEvent` for an event that the log cannot hold, and `Unknown`.
+        """
+        first = self._made
+        self._made = len(self._events) if most is None else min(first + most, len(self._events))
+        part = self._events if self._made - first == len(self._events) else self._events[first : self._made]
+        values, encoded = _rows(self._writer, part, first)
+        self.size += self._digest.extend(encoded)
+        return values
+
+    def seal(self) -> Commit:
+        """What else is to be written with the rows, all of which were made."""
+        writer, events = self._writer, self._events
+        first, last = writer.last_seq + 1, writer.last_seq + len(events)
+        times = [entry[1] for entry in events]
+        low, high = min(times), max(times)
+        now, waited = time.time_ns(), self._unacknowledged_ns
+        digest, version = self._digest.digest(), writer.experiment.schema_version
+        link = chain.next_link(version, writer.head_hash, digest, first, len(events), low, high, now, waited)
+        counts = Counter([entry[0] for entry in events])
+        advance = self.expected | {f"new_{kind}_count": counts[kind] for kind in KINDS}
+        advance |= {
+            "new_last_seq": last,
+            "new_head_hash": link,
+            "now": now,
+            "new_payload_bytes": sum([len(entry[3]) for entry in events]),
+            "low": low,
+            "high": high,
+            "unacknowledged": waited,
+            "complete": high if self._complete_until is None else self._complete_until,
+        }
+        part = {
+            "recorder_id": writer.id,
+            "first_seq": first,
+            "count": len(events),
+            "min_ts": low,
+            "max_ts": high,
+            "digest": digest,
+            "checks": self._digest.packed_checks(),
+            "chain_hash": link,
+            "committed_at": now,
+            "unacknowledged": waited,
+        }
+        return Commit(advance, part)
 
 
-def _rows(writer: Writer, first: int, events: Sequence[Fields]) -> tuple[list[Any], list[bytes]]:
-    """The values of a batch's rows, one behind the other, and each event's encoding for the chain."""
+def _rows(writer: Writer, events: Sequence[Fields], at: int) -> tuple[list[Any], list[bytes]]:
+    """The values of the rows of a batch's events from `at` on, and each event's encoding for the chain."""
     base = writer.id << SEQ_BITS
     experiment_id = writer.experiment.id
     known, encode = writer.names.together, chain.encode_event
     values: list[Any] = []
     encoded: list[bytes] = []
-    seq = first
+    seq = first = writer.last_seq + 1 + at
     for kind, ts, channel, payload, from_id, to_id, given, msg_id, duration, receivers, cause, meta in events:
         try:
             code = _KIND.get(kind)
@@ -108,11 +138,11 @@ def _rows(writer: Writer, first: int, events: Sequence[Fields]) -> tuple[list[An
                 encode(seq, ts, code, flags, lengths, joined, msg_id, duration, receivers, origin, details, payload)
             )
         except Unknown as unknown:
-            unknown.index = seq - first
+            unknown.index = at + seq - first
             raise
         except Exception as error:  # whatever it is: one event must not stop those behind it
             reason = "a number does not fit into 64 bits" if isinstance(error, struct.error) else str(error)
-            raise BadEvent(seq - first, f"a {kind} event of ts {ts} cannot be kept: {reason}") from None
+            raise BadEvent(at + seq - first, f"a {kind} event of ts {ts} cannot be kept: {reason}") from None
         values += (
             base | seq,
             experiment_id,

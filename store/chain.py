@@ -71,12 +71,6 @@ def encode_event(
     return b"".join((head, joined, message, details, payload))
 
 
-def sealed(encoded: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """The digest of a batch of encoded events, and their packed checks: what `BatchDigest` gives, all at once."""
-    checks = list(map(crc32, encoded))
-    return hashlib.sha256(b"".join(encoded)).digest(), _packed(checks)
-
-
 class BatchDigest:
     """Collects the events of one batch, in order of seq."""
 
@@ -109,17 +103,20 @@ class BatchDigest:
         self._sha.update(encoded)
         self.checks.append(crc32(encoded))
 
+    def extend(self, encoded: Sequence[bytes]) -> int:
+        """Many events, as `encode_event` gives them; how many bytes they are."""
+        joined = b"".join(encoded)
+        self._sha.update(joined)
+        self.checks += map(crc32, encoded)
+        return len(joined)
+
     def digest(self) -> bytes:
         """SHA-256 over the events."""
         return self._sha.digest()
 
     def packed_checks(self) -> bytes:
         """The CRC-32s, four little-endian bytes each."""
-        return _packed(self.checks)
-
-
-def _packed(checks: Sequence[int]) -> bytes:
-    return struct.pack(f"<{len(checks)}I", *checks)
+        return struct.pack(f"<{len(self.checks)}I", *self.checks)
 
 
 def unpack_checks(packed: bytes) -> tuple[int, ...]:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import BigInteger, Insert, Update, bindparam, case, insert, update
+from sqlalchemy import BigInteger, Insert, Select, Update, bindparam, case, insert, select, update
 
 from .schema import KINDS, batch, event, recorder
 
 EVENT_COLUMNS: tuple[str, ...] = tuple(event.c.keys())
-"""The columns of a row of `Commit.values`, in order."""
+"""The columns of a row of `Batch.rows`, in order."""
 
 
 class Commit(NamedTuple):
-    """One batch, ready to be written in one transaction."""
+    """What is written in one transaction with the rows of a batch."""
 
     advance: dict[str, Any]
     """Parameters of `ADVANCE`."""
-    values: list[Any]
-    """The rows of the table `event`, one behind the other in one list: no tuple a row for the garbage collector."""
     batch: dict[str, Any]
     """The row of the table `batch`."""
+
+
+_AS_EXPECTED = (
+    recorder.c.id == bindparam("recorder_id"),
+    recorder.c.uuid == bindparam("recorder_uuid"),
+    recorder.c.epoch == bindparam("old_epoch"),
+    recorder.c.last_seq == bindparam("old_last_seq"),
+    recorder.c.ended_at.is_(None),
+)
+LOCK: Select[tuple[int]] = select(recorder.c.id).where(*_AS_EXPECTED).with_for_update(key_share=True)
+"""Holds a recorder's row until the transaction ends, if that is as its writer takes it to be: see `Batch.expected`."""
 
 
 def _advance() -> Update:
@@ -30,13 +39,7 @@ def _advance() -> Update:
     values: dict[str, Any] = {f"{kind}_count": row[f"{kind}_count"] + bindparam(f"new_{kind}_count") for kind in KINDS}
     return (
         update(recorder)
-        .where(
-            row.id == bindparam("recorder_id"),
-            row.uuid == bindparam("recorder_uuid"),
-            row.epoch == bindparam("old_epoch"),
-            row.last_seq == bindparam("old_last_seq"),
-            row.ended_at.is_(None),
-        )
+        .where(*_AS_EXPECTED)
         .values(
             **values,
             last_seq=bindparam("new_last_seq"),

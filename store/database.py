@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from .appending import Batch
 from .commit import Commit
 from .dialects import for_store
 from .errors import NotAStore, StoreUnavailable, WrongRevision
@@ -86,12 +87,12 @@ class Database:
         except self.dialect.errors as error:
             raise self.dialect.translate(error) from error
 
-    async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
+    async def append(self, batch: Batch) -> Commit | None:
         """Write a batch; see `Dialect.append`."""
         try:
             async with self.dialect.turn():
                 self._opened()
-                return await self.dialect.append(prepare)
+                return await self.dialect.append(batch)
         except self.dialect.errors as error:
             raise self.dialect.translate(error) from error
 

@@ -14,8 +14,7 @@ from messager import channels
 from messager.clock import Clock
 
 from . import chain, experiments, jsontext, reading
-from .appending import prepare
-from .commit import Commit
+from .appending import Batch
 from .cursor import Point, resolve
 from .database import Database
 from .errors import BadEvent, ExperimentClosed, RecorderFenced
@@ -195,16 +194,13 @@ class EventLog:
         if not events:
             return
 
-        def batch() -> Commit:
-            return prepare(writer, events, unacknowledged_ns, complete_until)
-
         try:
-            commit = await self.database.append(batch)
+            commit = await self.database.append(Batch(writer, events, unacknowledged_ns, complete_until))
         except Unknown:
             await _intern(writer.names, events)
             await self._find_causes(writer, events)
             try:
-                commit = await self.database.append(batch)
+                commit = await self.database.append(Batch(writer, events, unacknowledged_ns, complete_until))
             except Unknown as still:
                 kind, ts, *_ = events[still.index]
                 reason = (

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
 from messager import channels
 
 from . import chain
-from .database import Database
 from .jsontext import dump, is_no_text
 from .schema import AGENT, CHANNEL, name
+
+if TYPE_CHECKING:
+    from .database import Database
 
 Known = tuple[int, bytes]
 """A name's id and its value."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from sqlalchemy import Insert, Table
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from ..appending import Batch
 from ..commit import Commit
 from ..errors import StoreError
 
@@ -63,10 +64,10 @@ class Dialect(Protocol):
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         """Every row of a query, as tuples, straight from the driver."""
 
-    async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
-        """Write what `prepare` gives in one transaction; None where its compare-and-set met nobody.
+    async def append(self, batch: Batch) -> Commit | None:
+        """Write a batch in one transaction; None where its compare-and-set met nobody.
 
-        `prepare` is called in a thread; what it raises is raised here, before anything is written.
+        The batch is asked for its rows in a thread; what it raises is raised here, and nothing is written then.
         """
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:

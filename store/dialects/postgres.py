@@ -14,7 +14,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
@@ -25,6 +25,7 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from ..appending import Batch
 from ..commit import Commit
 from ..errors import StoreError, StoreUnavailable
 from ..schema import metadata
@@ -104,11 +105,11 @@ class Postgres:
         rows: Iterable[Any] = await (await _driver(connection)).fetch(sql, *parameters)
         return rows
 
-    async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
+    async def append(self, batch: Batch) -> Commit | None:
         if self._appender is None:
             self._appender = Appender(self._connect)
         try:
-            return await self._appender.append(prepare)
+            return await self._appender.append(batch)
         except _DOUBTFUL:
             self._doubted += 1
             raise

@@ -1,24 +1,29 @@
 """Appending to PostgreSQL: four round trips a batch, on connections of its own, many recorders at a time.
 
-1. BEGIN, the compare-and-set on the recorder's row, and the batch's row, in one script; their values stand in it
-2. and 3. COPY of the events
-4. COMMIT
+1. BEGIN, and a lock on the recorder's row, where that is as its writer takes it to be
+2. and 3. COPY of the events; the first of a large batch are on their way while those behind them are made
+4. the recorder's row, the batch's row, and COMMIT
 
-The compare-and-set comes first: its row lock is what makes the batches of one recorder follow each other.
+The lock comes first: it is what makes the batches of one recorder follow each other. 1 and 4 are scripts,
+a round trip each, in which the values stand.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 from sqlalchemy.dialects import postgresql
 
-from ..commit import ADVANCE, EVENT_COLUMNS, Commit
-from ..schema import batch, event, recorder
+from ..appending import Batch
+from ..commit import ADVANCE, EVENT_COLUMNS, LOCK, Commit
+from ..errors import BadEvent
+from ..names import Unknown
+from ..schema import batch as batch_table
+from ..schema import event
 from .unbroken import to_its_end
 
 CONNECTIONS = 16
@@ -27,25 +32,27 @@ SECONDS = 4.0
 """How long a small batch may take; a store out of reach is told within five seconds."""
 BYTES_PER_SECOND = 100_000
 """The slowest connection that is waited for; a large batch has as much more time as it takes to send there."""
+ROWS = 512
+"""How many are made at a time."""
 _THREADS = 2
+
+Made = TypeVar("Made")
 
 Connection = Any
 """An asyncpg connection, which has no types."""
 
 
-def _script() -> str:
-    """Begin, and advance the recorder and add the batch, or do neither; the parameters as `%(name)s`."""
+def _scripts() -> tuple[str, str]:
+    """What begins a batch, and what ends it; the parameters as `%(name)s`."""
     dialect = postgresql.dialect(paramstyle="pyformat")  # type: ignore[no-untyped-call]
-    advance = str(ADVANCE.returning(recorder.c.id).compile(dialect=dialect))
-    columns = list(batch.c.keys())
+    lock, advance = (statement.compile(dialect=dialect) for statement in (LOCK, ADVANCE))
+    columns = list(batch_table.c.keys())
     values = ", ".join(f"%(batch_{column})s" for column in columns)
-    return (
-        f"BEGIN; WITH advanced AS ({advance}) "
-        f"INSERT INTO {batch.name} ({', '.join(columns)}) SELECT {values} FROM advanced"
-    )
+    add = f"INSERT INTO {batch_table.name} ({', '.join(columns)}) VALUES ({values})"
+    return f"BEGIN; {lock}", f"{advance}; {add}; COMMIT"
 
 
-_SCRIPT = _script()
+_BEGIN, _END = _scripts()
 
 
 def _literal(value: Any) -> str:
@@ -60,6 +67,10 @@ def _literal(value: Any) -> str:
     return f"'{quoted}'"
 
 
+def _filled(script: str, parameters: Mapping[str, Any]) -> str:
+    return script % {name: _literal(value) for name, value in parameters.items()}
+
+
 class Appender:
     """Connections that append, made when they are needed. `connect` makes one."""
 
@@ -70,9 +81,9 @@ class Appender:
         self._idle: list[Connection] = []
         self._writing: set[asyncio.Task[Commit | None]] = set()
 
-    async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
+    async def append(self, batch: Batch) -> Commit | None:
         """See `Dialect.append`. Raises what asyncpg raises; whether it was committed is not known then."""
-        writing = asyncio.ensure_future(self._append(prepare))
+        writing = asyncio.ensure_future(self._append(batch))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         return await to_its_end(writing)
@@ -89,20 +100,57 @@ class Appender:
                 connection.terminate()
         self._threads.shutdown(wait=False)
 
-    async def _append(self, prepare: Callable[[], Commit]) -> Commit | None:
+    async def _append(self, batch: Batch) -> Commit | None:
         async with self._turns:
-            prepared = asyncio.get_running_loop().run_in_executor(self._threads, _with_size, prepare)
-            commit, size = await prepared
+            values = await self._in_thread(batch.rows, ROWS)  # all of a small batch, before anything is locked
             connection = await self._connection()
             try:
-                async with asyncio.timeout(SECONDS + size / BYTES_PER_SECOND):
-                    written = await _write(connection, commit)
+                async with asyncio.timeout(SECONDS) as limit:
+                    commit = await self._write(connection, batch, values, limit)
+            except (BadEvent, Unknown):
+                self._idle.append(connection)
+                raise
             except BaseException:
                 connection.terminate()  # its state is unknown
                 self._forget()
                 raise
             self._idle.append(connection)
-        return commit if written else None
+        return commit
+
+    async def _write(
+        self, connection: Connection, batch: Batch, values: list[Any], limit: asyncio.Timeout
+    ) -> Commit | None:
+        """One batch in one transaction; None where its recorder's row is not as expected."""
+        if await connection.execute(_filled(_BEGIN, batch.expected)) != "SELECT 1":
+            await connection.execute("ROLLBACK")
+            return None
+        began, wrong = asyncio.get_running_loop().time(), None
+
+        async def rows() -> AsyncIterator[tuple[Any, ...]]:
+            nonlocal values, wrong
+            while values:
+                limit.reschedule(began + SECONDS + batch.size / BYTES_PER_SECOND)
+                for row in zip(*[iter(values)] * len(EVENT_COLUMNS), strict=True):
+                    yield row
+                try:
+                    values = await self._in_thread(batch.rows, ROWS)
+                except (BadEvent, Unknown) as error:
+                    wrong = error  # raised from here, it would have asyncpg cancel the statement by another connection
+                    return
+
+        await connection.copy_records_to_table(event.name, records=rows(), columns=EVENT_COLUMNS)
+        if wrong is not None:
+            await connection.execute("ROLLBACK")
+            raise wrong
+        commit = await self._in_thread(batch.seal)
+        parameters = commit.advance | {f"batch_{key}": value for key, value in commit.batch.items()}
+        done = await connection.execute(_filled(_END, parameters))
+        if done != "COMMIT":
+            raise asyncpg.InternalClientError(f"COMMIT was answered with {done}")
+        return commit
+
+    def _in_thread(self, made: Callable[..., Made], *arguments: Any) -> Awaitable[Made]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, made, *arguments)
 
     async def _connection(self) -> Connection:
         while self._idle:
@@ -116,24 +164,3 @@ class Appender:
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.terminate()
-
-
-def _with_size(prepare: Callable[[], Commit]) -> tuple[Commit, int]:
-    """What is to be written, and how many bytes of texts and payloads it has."""
-    commit = prepare()
-    return commit, sum([len(value) for value in commit.values if isinstance(value, str | bytes)])
-
-
-async def _write(connection: Connection, commit: Commit) -> bool:
-    """One batch in one transaction; False where the compare-and-set met nobody."""
-    values = commit.advance | {f"batch_{key}": value for key, value in commit.batch.items()}
-    done = await connection.execute(_SCRIPT % {key: _literal(value) for key, value in values.items()})
-    if done != "INSERT 0 1":
-        await connection.execute("ROLLBACK")
-        return False
-    rows = zip(*[iter(commit.values)] * len(EVENT_COLUMNS), strict=True)
-    await connection.copy_records_to_table(event.name, records=rows, columns=EVENT_COLUMNS)
-    done = await connection.execute("COMMIT")
-    if done != "COMMIT":
-        raise asyncpg.InternalClientError(f"COMMIT was answered with {done}")
-    return True

@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from sqlite3 import Error as SQLiteError
@@ -29,6 +29,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from ..appending import Batch
 from ..commit import Commit
 from ..errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
 from .base import Need
@@ -99,10 +100,10 @@ class SQLite:
         rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
         return rows
 
-    async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
+    async def append(self, batch: Batch) -> Commit | None:
         if self._appender is None:
             self._appender = Appender(self._open_for_appends, self._place)
-        return await self._appender.append(prepare)
+        return await self._appender.append(batch)
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         raw = await connection.get_raw_connection()

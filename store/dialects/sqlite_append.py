@@ -21,6 +21,7 @@ from typing import Any
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.dml import Insert, Update
 
+from ..appending import Batch
 from ..commit import ADD_BATCH, ADVANCE, EVENT_COLUMNS, Commit
 from ..schema import event
 from .unbroken import to_its_end
@@ -57,9 +58,9 @@ class Appender:
         self._opened_at: object = None
         self._chunks: tuple[int, ...] = CHUNKS
 
-    async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
+    async def append(self, batch: Batch) -> Commit | None:
         """See `Dialect.append`. Raises what sqlite3 raises; whether it was committed is not known then."""
-        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._append, prepare)
+        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._append, batch)
         return await to_its_end(writing)
 
     async def close(self) -> None:
@@ -67,15 +68,16 @@ class Appender:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._discard)
         self._thread.shutdown(wait=False)
 
-    def _append(self, prepare: Callable[[], Commit]) -> Commit | None:
-        commit = prepare()
+    def _append(self, batch: Batch) -> Commit | None:
+        values = batch.rows()
+        commit = batch.seal()
         connection = self._current()
         try:
             connection.execute("BEGIN IMMEDIATE")
             if connection.execute(_ADVANCE, commit.advance).rowcount != 1:
                 connection.execute("ROLLBACK")
                 return None
-            self._insert(connection, commit.values)
+            self._insert(connection, values)
             connection.execute(_ADD_BATCH, commit.batch)
             connection.execute("COMMIT")
         except BaseException:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from messager import channels
 from messager_store import Cursor, Event, EventLog, Experiment, NewEvent
 from messager_store import experiments as registry
-from messager_store import log as log_room
+from messager_store.appending import Batch
 from messager_store.cursor import resolve
 from messager_store.dialects import SQLite
 from messager_store.errors import (
@@ -406,8 +406,14 @@ async def test_a_batch_that_is_refused_in_the_middle_leaves_nothing_and_the_next
         await log.append(writer, [*(sent(at) for at in range(700)), sent(2**70), sent(1)])
     assert refused.value.index == 700
     assert await listed(log.read("e1")) == []
-    await log.append(writer, [sent(1)])
-    assert [entry.seq for entry in await listed(log.read("e1"))] == [1]
+    many = [
+        *(sent(at) for at in range(700)),
+        sent(700, channel="first met here"),
+        *(sent(at) for at in range(701, 900)),
+    ]
+    await log.append(writer, many)
+    assert [(entry.seq, entry.ts) for entry in await listed(log.read("e1"))] == [(at + 1, at) for at in range(900)]
+    assert (await verify(log.database, of)).problems == []
 
 
 async def test_a_cancelled_append_is_over_before_anything_else_is_done(
@@ -418,13 +424,13 @@ async def test_a_cancelled_append_is_over_before_anything_else_is_done(
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(0)])  # so that no name has to be made known before the next
     preparing = asyncio.Event()
-    loop, prepare = asyncio.get_running_loop(), log_room.prepare
+    loop, rows = asyncio.get_running_loop(), Batch.rows
 
     def told(*given: Any) -> Any:
         loop.call_soon_threadsafe(preparing.set)
-        return prepare(*given)
+        return rows(*given)
 
-    monkeypatch.setattr(log_room, "prepare", told)
+    monkeypatch.setattr(Batch, "rows", told)
     with locked(store):
         appending = asyncio.create_task(log.append(writer, [sent(1)]))
         await preparing.wait()
