@@ -258,8 +258,8 @@ class Proxy:
                     return
                 writer.write(data)
                 await writer.drain()
-            if answers:
-                writer.close()  # the server has ended it
+        if answers:
+            writer.close()  # the server has ended it, or is gone
 
 
 def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, **options: Any) -> Any:
