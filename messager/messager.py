@@ -112,14 +112,14 @@ class Messager:
         self._log_list.clear()
 
     def add_log_hook(self, hook: LogHook) -> None:
-        """Tell this hook of every event from now on."""
+        """Tell this hook of every event from now on, but for messages that are on their way already."""
         self._tell_joined(self._hooks, hook)
         self._hooks.append(hook)
         if self.connected:
             self._introduce(hook)
 
     def remove_log_hook(self, hook: LogHook) -> None:
-        """Tell this hook nothing more."""
+        """Tell this hook nothing more, but what becomes of messages that it was asked about."""
         if hook in self._hooks:
             self._hooks.remove(hook)
 
@@ -136,10 +136,10 @@ class Messager:
             if os.environ.get("MESSAGER_STORE"):
                 known = list(self._hooks)
                 self._offered = await offered(self.exp_id, known)
-                for hook in self._hooks:
-                    if hook not in known:  # it was added while we waited
-                        self._tell_joined(self._offered, hook)
+                added = [hook for hook in self._hooks if hook not in known]  # while we waited
                 self._hooks += self._offered
+                for hook in added:
+                    self._tell_joined(self._offered, hook)
             self.connected = True
             for hook in self._hooks:
                 self._introduce(hook)
@@ -329,9 +329,9 @@ class Messager:
         self._pubsub = None
 
     def _tell_joined(self, others: Iterable[LogHook], hook: LogHook) -> None:
-        for other in others:
-            if hasattr(other, "joined"):
-                other.joined(hook)
+        for other in tuple(others):
+            if hasattr(other, "joined") and other.joined(hook):
+                self.remove_log_hook(other)
 
     def _introduce(self, hook: LogHook) -> None:
         connected = getattr(hook, "connected", None)

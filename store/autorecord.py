@@ -128,12 +128,17 @@ class AutoRecorder:
     def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
         self._recorder.described(name, meta)
 
-    def joined(self, hook: LogHook) -> None:
-        """Make way for a recorder of the program's own: nothing is to be recorded twice."""
-        if isinstance(hook, Recorder) and self._taking is not None:
-            self._taking = None
+    def joined(self, hook: LogHook) -> bool:
+        """Make way for a recorder of the program's own: nothing is to be recorded twice.
+
+        What becomes of messages on their way is still told to us, and not to that one.
+        """
+        if not isinstance(hook, Recorder):
+            return False
+        if self._taking is not None:
             self._ending.set()
             say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
+        return True
 
     async def _live_through(self) -> None:
         try:

@@ -20,6 +20,7 @@ from messager_store.dialects import for_store
 from messager_store.experiments import recorders_of
 from messager_store.repair import close
 from tests.integration.outage import everything_drained, locked
+from tests.integration.test_outbox import Held
 from tests.support import sql, until
 
 
@@ -222,6 +223,34 @@ async def test_a_recorder_that_is_added_while_the_messager_connects_records_alon
     async with EventLog.open(str(tmp_path / "own.db")) as own, Recorder(own, "e1") as recorder, messager:
         await say(messager, 2)
     assert await said(str(tmp_path / "own.db")) == [0, 1] and await said(store) == []
+
+
+@pytest.mark.parametrize("durability", ["buffered", "strict"])
+async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_recorded_once(
+    durability: str, store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MESSAGER_DURABILITY", durability)
+    broker = Held()
+    messager = Messager(broker, "e1")
+    async with EventLog.open(store) as log, Recorder(log, "e1") as recorder:
+        await messager.init()
+        [hook] = messager._offered
+        assert isinstance(hook, autorecord.AutoRecorder)
+        sending = asyncio.create_task(say(messager, 1))
+        await broker.asked.wait()
+        messager.add_log_hook(recorder)
+        broker.let.set()
+        await sending
+        await say(messager, 2, 1)
+        await messager.close()
+        await recorder.stop()
+        events = [(event.recorder, json.loads(event.payload)["n"]) async for event in log.read("e1")]
+        of_recorder = {row.uuid: row.ordinal for row in await recorders_of(log.database)}
+    assert sorted(events) == sorted(
+        [(of_recorder[hook._recorder.uuid], 0), (of_recorder[recorder.uuid], 1), (of_recorder[recorder.uuid], 2)]
+    )
+    assert not hook._recorder._under_way and not recorder._under_way  # nobody waits for what never comes
+    assert "dropped" not in capsys.readouterr().err
 
 
 async def test_strict_is_kept_where_it_is_asked_for(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
