@@ -15,7 +15,6 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord
 from messager_store import EventLog, Recorder, autorecord, committer
-from messager_store.database import Database
 from messager_store.dialects import for_store
 from messager_store.experiments import recorders_of
 from messager_store.repair import close
@@ -28,7 +27,6 @@ from tests.support import sql, until
 def recording(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     monkeypatch.setenv("MESSAGER_STORE", store)
     monkeypatch.setattr(autorecord, "_announced", set())
-    monkeypatch.setattr(autorecord, "AGAIN_SECONDS", 0.01)
 
 
 async def say(messager: Messager, number: int, first: int = 0) -> None:
@@ -134,59 +132,6 @@ async def test_an_exp_id_that_is_no_text_is_told_in_plain_words(
         await say(messager, 1)
     [told] = capsys.readouterr().err.splitlines()
     assert told.startswith(f"messager: {exp_id!r} is not recorded: an exp_id is a str")
-
-
-async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = tmp_path / "later" / "log.db"
-    monkeypatch.setenv("MESSAGER_STORE", str(store))
-    monkeypatch.setattr(autorecord, "START_SECONDS", 0.01)
-    async with Messager(MemoryBroker(), "e1") as messager:
-        await say(messager, 3)
-        store.parent.mkdir()
-        told: list[str] = []
-
-        def recording() -> bool:
-            told.extend(capsys.readouterr().err.splitlines())
-            return any("recording e1" in line for line in told)
-
-        await until(recording)
-        await say(messager, 1, 3)
-    assert await said(str(store)) == [0, 1, 2, 3]
-    assert "there is no folder" in told[0] and "waits in memory" in told[0] and len(told) == 2
-
-
-async def test_a_store_that_never_came_costs_the_recording_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("MESSAGER_STORE", str(tmp_path / "never" / "log.db"))
-    monkeypatch.setenv("MESSAGER_DURABILITY", "strict")
-    monkeypatch.setattr(autorecord, "START_SECONDS", 0.01)
-    async with Messager(MemoryBroker(), "e1") as messager:
-        await say(messager, 3)
-    out_of_reach, lost = capsys.readouterr().err.splitlines()
-    assert "tried again" in out_of_reach and "3 events of e1 are lost" in lost
-
-
-async def test_a_store_that_never_answers_does_not_keep_a_messager_from_closing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def look(self: Database) -> None:
-        asked.set()
-        await asyncio.Event().wait()
-
-    asked = asyncio.Event()
-    monkeypatch.setattr(Database, "look", look)
-    monkeypatch.setattr(autorecord, "START_SECONDS", 0.01)
-    messager = Messager(MemoryBroker(), "e1")
-    async with asyncio.timeout(60):
-        await messager.init()
-        await say(messager, 3)
-        await asked.wait()
-        await messager.close()
-    [lost] = capsys.readouterr().err.splitlines()
-    assert "3 events of e1 are lost" in lost
 
 
 @pytest.mark.parametrize("first", [True, False])
