@@ -15,7 +15,7 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord
 from messager_store import EventLog, Recorder, autorecord, committer
-from messager_store.dialects import for_store
+from messager_store.dialects import for_store, postgres
 from messager_store.experiments import recorders_of
 from messager_store.repair import close
 from tests.integration.outage import everything_drained, locked
@@ -27,6 +27,8 @@ from tests.support import sql, until
 def recording(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     monkeypatch.setenv("MESSAGER_STORE", store)
     monkeypatch.setattr(autorecord, "_announced", set())
+    monkeypatch.setattr(postgres, "CONNECT_SECONDS", 60)
+    monkeypatch.setattr(postgres.Postgres, "look_seconds", 60)
 
 
 async def say(messager: Messager, number: int, first: int = 0) -> None:
@@ -254,6 +256,15 @@ async def main():
 """
 
 
+PATIENT = """
+from messager_store import autorecord, committer
+from messager_store.dialects import postgres, postgres_append
+autorecord.START_SECONDS = committer.STOP_SECONDS = postgres_append.SECONDS = 600
+postgres.CONNECT_SECONDS = postgres.Postgres.look_seconds = 600
+"""
+"""What a busy machine needs: a server that has not answered for some seconds counts as out of reach."""
+
+
 def program(store: str, run: str, *, before: str = "", end: str = "pass", check: bool = True) -> str:
     """Run a program that never closes its messager; what it said on standard error."""
     return ran(store, PROGRAM.format(before=before, end=end, run=run), check=check)
@@ -266,7 +277,7 @@ def ran(store: str, source: str, *, check: bool = True) -> str:
         env={**os.environ, "MESSAGER_STORE": store},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
     )
     assert not check or done.returncode == 0, done.stderr
     return done.stderr
@@ -274,7 +285,7 @@ def ran(store: str, source: str, *, check: bool = True) -> str:
 
 @pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "raise KeyboardInterrupt"])
 async def test_a_program_that_never_closes_its_messager_has_everything_in_the_log(store: str, end: str) -> None:
-    told = program(store, "asyncio.run(main())", end=end, check=False)
+    told = program(store, "asyncio.run(main())", before=PATIENT, end=end, check=False)
     assert told.splitlines()[0] == f"messager: recording e1 into {for_store(store).where} (MESSAGER_STORE)"
     assert end.startswith("raise") or len(told.splitlines()) == 1
     assert await said(store) == list(range(100))
@@ -285,7 +296,9 @@ async def test_a_program_that_never_closes_its_messager_has_everything_in_the_lo
 
 async def test_one_that_its_event_loop_has_ended_may_be_stopped_in_another(store: str) -> None:
     run = "asyncio.run(main()); asyncio.run(kept[0].stop())"
-    assert len(program(store, run, before="kept = []", end="kept.extend(messager._offered)").splitlines()) == 1
+    assert (
+        len(program(store, run, before=f"{PATIENT}kept = []", end="kept.extend(messager._offered)").splitlines()) == 1
+    )
     assert await said(store) == list(range(100))
 
 
