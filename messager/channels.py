@@ -13,16 +13,27 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 
 def encode(channel: str | bytes) -> bytes:
-    """The channel as it is on the wire."""
-    return channel if isinstance(channel, bytes) else channel.encode("utf-8", "surrogateescape")
+    """The channel as it is on the wire. Raises `TypeError` for what is neither."""
+    if isinstance(channel, str):
+        return channel.encode("utf-8", "surrogateescape")
+    return _checked(channel)
 
 
 def decode(channel: str | bytes) -> str:
-    """The channel as text; `encode` gives the same bytes back."""
-    return channel if isinstance(channel, str) else channel.decode("utf-8", "surrogateescape")
+    """The channel as text; `encode` gives the same bytes back. Raises `TypeError` for what is neither."""
+    if isinstance(channel, str):
+        return channel
+    return _checked(channel).decode("utf-8", "surrogateescape")
+
+
+def _checked(channel: Any) -> bytes:
+    if not isinstance(channel, bytes):
+        raise TypeError(f"a channel is a str or bytes, not {channel!r:.100}")
+    return channel
 
 
 def agent_channel(exp_id: str, agent_id: object, subtopic: str) -> str:

@@ -48,6 +48,8 @@ class Messager:
     The contract is that of AgentSociety 1.3's `agentsociety.message.Messager`.
     """
 
+    _CONNECT, _ADDRESS = "init", "RedisConfig"  # for those who are to be told what to do
+
     def __init__(
         self,
         config: RedisConfig | Broker,
@@ -56,10 +58,17 @@ class Messager:
         *,
         log_limit: int | None = 100_000,
     ) -> None:
-        """`log_limit` is how many entries `get_log_list` keeps, the newest; None for all."""
-        self._config = config
-        self._log_limit = log_limit
+        """`log_limit` is how many entries `get_log_list` keeps, the newest; None for all.
+
+        Raises `TypeError` for a `config` that is neither.
+        """
+        self._given: dict[str, Any] = {"config": config, "exp_id": exp_id, "log_limit": log_limit}
         self._owned = hasattr(config, "server")  # AgentSociety's own RedisConfig will do as well
+        if not self._owned and not hasattr(config, "publish"):
+            raise TypeError(
+                f"a Messager is made with a {self._ADDRESS} or a broker, not with a {type(config).__name__}: "
+                "`open_broker(url)` of messager.brokers makes a broker of a URL"
+            )
         self.broker: Broker = RedisBroker.from_config(config) if self._owned else config  # type: ignore[arg-type,assignment]
         self.exp_id = exp_id
         self.connected = False
@@ -74,6 +83,7 @@ class Messager:
         self._meta: dict[str, Any] = {}
         self._outbox = Outbox(self.broker, self.clock, self._hooks)
         self._pubsub: PubSub | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # in which it is connected
         self._connecting = asyncio.Lock()
         self._subscribing = asyncio.Lock()
         self._listening = asyncio.Event()
@@ -83,16 +93,19 @@ class Messager:
         """What another process needs to make the same one. Raises `TypeError` once it is in use here."""
         if self.connected or not self._owned or len(self._hooks) > 1:
             raise TypeError(
-                "a Messager goes to another process before init() and without log hooks, and made with a RedisConfig, "
-                "not with a broker: connect it, and add its hooks, where it is used"
+                f"a Messager goes to another process before {self._CONNECT}() and without log hooks, and made with a "
+                f"{self._ADDRESS}, not with a broker: connect it, and add its hooks, where it is used"
             )
-        given = ("_config", "exp_id", "_message_interceptor", "_log_limit", "_name", "_meta")
-        return {name: getattr(self, name) for name in given}
+        given = {**self._given, "message_interceptor": self._message_interceptor}
+        return {"given": given, "name": self._name, "meta": self._meta}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        config, exp_id, interceptor, log_limit, name, meta = state.values()
-        Messager.__init__(self, config, exp_id, interceptor, log_limit=log_limit)
-        self._name, self._meta = name, meta
+        self._make(state["given"])
+        self._name, self._meta = state["name"], state["meta"]
+
+    def _make(self, given: dict[str, Any]) -> None:
+        """Begin anew with what another one was made with; not with the arguments of a subclass of the user's own."""
+        Messager.__init__(self, **given)
 
     @property
     def message_interceptor(self) -> Any:
@@ -112,14 +125,14 @@ class Messager:
         self._log_list.clear()
 
     def add_log_hook(self, hook: LogHook) -> None:
-        """Tell this hook of every event from now on."""
+        """Tell this hook of every event from now on, but for messages that are on their way already."""
         self._tell_joined(self._hooks, hook)
         self._hooks.append(hook)
         if self.connected:
             self._introduce(hook)
 
     def remove_log_hook(self, hook: LogHook) -> None:
-        """Tell this hook nothing more."""
+        """Tell this hook nothing more, but what becomes of messages that it was asked about."""
         if hook in self._hooks:
             self._hooks.remove(hook)
 
@@ -136,23 +149,31 @@ class Messager:
             if os.environ.get("MESSAGER_STORE"):
                 known = list(self._hooks)
                 self._offered = await offered(self.exp_id, known)
-                for hook in self._hooks:
-                    if hook not in known:  # it was added while we waited
-                        self._tell_joined(self._offered, hook)
+                added = [hook for hook in self._hooks if hook not in known]  # while we waited
                 self._hooks += self._offered
+                for hook in added:
+                    self._tell_joined(self._offered, hook)
+            self._loop = asyncio.get_running_loop()
             self.connected = True
             for hook in self._hooks:
                 self._introduce(hook)
 
     async def close(self) -> None:
-        """Let what is being sent leave, end the listener, disconnect. May be called twice."""
+        """Let what is being sent leave, end the listener, disconnect. May be called twice, and in any event loop.
+
+        Where that of `init` does not run any more, nothing can be ended in it: its connections are left to it.
+        """
         if not self.connected:
             return
         self.connected = False
-        await self._outbox.flushed()
-        await self._stop_listening()
-        if self._owned:
-            await self.broker.close()
+        loop = self._loop
+        if loop is asyncio.get_running_loop():
+            await self._disconnect()
+        elif loop is not None and loop.is_running():  # in another thread
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._disconnect(), loop))
+        else:
+            log.warning("closed in another event loop than that of init(), which does not run: its connections stay")
+            self.receive_messages_task = self._pubsub = None
         while self._offered:
             hook = self._offered.pop()
             self.remove_log_hook(hook)
@@ -160,6 +181,12 @@ class Messager:
                 await hook.stop()
             except Exception:
                 log.exception("the log hook %r could not be stopped", hook)
+
+    async def _disconnect(self) -> None:
+        await self._outbox.flushed()
+        await self._stop_listening()
+        if self._owned:
+            await self.broker.close()
 
     async def __aenter__(self) -> Messager:
         await self.init()
@@ -174,7 +201,7 @@ class Messager:
         May be called again for more. Raises `NotConnected` and `BrokerUnavailable`.
         """
         if not self.connected:
-            raise NotConnected("cannot subscribe: not connected. Call `await messager.init()` first.")
+            raise NotConnected(f"cannot subscribe: not connected. Call `await messager.{self._CONNECT}()` first.")
         wanted = [channels] if isinstance(channels, str | bytes) else list(channels)
         async with self._subscribing:
             running = self.receive_messages_task
@@ -219,7 +246,7 @@ class Messager:
         that JSON cannot hold.
         """
         if not self.connected:
-            raise NotConnected("cannot send: not connected. Call `await messager.init()` first.")
+            raise NotConnected(f"cannot send: not connected. Call `await messager.{self._CONNECT}()` first.")
         started = self.clock.now()
         text = to_wire(payload)
         channel = channels.decode(channel)  # bytes as `fetch_messages` gives them are welcome
@@ -329,9 +356,9 @@ class Messager:
         self._pubsub = None
 
     def _tell_joined(self, others: Iterable[LogHook], hook: LogHook) -> None:
-        for other in others:
-            if hasattr(other, "joined"):
-                other.joined(hook)
+        for other in tuple(others):
+            if hasattr(other, "joined") and other.joined(hook):
+                self.remove_log_hook(other)
 
     def _introduce(self, hook: LogHook) -> None:
         connected = getattr(hook, "connected", None)

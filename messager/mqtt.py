@@ -36,6 +36,8 @@ class Messager(redis_messager.Messager):
     `get_subtopic_channel` and its kin give.
     """
 
+    _CONNECT, _ADDRESS = "connect", "hostname"
+
     def __init__(
         self,
         hostname: str | Broker,
@@ -50,8 +52,14 @@ class Messager(redis_messager.Messager):
     ) -> None:
         """`timeout` is in seconds; `log_limit` is how many entries `get_log_list` keeps, the newest; None for all.
 
-        Where there is no `exp_id`, as AgentSociety's contract has none, it is that of `MESSAGER_EXP`.
+        Where there is no `exp_id`, as AgentSociety's contract has none, it is that of `MESSAGER_EXP`. Raises
+        `ValueError` for a `hostname` that is a URL, and `TypeError` for one that is no text and no broker.
         """
+        if isinstance(hostname, str) and "://" in hostname:
+            raise ValueError(
+                "hostname is the name of a host, such as localhost, and not a URL: "
+                "`MqttBroker.from_url(url)` of messager.brokers makes a broker of one, which will do as well"
+            )
         made = isinstance(hostname, str)
         broker: Broker = (
             MqttBroker(hostname, port, username=username, password=password, timeout=timeout)
@@ -61,6 +69,18 @@ class Messager(redis_messager.Messager):
         exp_id = exp_id or os.environ.get("MESSAGER_EXP", "")
         super().__init__(broker, exp_id, message_interceptor, log_limit=log_limit)
         self._owned = made
+        self._given = {
+            "hostname": hostname,
+            "port": port,
+            "username": username,
+            "password": password,
+            "timeout": timeout,
+            "exp_id": exp_id,
+            "log_limit": log_limit,
+        }
+
+    def _make(self, given: dict[str, Any]) -> None:
+        Messager.__init__(self, **given)
 
     async def connect(self) -> None:
         """Connect, in three tries. Where none succeeds, that is logged, and `is_connected` says so."""

@@ -2,7 +2,7 @@
 
 While one wave is being written, further sends gather; the next wave takes them all.
 Each wave asks the hooks first, is stamped immediately before it is written, and is
-told to the hooks when its answers are in.
+told to the hooks that it asked, and to no others, when its answers are in.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ class _Wave:
     is one thing more for the garbage collector to go through, again and again.
     """
 
-    __slots__ = ("futures", "records", "size", "started")
+    __slots__ = ("futures", "hooks", "records", "size", "started")
 
     def __init__(self) -> None:
         self.records: list[MessageRecord] = []
         self.started: list[int] = []
         self.futures: list[asyncio.Future[None]] = []
+        self.hooks: tuple[LogHook, ...] = ()
+        """Those that are asked before it is written, and told of it in the end, whoever comes or goes meanwhile."""
         self.size = 0
         """Bytes of its payloads."""
 
@@ -108,7 +110,7 @@ class Outbox:
         wave = _Wave()
         future = wave.add(record, started)
         try:
-            answer = await self._write(wave.records)
+            answer = await self._write(wave)
         except BaseException as error:
             future.cancel()  # as this is where its caller waits
             self._settle(wave, [_not_sent(error)])
@@ -127,9 +129,9 @@ class Outbox:
         """Return once everything that was handed over has left."""
         await self._idle.wait()
 
-    def tell(self, record: MessageRecord) -> None:
-        """Tell every hook of an event. A hook that raises is logged, and harms nobody else."""
-        for hook in tuple(self._hooks):
+    def tell(self, record: MessageRecord, hooks: Sequence[LogHook] | None = None) -> None:
+        """Tell these hooks, or else all, of an event. A hook that raises is logged, and harms nobody else."""
+        for hook in tuple(self._hooks) if hooks is None else hooks:
             try:
                 hook.after(record)
             except Exception:
@@ -172,7 +174,7 @@ class Outbox:
         results: Sequence[int | Exception | None]
         outcome: Literal["not_sent", "unknown"] = "not_sent"
         try:
-            answer = await self._write(wave.records)
+            answer = await self._write(wave)
             outcome = "unknown"
             results = await answer
         except asyncio.CancelledError:
@@ -183,9 +185,11 @@ class Outbox:
             results = [error] * len(wave.records)
         self._settle(wave, results)
 
-    async def _write(self, records: list[MessageRecord]) -> asyncio.Future[list[int | PublishError | None]]:
+    async def _write(self, wave: _Wave) -> asyncio.Future[list[int | PublishError | None]]:
         """Ask the hooks, stamp, and write; the broker's answers. Raises what a hook raised."""
-        for hook in tuple(self._hooks):  # which may change meanwhile, and none of them may be passed over
+        records = wave.records
+        wave.hooks = tuple(self._hooks)
+        for hook in wave.hooks:
             await hook.before_send(records)
         wire = [(channels.encode(record.channel or ""), record.payload) for record in records]
         now = self._clock.now()
@@ -204,7 +208,7 @@ class Outbox:
                 record.meta = {"outcome": outcome, "error": str(result) or type(result).__name__}
             else:
                 record.receivers = result
-            self.tell(record)
+            self.tell(record, wave.hooks)
             if future.cancelled():
                 continue
             if isinstance(result, Exception):

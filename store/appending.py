@@ -125,7 +125,7 @@ def _rows(writer: Writer, events: Sequence[Fields], at: int) -> tuple[list[Any],
                 flags |= NO_TEXT
             origin = caused_by = None
             if cause is not None:
-                origin = cause[0] << SEQ_BITS | cause[1]
+                origin = (cause[0] or writer.ordinal) << SEQ_BITS | cause[1]
                 if cause[0] not in writer.ids:
                     raise Unknown
                 caused_by = writer.ids[cause[0]] << SEQ_BITS | cause[1]

@@ -12,27 +12,24 @@ import asyncio
 import atexit
 import contextlib
 import os
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import count
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from messager.clock import Clock
 from messager.hooks import LogHook, say
 from messager.record import MessageRecord
 
-from . import experiments
 from .database import Database
-from .errors import ExperimentClosed, StoreError, StoreUnavailable
-from .log import EventLog
+from .errors import StoreError, StoreUnavailable
+from .log import EventLog, Writer
 from .recorder import Durability, Recorder
 
 START_SECONDS = 5.0
-"""How long connecting a messager waits for the store; then it goes on, and what happens waits in memory."""
-AGAIN_SECONDS = 1.0
-"""After so long a store that was out of reach is tried again; then twice as long each time, up to ..."""
-MOST_AGAIN_SECONDS = 30.0
+"""How long connecting a messager waits for the store; then it goes on, and what happens goes to the spool."""
 EXIT_SECONDS = 10.0
+
+T = TypeVar("T")
 
 _live: set[AutoRecorder] = set()
 _announced: set[str] = set()
@@ -43,7 +40,8 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
 
     It records into the experiment of that exp_id. Where that is closed, into the first of `exp_id-2`,
     `exp_id-3` ... that is open or not there, so that all processes of a society meet in one. A store that
-    cannot be reached is tried again; an experiment that cannot be recorded is left alone.
+    cannot be reached is tried again, and events go to the spool meanwhile; an experiment that cannot be recorded
+    is left alone.
     """
     if any(isinstance(hook, Recorder) for hook in hooks):
         return None
@@ -53,7 +51,7 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"
     try:
         events = EventLog(Database(os.environ["MESSAGER_STORE"]))
-        recorder = Recorder(events, exp_id, durability=cast(Durability, durability))
+        recorder = Recorder(events, exp_id, durability=cast(Durability, durability), if_exists="next")
     except StoreError as error:
         say(f"{exp_id} is not recorded: {error}")
         return None
@@ -71,24 +69,25 @@ class AutoRecorder:
         self._exp_id = recorder.exp_id
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
-        self._started = asyncio.Event()
+        self._tried = asyncio.Event()  # whether the store takes us in is known
+        self._told = False  # that it is out of reach
         self._ending = asyncio.Event()
         self._broken_promise = False
         self._cut_off = False  # cancelled, and nobody asked for the end
         self._missed = 0  # what happened afterwards
+        recorder.begin(self._join)
         self._task = self._loop.create_task(self._live_through())
         _live.add(self)
 
     async def ready(self) -> None:
-        """Return once it records, or cannot, or `START_SECONDS` have passed."""
-        started = self._loop.create_task(self._started.wait())
+        """Return once it records, or cannot, or its store is out of reach, or `START_SECONDS` have passed."""
         try:
-            await asyncio.wait([started, self._task], timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(START_SECONDS):
+                    await self._tried.wait()
         except asyncio.CancelledError:
             self._ending.set()  # the messager will not know of us
             raise
-        finally:
-            started.cancel()
 
     async def stop(self) -> None:
         """Return once everything is in the store, or in the spool. Never raises."""
@@ -105,7 +104,7 @@ class AutoRecorder:
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """As `Recorder.before_send`; but a strict promise that cannot be kept is told of, and nothing stops."""
         taking = self._taking
-        if taking is None or (taking.durability == "strict" and not self._started.is_set()):
+        if taking is None:
             return
         try:
             await taking.before_send(records)
@@ -128,49 +127,54 @@ class AutoRecorder:
     def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
         self._recorder.described(name, meta)
 
-    def joined(self, hook: LogHook) -> None:
-        """Make way for a recorder of the program's own: nothing is to be recorded twice."""
-        if isinstance(hook, Recorder) and self._taking is not None:
-            self._taking = None
+    def joined(self, hook: LogHook) -> bool:
+        """Make way for a recorder of the program's own: nothing is to be recorded twice.
+
+        What becomes of messages on their way is still told to us, and not to that one.
+        """
+        if not isinstance(hook, Recorder):
+            return False
+        if self._taking is not None:
             self._ending.set()
             say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
+        return True
 
     async def _live_through(self) -> None:
         try:
-            if await self._start():
-                self._started.set()
-                await self._ending.wait()
+            await self._ending.wait()
         except asyncio.CancelledError:  # the event loop ends, and nobody called close(); or it does not end
             self._cut_off = not self._ending.is_set()
         await self._end()
 
-    async def _start(self) -> bool:
-        """Open the store and take a place in an experiment, however often that takes; whether it came to that."""
-        events, pause = self._recorder.log, AGAIN_SECONDS
-        told = False
-        while not self._ending.is_set():
-            try:
-                await self._in_time(self._open())
-                of = f"{self._recorder.exp_id} into {events.where}"
-                if of not in _announced or told:
-                    _announced.add(of)
-                    say(f"recording {of} (MESSAGER_STORE)")
-                return True
-            except StoreUnavailable as error:
-                if not told and not self._ending.is_set():
-                    say(f"{error}; {self._exp_id} waits in memory, and it is tried again")
-                told = True
-            except Exception as error:
-                say(f"{self._exp_id} is not recorded: {error}")
-                return False
+    async def _join(self) -> Writer:
+        """Open the store and take a place in an experiment; what keeps us from it is told."""
+        recorder = self._recorder
+        try:
+            writer = await self._in_time(self._open())
+        except StoreUnavailable as error:
+            if not self._told and not self._ending.is_set():
+                say(f"{error}; {self._exp_id} waits in {recorder.spool_path.parent}, and it is tried again")
+            self._told = True
             await self._close_log()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._ending.wait()
-            pause = min(2 * pause, MOST_AGAIN_SECONDS)
-        return False
+            raise
+        except Exception as error:
+            say(f"{self._exp_id} is not recorded: {error}")
+            self._taking = None
+            self._ending.set()
+            raise StoreError(f"{error}") from error
+        finally:
+            self._tried.set()
+        of = f"{recorder.exp_id} into {recorder.log.where}"
+        if of not in _announced or self._told:
+            _announced.add(of)
+            say(f"recording {of} (MESSAGER_STORE)")
+        return writer
 
-    async def _in_time(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _open(self) -> Writer:
+        await self._recorder.log.database.open()
+        return await self._recorder.join()
+
+    async def _in_time(self, work: Coroutine[Any, Any, T]) -> T:
         """Await it; once the end is asked for, for `START_SECONDS` more: a server may take us and never answer."""
         task, ending = self._loop.create_task(work), self._loop.create_task(self._ending.wait())
         try:
@@ -183,22 +187,12 @@ class AutoRecorder:
                 await asyncio.wait([task], timeout=START_SECONDS)
         if task.cancelled() or not task.done():
             raise StoreUnavailable(self._recorder.log.where, "it does not answer")
-        task.result()
+        return task.result()
 
     async def _close_log(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS):
                 await self._recorder.log.close()
-
-    async def _open(self) -> None:
-        await self._recorder.log.database.open()
-        for exp_id in _names(self._exp_id):
-            there = await experiments.by_exp_id(self._recorder.log.database, exp_id)
-            if there is None or there.status == "open":
-                self._recorder.exp_id = exp_id
-                with contextlib.suppress(ExperimentClosed):  # just now
-                    await self._recorder.start()
-                    break
 
     async def _end(self) -> None:
         recorder = self._recorder
@@ -225,7 +219,10 @@ class AutoRecorder:
     def _tell_what_is_left(self) -> None:
         recorder = self._recorder
         if recorder.spooled:
-            say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
+            run = "`messager drain`"
+            if not recorder.log.database.dialect.exists():
+                run = f"`messager db upgrade`, which makes the store, and then {run}"
+            say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run {run}")
         elif len(recorder):
             say(f"{len(recorder)} events of {recorder.exp_id} are lost: {recorder.log.where} could not be reached")
         if recorder.dropped:
@@ -247,12 +244,6 @@ class AutoRecorder:
         with contextlib.suppress(RuntimeError, TimeoutError):  # it ended just now; or it is stuck
             self._loop.call_soon_threadsafe(save)
             saved.result(EXIT_SECONDS)
-
-
-def _names(exp_id: str) -> Iterator[str]:
-    yield exp_id
-    for number in count(2):
-        yield f"{exp_id}-{number}"
 
 
 @atexit.register

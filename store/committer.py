@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .backlog import BATCH_EVENTS, Backlog, unfit
@@ -30,14 +31,26 @@ log = logging.getLogger("messager_store")
 
 
 class Committer:
-    """Commits one recorder's backlog in the name of its writer; made in the event loop that it works in."""
+    """Commits one recorder's backlog in the name of its writer; made in the event loop that it works in.
 
-    def __init__(self, events: EventLog, writer: Writer, backlog: Backlog, facts: dict[str, Any]) -> None:
+    Where there is no writer yet, `join` is asked for one, again and again while it raises `StoreUnavailable`.
+    What goes wrong then, whoever gave `join` tells.
+    """
+
+    def __init__(
+        self,
+        events: EventLog,
+        writer: Writer | None,
+        backlog: Backlog,
+        facts: dict[str, Any],
+        join: Callable[[], Awaitable[Writer]],
+    ) -> None:
         self.failure: StoreError | None = None
         """Why nothing more is recorded, if so."""
         self.ending = False
         """Whether nothing new is taken any more."""
-        self.writer = writer
+        self._writer = writer
+        self._join = join
         self._log = events
         self._backlog = backlog
         self._facts = facts  # what is to be noted about this recorder with the next heartbeat
@@ -59,6 +72,18 @@ class Committer:
         self._task = self._loop.create_task(self._run())
         if backlog.waiting or facts:
             self.look()
+
+    @property
+    def joined(self) -> bool:
+        """Whether the store has taken it in."""
+        return self._writer is not None
+
+    @property
+    def writer(self) -> Writer:
+        """Its place in the log. Raises `StoreUnavailable` while it has none."""
+        if self._writer is None:
+            raise StoreUnavailable(self._log.where, f"a recorder of {self._exp_id} has no place in it yet")
+        return self._writer
 
     def look(self) -> None:
         """Something was accepted into an empty memory, or more than a batch is waiting there."""
@@ -135,7 +160,11 @@ class Committer:
 
     @property
     def _who(self) -> str:
-        return f"recorder {self.writer.ordinal} of {self.writer.experiment.exp_id}"
+        return f"{f'recorder {self._writer.ordinal}' if self._writer else 'a recorder'} of {self._exp_id}"
+
+    @property
+    def _exp_id(self) -> str:
+        return str(self._backlog.spool.facts["exp_id"])
 
     async def _wait_for(self, seq: int, *, store: bool) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
@@ -165,11 +194,13 @@ class Committer:
         """Commit what waits, again and again; say that we are alive in between. Nobody else commits."""
         pause = FLUSH_SECONDS
         while True:
-            if not self.ending:
+            if not self.ending and self.joined:
                 await self._something_to_do()
             self._flush_now = False
             ending = self.ending  # once this is set, nothing new comes
             try:
+                if not self.joined:
+                    self._writer = await self._join()
                 while self._backlog.waiting:
                     await self._commit()
                     self._answer()
@@ -182,12 +213,13 @@ class Committer:
             except SpoolDamaged as error:
                 return await self._end(error)
             except RecorderFenced as error:
-                if not await self._take_place_again():
+                if not self.joined or not await self._take_place_again():
                     return await self._end(error)
                 self._wake.set()
             except Exception as error:
                 self._refuse(error, everybody=False)
-                if self.ending and time.monotonic() > self._give_up:
+                refused = not self.joined and isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
+                if refused or (self.ending and (not self.joined or time.monotonic() > self._give_up)):
                     return await self._end(error)
                 self._miss_store(error)
                 await asyncio.sleep(pause)
@@ -261,7 +293,7 @@ class Committer:
             return False
         if writer.last_seq not in expected and not await self._drained_by_others(known.last_seq, writer):
             return False  # somebody else wrote in our name
-        self.writer, self._uncertain = writer, False
+        self._writer, self._uncertain = writer, False
         self._backlog.acknowledge(writer.last_seq)
         log.warning("%s had been taken for dead; it goes on", self._who)
         return True
@@ -290,7 +322,7 @@ class Committer:
     def _miss_store(self, error: Exception) -> None:
         if not isinstance(error, StoreError):
             log.exception("%s cannot commit; trying again", self._who)
-        elif not self._away:
+        elif not self._away and self.joined:
             log.warning("%s; trying again, and keeping events in %s meanwhile", error, self._backlog.spool.path)
         self._away = True
 
@@ -346,7 +378,7 @@ class Committer:
             if isinstance(error, RecorderFenced):
                 self.failure = error
             try:
-                if self.failure is None:
+                if self.failure is None and (self.joined or self._backlog.waiting):
                     await self._backlog.end(time.time_ns())
                 else:
                     await self._backlog.to_disk()
@@ -356,6 +388,7 @@ class Committer:
                 self.failure = StoreUnavailable(self._log.where, f"{lost} events are lost: {error}; and {full}")
             waiting, path = self._backlog.spool_only, self._backlog.spool.path
             left = f"{waiting} events wait in {path}: put them into the store with `messager drain`"
-            log.error("%s; nothing more is recorded; %s", error, left if waiting else "nothing is left over")
+            if self.joined:
+                log.error("%s; nothing more is recorded; %s", error, left if waiting else "nothing is left over")
         self._refuse(error or StoreError("the recorder has ended"), everybody=True)
         self._backlog.close()

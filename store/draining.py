@@ -14,14 +14,25 @@ import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .backlog import BATCH_BYTES, BATCH_EVENTS, unfit
-from .errors import BadEvent, ExperimentClosed, RecorderFenced, SpoolDamaged, SpoolHeld, StoreError, StoreUnavailable
+from .enrolment import Enrolment, enrol
+from .errors import (
+    BadEvent,
+    DamagedStore,
+    ExperimentClosed,
+    RecorderFenced,
+    SpoolDamaged,
+    SpoolHeld,
+    StoreError,
+    StoreUnavailable,
+)
 from .event import NewEvent
 from .experiments import RecorderRow, recorder_by_uuid, recorders_of
 from .host import this_process
 from .log import EventLog, Writer
-from .spool import LOCKS, Spool, left_in
+from .spool import LOCKS, Spool, left_in, spool_folder
 
 log = logging.getLogger("messager_store")
 
@@ -47,9 +58,11 @@ class Drained:
 
 
 async def folders_of(log_: EventLog) -> list[Path]:
-    """Where spools may be: beside the store, and wherever its recorders said that they spool, if seen from here."""
+    """Where spools may be: beside the store, in the folder of `MESSAGER_SPOOL`, and wherever its recorders said
+    that they spool, if seen from here."""
     named = {Path(row.spool).parent for row in await recorders_of(log_.database) if row.spool}
-    return sorted({Path(log_.database.dialect.spool_folder), *(folder for folder in named if folder.is_dir())})
+    beside = log_.database.dialect.spool_folder
+    return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
 
 
 async def drain(
@@ -91,6 +104,15 @@ async def drain_left(log_: EventLog, folder: Path, exp_id: str) -> None:
 async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], None] | None) -> Drained:
     done = Drained(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
     row = await recorder_by_uuid(log_.database, done.recorder)
+    if row is None and spool.enrolment is not None and spool.facts.get("store") == log_.where:
+        try:
+            done.exp_id = await _enrolled(log_, spool.enrolment)
+        except (StoreUnavailable, DamagedStore):
+            raise
+        except (StoreError, TypeError, KeyError) as error:
+            done.left, done.reason = len(spool), f"its experiment cannot be made: {error}"
+            return done
+        row = await recorder_by_uuid(log_.database, done.recorder)
     done.reason = _why_not(log_, spool, row)
     if done.reason is not None:
         done.left = len(spool)
@@ -133,11 +155,22 @@ async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], Non
     return await _removed(spool, done)
 
 
+async def _enrolled(log_: EventLog, said: dict[str, Any]) -> str:
+    """Take in a recorder whose store never came, as it would have been taken in; the exp_id."""
+    who = Enrolment(**said)
+    who.row["heartbeat_at"] = who.row["started_at"]  # a drain is no sign of its life
+    return (await enrol(log_, who)).experiment.exp_id
+
+
 def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None) -> str | None:
     """Why a spool is not drained into this store, if it is not."""
     store = str(spool.facts.get("store", ""))
     if store != log_.where and os.path.exists(store):
         return f"it belongs to the store {store}: drain it into that one, with --store"
+    if row is None and spool.enrolment is not None:
+        return (
+            f"it belongs to the store {store}, which never took its recorder in: drain it into that one, with --store"
+        )
     if row is None:
         return (
             f"{log_.where} knows no such recorder: it wrote into {store or 'another store'}, which was replaced, "

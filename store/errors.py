@@ -110,7 +110,7 @@ class ExperimentClosed(StoreError):
     def __init__(self, exp_id: str) -> None:
         super().__init__(
             f"the experiment {exp_id!r} is closed and takes no more events. "
-            "Record under another exp_id, or let --if-exists new choose one."
+            'Record under another exp_id, or let if_exists="new" (--if-exists new) choose one.'
         )
         self.exp_id = exp_id
 

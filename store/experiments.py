@@ -345,13 +345,15 @@ async def join(
             if made is not None:
                 return made
             continue  # somebody else was faster
-        if if_exists == "new":
+        if if_exists == "new" or (if_exists == "next" and there.status != "open"):
             wanted = f"{exp_id}-{next(numbers)}"
             continue
         if there.status != "open":
             raise ExperimentClosed(wanted)
         if if_exists == "fail":
-            raise ExperimentExists(wanted, "Choose another exp_id, or append to it with --if-exists append.")
+            raise ExperimentExists(
+                wanted, 'Choose another exp_id, or append to it with if_exists="append" (--if-exists append).'
+            )
         await describe(database, there, name=name, tags=tags, meta=meta)
         return there
 

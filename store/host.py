@@ -32,14 +32,18 @@ class Process:
 
     @staticmethod
     def is_running(pid: int) -> bool:
-        """Whether a process of this number runs on this host."""
+        """Whether a process of this number runs on this host. One that has ended, and nobody asked how, does not."""
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return False
         except OSError:
-            return True
-        return True
+            pass  # somebody else's
+        try:
+            state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]  # a name may hold anything
+        except (OSError, IndexError):
+            return True  # this system does not tell
+        return state not in (b"Z", b"X")
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import insert, select, update
 
 from messager import channels
-from messager.clock import Clock
 
 from . import chain, experiments, jsontext, reading
 from .appending import Batch
@@ -50,8 +49,8 @@ class Writer:
         self.last_seq = last_seq
         self.head_hash = chain.first_link(uuid_) if head_hash is None else head_hash
         self.names = NameWriter(database, of.id)
-        self.ids = {ordinal: number}
-        """Ids of the experiment's recorders by ordinal, as far as causes have named them."""
+        self.ids = {0: number, ordinal: number}
+        """Ids of the experiment's recorders by ordinal, as far as causes have named them; 0 is this one."""
 
 
 def new_uuid() -> str:
@@ -93,12 +92,14 @@ class EventLog:
         role: str,
         patterns: Iterable[str] = (),
         meta: Mapping[str, Any] | None = None,
-        clock: Clock | None = None,
         name: str | None = None,
         durability: str = "buffered",
         spool: str | None = None,
+        row: Mapping[str, Any] | None = None,
     ) -> Writer:
         """A new recorder of an experiment, with the next ordinal; `name` is its uuid where it has one already.
+
+        `row` is what its row is to say of its process and its clock, where that is not this process, now.
 
         Where the answer to an earlier call with this `name` was lost, it is asked again for what that call made.
         Raises `ExperimentClosed`, and `RecorderFenced` where the recorder of this name is no new one any more.
@@ -107,8 +108,8 @@ class EventLog:
         here = this_process()
         now = time.time_ns()
         name = name or new_uuid()
-        row: dict[str, Any] = dict.fromkeys((f"{kind}_count" for kind in KINDS), 0)
-        row |= {
+        values: dict[str, Any] = dict.fromkeys((f"{kind}_count" for kind in KINDS), 0)
+        values |= {
             "uuid": name,
             "experiment_id": of.id,
             "epoch": 1,
@@ -118,8 +119,6 @@ class EventLog:
             "host": here.host,
             "pid": here.pid,
             "boot_id": here.boot_id,
-            "anchor_wall": clock.wall_ns if clock else None,
-            "anchor_monotonic": clock.monotonic_ns if clock else None,
             "started_at": now,
             "heartbeat_at": now,
             "last_seq": 0,
@@ -128,6 +127,7 @@ class EventLog:
             "worst_unacknowledged": 0,
             "durability": durability,
             "spool": spool,
+            **(row or {}),
         }
         async with self.database.writing() as connection:
             if again:
@@ -149,7 +149,7 @@ class EventLog:
             ordinal = (
                 await connection.execute(select(experiment.c.recorders).where(experiment.c.id == of.id))
             ).scalar_one()
-            made = await connection.execute(insert(recorder).values(**row, ordinal=ordinal))
+            made = await connection.execute(insert(recorder).values(**values, ordinal=ordinal))
             number = made.inserted_primary_key[0]  # type: ignore[index]
         return Writer(self.database, of, number, ordinal, name)
 

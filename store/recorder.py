@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,17 +23,18 @@ from . import experiments
 from .backlog import Backlog
 from .committer import STOP_SECONDS, Committer
 from .draining import drain_left
+from .enrolment import Enrolment, enrol
 from .errors import ExperimentBusy, StoreError, StoreUnavailable
 from .event import Fields, NewEvent
 from .experiments import Experiment
-from .host import circumstances
+from .host import circumstances, this_process
 from .identity import DEFAULT_SENDER, Identifier
-from .log import EventLog, new_uuid
+from .log import EventLog, Writer, new_uuid
 from .repair import close
 from .schema import FROM_DERIVED, TO_DERIVED
-from .spool import ENDING, SPOOL_BYTES, Spool
+from .spool import ENDING, SPOOL_BYTES, Spool, spool_folder
 
-IfExists = Literal["append", "fail", "new"]
+IfExists = Literal["append", "fail", "new", "next"]
 Durability = Literal["buffered", "strict"]
 Redact = Callable[[NewEvent], NewEvent | None]
 
@@ -48,7 +49,8 @@ class Recorder:
 
     `durability` is "buffered" or "strict" (see above). `if_exists` says what to do about an exp_id
     that is there: "append" (the default while it is open), "fail" (the default when it is closed), or
-    "new": a fresh experiment with a number behind its exp_id. `sender` are the rules for finding a
+    "new": a fresh experiment with a number behind its exp_id; "next": the first of exp_id, exp_id-2,
+    exp_id-3 ... that is open or not there. `sender` are the rules for finding a
     sender that nobody named (see `messager_store.identity`). `redact` is given every event before it
     is kept anywhere, and returns it as it may be kept, or None for not at all. `spool` is the folder
     for events that wait for the store (default: `MESSAGER_SPOOL`, else one beside the store), and
@@ -85,16 +87,28 @@ class Recorder:
         self.durability: Durability = durability
         self.uuid = new_uuid()
         """Its name, which its row and its spool bear."""
-        self._name, self._tags, self._meta = name, list(tags), dict(meta or {})
-        self._if_exists = if_exists
-        self._role, self._patterns = role, list(patterns)
         self._identifier = Identifier(sender)
         self._redact = redact
         self._close_experiment = close_experiment
-        folder = Path(spool or os.environ.get("MESSAGER_SPOOL") or log.database.dialect.spool_folder).absolute()
+        folder = spool_folder(log.database.dialect.spool_folder, spool)
         facts = {"recorder": self.uuid, "exp_id": self.exp_id, "store": log.where}
         spool_file = Spool(folder / f"{self.uuid}{ENDING}", facts, spool_bytes)
         self._backlog = Backlog(spool_file, self.clock, self._horizon)
+        self._enrolment = Enrolment(
+            uuid=self.uuid,
+            exp_id=self.exp_id,
+            if_exists=if_exists,
+            name=name,
+            tags=list(tags),
+            meta=dict(meta or {}),
+            role=role,
+            patterns=list(patterns),
+            durability=durability,
+            spool=str(spool_file.path),
+            facts={},
+            row={},
+        )
+        self._experiment: Experiment | None = None
         self._committer: Committer | None = None
         self._under_way: dict[int, tuple[MessageRecord, int]] = {}  # the last of each wave, and when it began
         self._intents: dict[int, tuple[MessageRecord, int, int]] = {}  # sendings under way; seq and ts of their intents
@@ -106,11 +120,14 @@ class Recorder:
     @property
     def experiment(self) -> Experiment:
         """What is being recorded into; known once the recorder has started."""
-        return self._started().writer.experiment
+        if self._experiment is None:
+            self._started()
+            raise StoreUnavailable(self.log.where, f"a recorder of {self.exp_id} has no place in it yet")
+        return self._experiment
 
     @property
     def ordinal(self) -> int:
-        """This recorder's number within the experiment."""
+        """This recorder's number within the experiment; known when `experiment` is."""
         return self._started().writer.ordinal
 
     @property
@@ -151,35 +168,36 @@ class Recorder:
         What an earlier recorder of the experiment left in the spool is put into the store first.
         Raises `ExperimentClosed`, `ExperimentExists`, or what opening the store raises.
         """
-        if self._committer is not None:
-            raise StoreError("a recorder starts once; make another one to go on")
-        facts = await asyncio.to_thread(circumstances)
-        meta = self._meta
-        noted = {key: value for key, value in facts.items() if key in ("git", "command", "host")}
-        of = await experiments.join(
-            self.log.database,
-            self.exp_id,
-            self._if_exists,
-            name=self._name,
-            tags=self._tags,
-            meta=meta,
-            noted=noted,
-        )
-        self.exp_id = self._backlog.spool.facts["exp_id"] = of.exp_id
-        await drain_left(self.log, self.spool_path.parent, of.exp_id)
-        writer = await self.log.register(
-            of,
-            role=self._role,
-            patterns=self._patterns,
-            meta=facts,
-            clock=self.clock,
-            name=self.uuid,
-            durability=self.durability,
-            spool=str(self.spool_path),
-        )
-        self._committer = Committer(self.log, writer, self._backlog, self._facts)
-        if self._meta is not meta:
+        self._prepare()
+        await self._look_around()
+        writer = await self.join()
+        self._committer = Committer(self.log, writer, self._backlog, self._facts, self.join)
+
+    def begin(self, join: Callable[[], Awaitable[Writer]]) -> None:
+        """Take events at once, and a place in the experiment as soon as `join`, which awaits ours, gives one.
+
+        Where it raises `StoreUnavailable` it is asked again, and events go to the spool meanwhile; any other
+        `StoreError` ends the recorder. To be called in the event loop that it works in.
+        """
+        self._prepare()
+
+        async def joined() -> Writer:
+            await self._look_around()
+            return await join()
+
+        self._committer = Committer(self.log, None, self._backlog, self._facts, joined)
+
+    async def join(self) -> Writer:
+        """Find or make the experiment, in an open store, and take a place in it. Raises as `start` does."""
+        who = self._enrolment
+        meta = who.meta
+        writer = await enrol(self.log, who, lambda exp_id: drain_left(self.log, self.spool_path.parent, exp_id))
+        self._experiment = writer.experiment
+        self.exp_id = self._backlog.spool.facts["exp_id"] = writer.experiment.exp_id
+        self._backlog.spool.enrolment = None
+        if who.meta is not meta:
             self._describe()
+        return writer
 
     async def stop(self) -> None:
         """Commit what waits and say that this recorder has ended. May be called twice.
@@ -203,9 +221,9 @@ class Recorder:
         await committer.stop()
         if committer.failure is not None:
             raise committer.failure
-        if self._close_experiment and not self.spooled:
+        if self._close_experiment and not self.spooled and self._experiment is not None:
             with contextlib.suppress(ExperimentBusy):
-                await close(self.log, committer.writer.experiment)
+                await close(self.log, self._experiment)
 
     async def __aenter__(self) -> Recorder:
         await self.start()
@@ -231,7 +249,7 @@ class Recorder:
         if committer.failure is not None:
             raise committer.failure
         if committer.ending:
-            raise StoreError(f"not sent: recorder {self.ordinal} of {self.exp_id} has ended, and it is strict")
+            raise StoreError(f"not sent: the recorder of {self.exp_id} has ended, and it is strict")
         if self._backlog.full:
             await committer.hold()
         last, now = 0, self._stamps.now()
@@ -256,7 +274,7 @@ class Recorder:
         if self._intents and (intent := self._intents.pop(id(record), None)) is not None:
             if record.kind == "sent":
                 return  # it is in the log already
-            cause, ts = (self.ordinal, intent[1]), max(ts, intent[2])  # never before what it takes back
+            cause, ts = (0, intent[1]), max(ts, intent[2])  # never before what it takes back
         if self._committer is not None and self._committer.ending:
             self._backlog.lost += 1
             return
@@ -278,6 +296,8 @@ class Recorder:
             "anchor_monotonic": clock.monotonic_ns,
         }
         self._stamps = clock
+        self._enrolment.row = {**self._enrolment.row, **facts}
+        self._keep_enrolment()
         if self._committer is None:
             self._facts = facts
         else:
@@ -285,8 +305,10 @@ class Recorder:
 
     def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
         """Keep a name and meta with the experiment, where it has no name, and no such key, yet."""
-        self._name, self._meta = self._name or name, {**meta, **self._meta}
-        if self._committer is not None and not self._committer.ending:
+        who = self._enrolment
+        who.name, who.meta = who.name or name, {**meta, **who.meta}
+        self._keep_enrolment()
+        if self._experiment is not None and self._committer is not None and not self._committer.ending:
             self._describe()
 
     def save(self) -> None:
@@ -298,7 +320,8 @@ class Recorder:
         committer = self._committer
         if committer is not None and not committer.ending:
             committer.ending = True
-            self._backlog.save(time.time_ns())
+            if committer.joined or self._backlog.waiting:
+                self._backlog.save(time.time_ns())
 
     def mark(self, name: str, /, **fields: Any) -> None:
         """Log a step, a tick or a note of this recorder's own. Raises `TypeError` for what JSON cannot hold."""
@@ -316,16 +339,40 @@ class Recorder:
         if self._committer is not None and (len(self._backlog) > most or self._backlog.full):
             await self._committer.hold(most)
 
+    def _prepare(self) -> None:
+        if self._committer is not None:
+            raise StoreError("a recorder starts once; make another one to go on")
+        here = this_process()
+        self._enrolment.row = {
+            "host": here.host,
+            "pid": here.pid,
+            "boot_id": here.boot_id,
+            "started_at": time.time_ns(),
+            "anchor_wall": self.clock.wall_ns,
+            "anchor_monotonic": self.clock.monotonic_ns,
+            **self._facts,
+        }
+        self._keep_enrolment()
+
+    async def _look_around(self) -> None:
+        if not self._enrolment.facts:
+            self._enrolment.facts = await asyncio.to_thread(circumstances)
+            self._keep_enrolment()
+
+    def _keep_enrolment(self) -> None:
+        """Let the spool have what the store is to be told, for a drain to tell it."""
+        if self._experiment is None:
+            self._backlog.spool.enrolment = self._enrolment.said()
+
     def _describe(self) -> None:
         self._describing = asyncio.get_running_loop().create_task(self._put_description(self._describing))
 
     async def _put_description(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
+        who = self._enrolment
         try:
-            await experiments.describe(
-                self.log.database, self.experiment, name=self._name, tags=self._tags, meta=self._meta
-            )
+            await experiments.describe(self.log.database, self.experiment, name=who.name, tags=who.tags, meta=who.meta)
         except StoreError as error:
             log.warning("what was said of %s is not kept: %s", self.exp_id, error)
 

@@ -61,12 +61,15 @@ class Spool:
         """Everything its recorder had accepted by then (ns UTC) is here or in the store."""
         self.ended_at: int | None = None
         """When its recorder ended, if it said so."""
+        self.enrolment: dict[str, Any] | None = None
+        """What its recorder would say to the store, where that has not taken it in yet (see `Enrolment`)."""
         self.damaged_at: int | None = None
         """The byte from which on it cannot be read, where more follows than a frame cut short."""
         self._limit = limit
         self._file: BinaryIO | None = None
         self._size = 0
         self._next = (0, 0)  # the seq to be read next, and where it begins
+        self._noted: dict[str, Any] | None = None  # the enrolment that is in the file
 
     @classmethod
     def open(cls, path: Path) -> Spool:
@@ -117,8 +120,10 @@ class Spool:
             except Exception as error:
                 raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be kept: {error}") from None
         last = first_seq + len(entries) - 1
-        frames.append(_frame(_NOTE, json.dumps({"complete_until": complete_until, "last_seq": last}).encode()))
+        enrolment = self.enrolment
+        frames.append(self._note(enrolment, complete_until=complete_until, last_seq=last))
         self._append(b"".join(frames), first_seq)
+        self._noted = enrolment
         self.first_seq = self.first_seq or first_seq
         self.last_seq = last
         self.complete_until = complete_until
@@ -128,8 +133,12 @@ class Spool:
 
         `next_seq` is what the store lacks where nothing is here. Raises `SpoolFull`.
         """
-        self._append(_frame(_NOTE, json.dumps({"ended_at": ended_at}).encode()), next_seq)
+        self._append(self._note(self.enrolment, ended_at=ended_at), next_seq)
         self.ended_at = ended_at
+
+    def _note(self, enrolment: dict[str, Any] | None, **facts: int) -> bytes:
+        news = {} if enrolment is None or enrolment is self._noted else {"enrolment": enrolment}
+        return _frame(_NOTE, json.dumps({**facts, **news}, default=str).encode())
 
     def read(self, seq: int, most: int, most_bytes: int) -> list[NewEvent]:
         """The events from `seq` on: at most so many, and so many payload bytes (but one at least).
@@ -168,7 +177,7 @@ class Spool:
             self.path.unlink(missing_ok=True)
         self.close()
         self.first_seq = self.last_seq = self._size = 0
-        self._next = (0, 0)
+        self._next, self._noted = (0, 0), None
         try:
             self.path.parent.rmdir()  # unless others are there
         except OSError:
@@ -270,6 +279,7 @@ class Spool:
             count += what == _EVENT
             self.complete_until = told.get("complete_until", self.complete_until)
             self.ended_at = told.get("ended_at", self.ended_at)
+            self.enrolment = told.get("enrolment", self.enrolment)
             self._size = file.tell()
         if count:
             self.first_seq, self.last_seq = first, first + count - 1
@@ -292,6 +302,13 @@ class SpoolInfo:
     """Whether its recorder lives, and drains it itself."""
     damage: str | None
     """What is wrong with it, if something is."""
+    enrolled: bool
+    """Whether the store took its recorder in before; else a drain makes its experiment, and its place there."""
+
+
+def spool_folder(store: str, chosen: str | os.PathLike[str] | None = None) -> Path:
+    """Where spools go: the folder that was chosen, that of `MESSAGER_SPOOL`, or else `store`, the store's own."""
+    return Path(chosen or os.environ.get("MESSAGER_SPOOL") or store).absolute()
 
 
 def left_in(folder: Path) -> list[Path]:
@@ -313,7 +330,7 @@ def spools(folder: Path) -> Iterator[SpoolInfo]:
         except FileNotFoundError:  # drained meanwhile
             continue
         except (OSError, SpoolDamaged) as error:
-            yield SpoolInfo(str(path), path.stem, "", "", 0, 0, None, False, str(error))
+            yield SpoolInfo(str(path), path.stem, "", "", 0, 0, None, False, str(error), True)
             continue
         oldest = None
         if spool.first_seq:
@@ -323,7 +340,18 @@ def spools(folder: Path) -> Iterator[SpoolInfo]:
                 continue
         damage = None if spool.damaged_at is None else f"it is damaged from byte {spool.damaged_at:,} on"
         exp_id, store = (str(facts.get(key, "")) for key in ("exp_id", "store"))
-        yield SpoolInfo(str(path), facts["recorder"], exp_id, store, len(spool), spool.size, oldest, held, damage)
+        yield SpoolInfo(
+            str(path),
+            facts["recorder"],
+            exp_id,
+            store,
+            len(spool),
+            spool.size,
+            oldest,
+            held,
+            damage,
+            spool.enrolment is None,
+        )
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:

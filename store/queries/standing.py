@@ -15,6 +15,7 @@ from ..log import EventLog
 from ..repair import left_spool
 from ..schema import VISIBLE, batch, experiment
 from ..spool import SpoolInfo, spools
+from ..spool import spool_folder as chosen_folder
 
 IDLE_S = 60.0
 MIN_FREE = 1 << 30
@@ -69,8 +70,8 @@ async def standing(
 ) -> Standing:
     """Look at everything once, change nothing.
 
-    Spools are looked for in `spool_folder` (by default beside the store) and where recorders on this host
-    that have not ended keep theirs. Raises `StoreUnavailable`.
+    Spools are looked for in `spool_folder` (by default beside the store, and in the folder of `MESSAGER_SPOOL`) and
+    where recorders on this host that have not ended keep theirs. Raises `StoreUnavailable`.
     """
     dialect = log.database.dialect
     async with log.database.reading() as connection:
@@ -86,7 +87,8 @@ async def standing(
     running = [row for row in rows if row.ended_at is None]
     for row in running:
         found.recorders.append(await _writing(log, row, every[row.experiment_id].exp_id, idle_s))
-    folders = {(spool_folder or Path(dialect.spool_folder)).absolute()}
+    beside = dialect.spool_folder
+    folders = {chosen_folder(beside, spool_folder)} | ({Path(beside)} if spool_folder is None else set())
     folders |= {Path(row.spool).parent for row in running if row.spool and row.host == this_process().host}
     for folder in sorted(folders):
         found.spools += [info for info in spools(folder) if info.store in ("", log.where)]
@@ -114,7 +116,7 @@ def _of_spools(found: Standing, takers: set[str]) -> list[Problem]:
     """`takers` are the recorders whose experiments take events."""
     problems = []
     for info in found.spools:
-        if info.store and info.recorder not in takers and not info.held:
+        if info.store and info.enrolled and info.recorder not in takers and not info.held:
             what = (
                 f"{info.events:,} events of {info.exp_id} wait in {info.path}, and {found.store} takes them no more: "
                 "the experiment is closed, or not in it"

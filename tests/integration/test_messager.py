@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -370,3 +372,56 @@ async def test_a_subclass_may_use_listen_for_messages_with_a_pubsub_of_redis_py(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     await client.aclose()
+
+
+@pytest.mark.parametrize("config", ["redis://:hush@localhost", None, {"server": "localhost"}])
+def test_what_is_no_address_is_refused_with_what_would_be_one(config: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"RedisConfig or a broker, not with a (str|NoneType|dict): `open_broker"
+    ) as told:
+        Messager(config, "e1")
+    assert "hush" not in str(told.value)
+
+
+@pytest.mark.parametrize("channel", [None, 5, ["c"]])
+async def test_a_channel_that_is_no_text_is_refused_in_plain_words(channel: Any) -> None:
+    async with Messager(MemoryBroker(), "e1") as messager:
+        with pytest.raises(TypeError, match="a channel is a str or bytes, not "):
+            await messager.send_message(channel, {})
+        with pytest.raises(TypeError, match="a channel is a str or bytes, not "):
+            await messager.subscribe_and_start_listening([channel])
+        assert not messager.get_log_list()
+
+
+ELSEWHERE = """
+import asyncio, sys, threading
+from messager import Messager, RedisConfig
+
+async def begin():
+    await messager.init()
+    await messager.subscribe_and_start_listening(["c"])
+    await messager.send_message("c", {})
+
+messager = Messager(RedisConfig(server="127.0.0.1", port=int(sys.argv[1])), "e1")
+first = asyncio.new_event_loop()
+if sys.argv[2] == "running":
+    threading.Thread(target=first.run_forever, daemon=True).start()
+    asyncio.run_coroutine_threadsafe(begin(), first).result()
+else:
+    first.run_until_complete(begin())
+task = messager.receive_messages_task
+if sys.argv[2] == "closed":
+    first.close()
+asyncio.run(asyncio.wait_for(messager.close(), 30))
+print(messager.connected, task.done())
+"""
+
+
+@pytest.mark.parametrize("loop", ["running", "open", "closed"])
+def test_a_messager_that_listens_may_be_closed_in_another_event_loop(redis: RedisServer, loop: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(redis.port), loop], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["False", str(loop == "running")], done.stderr
+    line = "closed in another event loop than that of init(), which does not run"
+    assert (line in done.stderr) == (loop != "running")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -203,7 +204,7 @@ async def test_connecting_is_tried_three_times(caplog: pytest.LogCaptureFixture,
         messager.ping(),
         messager.send_message("c", {}),
     ):
-        with pytest.raises(NotConnected):
+        with pytest.raises(NotConnected, match=r"connect\(\)"):
             await refused
     with mqtt_server() as server:
         late = Messager("127.0.0.1", server.port)
@@ -245,3 +246,33 @@ async def test_one_without_an_exp_id_is_recorded_as_the_environment_says(
     await messager.disconnect()
     async with EventLog.open(store, create=False) as log:
         assert [event.channel async for event in log.read("e7", kinds=["sent"])] == ["exps/e7/agents/a/chat"]
+
+
+async def test_one_that_is_not_connected_goes_to_another_process_and_one_in_use_says_why_not(
+    mqtt: MqttServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESSAGER_EXP", "e1")
+    messager = Messager("127.0.0.1", mqtt.port, "a user", "hush", 5, "an interceptor", log_limit=2)
+    messager.describe("a name", seed=7)
+    monkeypatch.delenv("MESSAGER_EXP")
+    there = pickle.loads(pickle.dumps(messager))
+    assert isinstance(there, Messager)
+    assert (there.exp_id, there.message_interceptor, there.broker.url) == ("e1", "an interceptor", messager.broker.url)
+    assert (there._name, there._meta) == ("a name", {"seed": 7})
+    again = pickle.loads(pickle.dumps(there))
+    await again.connect()
+    for _ in range(3):
+        await again.send_message("t", {})
+    assert len(again.get_log_list()) == 2
+    for other in (again, Messager(MqttBroker("h"))):
+        with pytest.raises(TypeError, match=r"before connect\(\) and without log hooks, and made with a hostname"):
+            pickle.dumps(other)
+    await again.disconnect()
+
+
+def test_a_url_is_no_hostname() -> None:
+    with pytest.raises(ValueError, match=r"hostname is the name of a host.*MqttBroker.from_url") as told:
+        Messager("mqtt://u:hush@localhost")
+    assert "hush" not in str(told.value)
+    with pytest.raises(TypeError, match="hostname or a broker"):
+        Messager(None)  # type: ignore[arg-type]

@@ -204,3 +204,45 @@ async def test_a_hook_that_goes_while_it_is_asked_takes_no_other_hooks_turn() ->
             messager.add_log_hook(hook)
         await messager.send_message("c", {})
     assert asked == ["c"] and last.kinds() == ["sent"]
+
+
+class Held(MemoryBroker):
+    """Publishes when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def publish(self, messages: Any) -> Any:
+        self.asked.set()
+        await self.let.wait()
+        return await super().publish(messages)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+async def test_what_becomes_of_a_message_is_told_to_the_hooks_that_were_asked_about_it_and_to_no_others(
+    number: int,
+) -> None:
+    broker, gone, stays, late = Held(), Listed(), Listed(), Listed()
+    async with Messager(broker, "e1") as messager:
+        messager.add_log_hook(gone)
+        messager.add_log_hook(stays)
+        if number > 1:  # the first goes alone
+            broker.let.set()
+            first = asyncio.create_task(messager.send_message("c", {}))
+            broker.asked.clear()
+        sending = [asyncio.create_task(messager.send_message("c", {})) for _ in range(number)]
+        if number > 1:
+            await first
+            broker.let.clear()
+        await broker.asked.wait()
+        messager.remove_log_hook(gone)
+        messager.add_log_hook(late)
+        messager.mark("now")
+        broker.let.set()
+        await asyncio.gather(*sending)
+        await messager.send_message("c", {})
+    before = ["sent"] if number > 1 else []
+    assert gone.kinds() == [*before, *["sent"] * number]
+    assert stays.kinds() == [*before, "mark", *["sent"] * number, "sent"]
+    assert late.kinds() == ["mark", "sent"] and sum(late.before) == 1

@@ -106,12 +106,17 @@ async def test_what_to_do_where_the_exp_id_is_taken(log: EventLog) -> None:
         await Recorder(log, "e1", if_exists="fail").start()
     async with Recorder(log, "e1", if_exists="new") as fresh:
         assert fresh.exp_id == "e1-2"
+    async with Recorder(log, "e1", if_exists="next") as meets:
+        assert meets.exp_id == "e1"
     await registry.close(log.database, of)
     for choice in (None, "append", "fail"):
-        with pytest.raises(ExperimentClosed, match="--if-exists new"):
+        with pytest.raises(ExperimentClosed, match=r'if_exists="new" \(--if-exists new\)'):
             await Recorder(log, "e1", if_exists=choice).start()  # type: ignore[arg-type]
     async with Recorder(log, "e1", if_exists="new") as fresh:
         assert fresh.exp_id == "e1-3"
+    for _ in range(2):
+        async with Recorder(log, "e1", if_exists="next") as meets:
+            assert meets.exp_id == "e1-2"  # which is open
 
 
 async def test_a_recorder_that_ends_closes_the_experiment_only_when_told_to(log: EventLog) -> None:

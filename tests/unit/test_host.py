@@ -57,3 +57,18 @@ def test_a_process_knows_whether_another_runs() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert not here.is_running(gone.pid)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system does not tell")
+def test_a_process_that_was_killed_is_gone_although_its_parent_has_not_asked_how_it_ended() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None and child.stdout.readline()
+    assert this_process().is_running(child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
+    assert not this_process().is_running(child.pid)
+    os.kill(child.pid, 0)  # which takes signals
+    child.stdout.close()
+    child.wait()

@@ -1,0 +1,72 @@
+"""Enrolment: how a recorder gets its experiment and its place in the log.
+
+A recorder enrols itself. Where its store never came, it leaves what it would have said in its
+spool, and whoever drains that enrols it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from . import experiments
+from .errors import ExperimentClosed
+from .log import EventLog, Writer
+
+_NOTED = ("git", "command", "host")
+
+
+@dataclass(slots=True)
+class Enrolment:
+    """What a recorder says of itself and of its experiment. JSON holds all of it."""
+
+    uuid: str
+    exp_id: str
+    if_exists: str | None
+    """As `Recorder` has it."""
+    name: str | None
+    tags: list[str]
+    meta: dict[str, Any]
+    """The experiment's."""
+    role: str
+    patterns: list[str]
+    durability: str
+    spool: str
+    facts: dict[str, Any]
+    """The recorder's circumstances."""
+    row: dict[str, Any]
+    """What else its row says: its process, its clock's anchor, when it began."""
+
+    def said(self) -> dict[str, Any]:
+        """As a dict, of which another one is made."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+async def enrol(log: EventLog, who: Enrolment, first: Callable[[str], Awaitable[None]] | None = None) -> Writer:
+    """Find or make the experiment, and take a place in it; `first` is awaited with its exp_id in between.
+
+    Where an answer is lost, asking again gives the same place. Raises `ExperimentClosed`, `ExperimentExists`,
+    `RecorderFenced`, or `StoreUnavailable`.
+    """
+    noted = {key: value for key, value in who.facts.items() if key in _NOTED}
+    while True:
+        of = await experiments.join(
+            log.database, who.exp_id, who.if_exists, name=who.name, tags=who.tags, meta=who.meta, noted=noted
+        )
+        if first is not None:
+            await first(of.exp_id)
+        try:
+            return await log.register(
+                of,
+                role=who.role,
+                patterns=who.patterns,
+                meta=who.facts,
+                name=who.uuid,
+                durability=who.durability,
+                spool=who.spool,
+                row=who.row,
+            )
+        except ExperimentClosed:
+            if who.if_exists != "next":
+                raise  # else it was closed just now, and there is a next one
