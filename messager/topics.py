@@ -16,6 +16,8 @@ from . import channels
 
 MOST_BYTES = 65535
 """The longest a topic or a filter may be."""
+MOST_PACKET_BYTES = 268_435_455 - 4
+"""Bytes of a topic and its payload: what the protocol has room for."""
 _SWAP = str.maketrans(":/", "/:")
 _GLOB = frozenset("*?[")
 # What the standard forbids, and what it lets a server close the connection for (1.5.3), which some do:
@@ -36,12 +38,14 @@ def as_channel(topic: str) -> str:
     return topic.translate(_SWAP) if topic.startswith("exps/") else topic
 
 
-def fault(topic: bytes) -> str | None:
-    """Why nothing can be published on this topic; None where it can."""
+def fault(topic: bytes, size: int = 0) -> str | None:
+    """Why no payload of `size` bytes can be published on this topic; None where it can."""
     if not topic:
         return "it is empty"
     if len(topic) > MOST_BYTES:
         return f"it has {len(topic):,} bytes, and {MOST_BYTES:,} are the most"
+    if len(topic) + size > MOST_PACKET_BYTES:
+        return f"with its payload of {size:,} bytes it is more than the {MOST_PACKET_BYTES:,} that MQTT takes"
     try:
         text = topic.decode()
     except UnicodeDecodeError:

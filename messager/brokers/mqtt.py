@@ -30,8 +30,6 @@ MOST_IN_VAIN = 10
 """Looks in vain after which it looks at every 1024th message only."""
 MOST_UNACKNOWLEDGED = 10_000
 """Messages on their way at a time; the protocol numbers 65,535. What is more waits here."""
-MOST_BYTES = 268_435_455 - 4
-"""Of a topic and a payload together: what the protocol has room for."""
 TLS_OPTIONS = ("ca_certs", "certfile", "keyfile")
 OPTIONS = ("client_id", "qos", *TLS_OPTIONS)
 
@@ -115,9 +113,7 @@ class MqttBroker:
         """Publish each as its `meta` says that it once was delivered: `retained`, `qos`. Empty: as usual."""
         publishing = _Publishing(len(messages))
         for at, (topic, payload) in enumerate(messages):
-            fault = topics.fault(topic)
-            if fault is None and len(topic) + len(payload) > MOST_BYTES:
-                fault = f"with its payload of {len(payload):,} bytes it is more than the {MOST_BYTES:,} that MQTT takes"
+            fault = topics.fault(topic, len(payload))
             if fault is not None:
                 name = topic[:100].decode("utf-8", "backslashreplace")
                 publishing.settle(

@@ -15,13 +15,15 @@ from sqlalchemy import text
 
 from messager import MemoryBroker, MessageRecord, RedisBroker
 from messager.brokers import Broker, MqttBroker
-from messager.testing import MqttServer, RedisServer
+from messager.testing import MqttServer, RedisServer, free_port
 from messager_store import EventLog, Recorder, Replay
-from messager_store.errors import ReplayFailed, ReplayRefused
+from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.repair import close
 from messager_store.tap import Tap
 from tests.integration.test_log import filled, sent
-from tests.support import MESSAGER, messager, until
+from tests.support import MESSAGER, Proxy, messager, until
+
+SECOND = 1_000_000_000
 
 
 @pytest.fixture
@@ -92,11 +94,49 @@ async def test_names_that_mqtt_has_itself_stay_where_it_was_recorded(mqtt_broker
     assert await arriving(mqtt_broker, "*", Replay(log, "e1", mqtt_broker), 1) == ON_REDIS[:1]
 
 
-async def test_a_message_on_what_is_no_topic_is_counted_as_refused(mqtt_broker: MqttBroker, log: EventLog) -> None:
-    await filled(log, [sent(1, b"a", "exps:e1:a"), sent(2, b"b", "irc:#rust"), sent(3, b"c", "exps:e1:b")])
+NO_TOPICS = ["irc:#rust", "irc:#rust", "exps:e1:a+", "", "nul\x00", "x" * 65_536]
+
+
+async def test_messages_on_what_is_no_topic_are_counted_and_named_as_refused_and_before_that_by_a_dry_run(
+    mqtt_broker: MqttBroker, log: EventLog
+) -> None:
+    bad = [sent(at, b"b", channel) for at, channel in enumerate(NO_TOPICS, 2)]
+    await filled(log, [sent(1, b"a", "exps:e1:a"), *bad, sent(9, b"c", "exps:e1:b")])
+    told = [("irc:#rust", 2, "2:1:2"), ("exps/e1/a+", 1, "4:1:4"), ("", 1, "5:1:5"), ("nul\x00", 1, "6:1:6")]
+    told.append((NO_TOPICS[-1], 1, "7:1:7"))
     replay = Replay(log, "e1", mqtt_broker)
     assert await arriving(mqtt_broker, "exps/#", replay, 2) == [(b"exps/e1/a", b"a"), (b"exps/e1/b", b"c")]
-    assert (replay.report.published, replay.report.failed) == (2, 1)
+    dry = await Replay(log, "e1", mqtt_broker, dry_run=True).run()
+    for report in (replay.report, dry):
+        assert [(one.channel, one.messages, one.first) for one in report.failures] == told
+        assert {one.outcome for one in report.failures} == {"refused"} and (report.failed, report.unknown) == (6, 0)
+        for one, why in zip(report.failures, ("wildcards", "wildcards", "empty", "x00", "65,535"), strict=True):
+            assert why in one.reason
+    assert (replay.report.published, dry.published, dry.planned) == (2, 0, 8)
+    assert (await Replay(log, "e1", MemoryBroker(), dry_run=True).run()).failures == []
+
+
+async def test_waiting_for_subscribers_that_nobody_can_count_is_wrong_use(log: EventLog) -> None:
+    with pytest.raises(StoreError, match=r"MQTT.* start the subscribers first") as caught:
+        Replay(log, "e1", MqttBroker("127.0.0.1", free_port()), wait_for_subscribers=1)
+    assert caught.value.exit_code == 2
+
+
+async def test_messages_whose_acknowledgement_was_lost_are_counted_and_named_as_unknown(
+    mqtt: MqttServer, log: EventLog
+) -> None:
+    async with Proxy(mqtt.port).running() as proxy:
+        await filled(log, [sent(1, b"a", "one"), *(sent(SECOND, b"last", f"t{at}") for at in range(3))])
+        broker = MqttBroker("127.0.0.1", proxy.port, timeout=2.0)
+        proxy.cut_answer_to = b"last"
+        replay = Replay(log, "e1", broker, speed=1000)
+        with pytest.raises(ReplayFailed, match=r"; 1 messages were published, up to \d+:1:2, and of 3 nobody knows"):
+            await replay.run()
+        await broker.close()
+    report = replay.report
+    assert (report.published, report.failed, report.unknown) == (1, 0, 3)
+    assert [(one.channel, one.outcome) for one in report.failures] == [(f"t{at}", "unknown") for at in range(3)]
+    assert all("the answer of mqtt://127.0.0.1" in one.reason for one in report.failures)
 
 
 async def test_full_speed_needs_a_rate_and_the_report_says_that_flow_control_was_off(
@@ -106,9 +146,7 @@ async def test_full_speed_needs_a_rate_and_the_report_says_that_flow_control_was
     with pytest.raises(ReplayRefused, match="--rate"):
         await Replay(log, "e1", mqtt_broker, speed="max").run()
     report = await Replay(log, "e1", mqtt_broker, speed="max", rate=100_000).run()
-    assert (report.published, report.flow_control, report.no_subscriber) == (20, False, 0)
-    with pytest.raises(ReplayFailed, match="does not tell who is subscribed"):
-        await Replay(log, "e1", mqtt_broker, wait_for_subscribers=1).run()
+    assert (report.published, report.flow_control, report.no_subscriber) == (20, False, None)
 
 
 async def test_what_was_retained_is_recorded_so_and_is_retained_again_by_a_replay(
@@ -230,5 +268,37 @@ def test_the_command_line_records_from_mqtt_and_replays_to_redis_and_back(
         lines = [json.loads(line) for line in run("events", exp, "--json").stdout.splitlines()]
         assert [line["payload"] for line in lines] == ["p0", "p1", "p2"] and lines[2]["channel"] == channel
         assert lines[2]["to_id"] == 2
+    for words in (["--wait-for-subscribers", "1"], ["--wait-for-subscribers", "1", "--broker", "mqtt://127.0.0.1:1"]):
+        wrong = messager("replay", "there", *words, cwd=tmp_path, env=environment)
+        assert (wrong.returncode, wrong.stdout, len(wrong.stderr.splitlines())) == (2, "", 1), wrong.stderr
+        assert "start the subscribers first" in wrong.stderr
     refused = messager("replay", "there", "--speed", "max", cwd=tmp_path, env=environment)
     assert refused.returncode != 0 and "--rate" in refused.stderr and len(refused.stderr.splitlines()) == 1
+
+
+def test_a_replay_with_messages_that_mqtt_refuses_names_them_and_ends_with_one(
+    mqtt: MqttServer, tmp_path: Path
+) -> None:
+    lines = [{"ts": at, "channel": f"irc:#{at}", "payload": "x"} for at in range(12)]
+    lines += [{"ts": 20, "channel": "exps:e:a", "payload": "x"}, {"ts": 21, "channel": "irc:#0", "payload": "x"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
+
+    def run(*words: str) -> Any:
+        done = messager("--broker", mqtt.url, "replay", "e", *words, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (1, ""), done.stderr
+        return done.stdout
+
+    shown = run()
+    assert "published      1 message " in shown and "refused        13 messages, which were not published" in shown
+    assert "no subscriber  unknown" in shown and "by the broker" not in shown
+    assert "refused: irc:#0 (2 messages from 0:1:1 on): " in shown and "irc:#9 (1 message" in shown
+    assert "irc:#10" not in shown and "and 2 more" in shown
+    report = json.loads(run("--json"))
+    assert (report["published"], report["no_subscriber"], report["failed"], report["unknown"]) == (1, None, 13, 0)
+    one = report["failures"][0]
+    assert (one["channel"], one["outcome"], one["messages"], one["first"]) == ("irc:#0", "refused", 2, "0:1:1")
+    assert "wildcards" in one["reason"] and len(report["failures"]) == 10
+    shown = run("--dry-run")
+    assert "would publish 14 messages" in shown and "13 messages, for certain" in shown and "wildcards" in shown
+    assert json.loads(run("--dry-run", "--json"))["failed"] == 13
