@@ -26,9 +26,9 @@ DIFFERENT_TOPICS = 100_000
 
 
 class _Wanted(NamedTuple):
-    """What a pattern needs: a filter (None where no topic fits it) and a quality of service."""
+    """What a pattern needs: a filter and a quality of service."""
 
-    filter: str | None
+    filter: str
     qos: int
 
 
@@ -71,15 +71,12 @@ class MqttPubSub:
     async def psubscribe(self, *patterns: str | bytes, qos: int | None = None) -> None:
         """As `PubSub.psubscribe`; with `qos`, in another quality of service than that of this subscriber.
 
-        Raises `ValueError` for a subscription that is shared with others (`$share/...`).
+        Raises `ValueError`, before anything is sent, for a pattern that no topic can fit and for a subscription that
+        is shared with others (`$share/...`).
         """
-        for pattern in map(channels.decode, patterns):
-            if pattern.startswith("$share/"):
-                raise ValueError(
-                    f"{pattern!r} shares its messages with others, and a listener wants them all: leave out $share/..."
-                )
+        filters = {channels.encode(pattern): topics.filter_of(pattern) for pattern in patterns}
         async with self._subscribing:
-            wanted = [pattern for pattern in map(channels.encode, patterns) if pattern not in self._patterns]
+            wanted = [pattern for pattern in filters if pattern not in self._patterns]
             if not wanted:
                 return
             if self._lost is not None:
@@ -89,7 +86,7 @@ class MqttPubSub:
                 self._proven = time.monotonic_ns()
                 self._stirred.set()
             # Before they are subscribed to: what is retained may come ahead of the answer.
-            new = {pattern: _Wanted(topics.filter_of(pattern), self._qos if qos is None else qos) for pattern in wanted}
+            new = {pattern: _Wanted(filters[pattern], self._qos if qos is None else qos) for pattern in wanted}
             self._know({**self._patterns, **new})
             try:
                 await self._subscribe(self._session)
@@ -147,12 +144,12 @@ class MqttPubSub:
 
     def _quality(self, name: str) -> int | None:
         """The quality of service that a filter is needed in; None where no pattern needs it."""
-        found = [one.qos for one in self._patterns.values() if one.filter and topics.overlap(name, one.filter)]
+        found = [one.qos for one in self._patterns.values() if topics.overlap(name, one.filter)]
         return max(found, default=None)
 
     async def _subscribe(self, session: Session) -> None:
         """Subscribe to what the patterns need and there is not yet. Raises `BrokerUnavailable`."""
-        names = (one.filter for one in self._patterns.values() if one.filter)
+        names = (one.filter for one in self._patterns.values())
         needed = {one: self._quality(one) or 0 for one in topics.without_overlap([*self._filters, *names])}
         new = [(one, qos) for one, qos in needed.items() if self._filters.get(one, -1) < qos]
         old = [one for one in self._filters if one not in needed]

@@ -114,6 +114,11 @@ def _fitting(patterns: tuple[str, ...], broker: str) -> list[str]:
     if not is_mqtt(broker):
         return list(patterns)
     wanted = [topics.as_topic(pattern) for pattern in patterns]
+    for topic in wanted:
+        try:
+            topics.filter_of(topic)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
     for pattern, topic in zip(patterns, wanted, strict=True):
         if pattern != topic:
             note(f"on MQTT {safe(pattern)} is {safe(topic)}")
