@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from messager import MemoryBroker, MessageRecord, RedisBroker
+from messager import MemoryBroker, Messager, MessageRecord, RedisBroker
 from messager.brokers import Broker, MqttBroker
+from messager.mqtt import Messager as MqttMessager
 from messager.testing import MqttServer, RedisServer, free_port
 from messager_store import EventLog, Recorder, Replay
+from messager_store.compare import compare
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
+from messager_store.exchange.jsonl import export_jsonl, import_jsonl
+from messager_store.reading import Selection
 from messager_store.repair import close
+from messager_store.replay import ChannelMap
 from messager_store.tap import Tap
 from tests.integration.test_log import filled, sent
 from tests.support import MESSAGER, Proxy, messager, until
@@ -87,6 +92,38 @@ async def test_a_recording_of_mqtt_is_replayed_on_redis_and_on_mqtt_itself(
         (b"exps/there/user-payback", b"2"),  # as it was asked for
         (b"exps:e3:agents:x:y", b"3"),
     ]
+
+
+async def test_a_recording_of_redis_and_its_replay_recorded_on_mqtt_are_equal_unless_names_are_kept(
+    redis_broker: RedisBroker, mqtt_broker: MqttBroker, log: EventLog, tmp_path: Path
+) -> None:
+    await recorded(log, "a", redis_broker, ON_REDIS)
+    replay = Replay(log, "a", mqtt_broker, to_exp="e2", mapping={"exps:e1:user-payback": "exps/e3/user-payback"})
+    active = asyncio.Event()
+    async with Recorder(log, "b", role="tap", patterns=["exps/*"]) as recorder:
+        task = asyncio.create_task(Tap(mqtt_broker, recorder, ["exps/*"], active=active.set).run(max_events=3))
+        await active.wait()
+        await replay.run()
+        await asyncio.wait_for(task, 20)
+
+    async def compared(a: str = "a", b: str = "b", **options: Any) -> tuple[bool, int, int]:
+        renamed = ChannelMap({"exps:e1:user-payback": "exps/e3/user-payback"}, "e2") if a == "a" else None
+        result = await compare(log, a, b, mapping=renamed, **options)
+        return result.equal, result.channels, result.messages_b
+
+    assert await compared() == (True, 3, 3)
+    assert await compared(keep_names=True) == (False, 5, 3)
+    for pattern in ("exps:e*:user-payback", "exps/e*/user-payback", "*:user-payback", "*/user-payback"):
+        assert await compared(selection=Selection(None, [pattern])) == (True, 1, 1)
+        assert await compared(selection=Selection(None, None, [pattern])) == (True, 2, 2)
+    difference = (await compare(log, "a", "b")).differences[0]
+    assert difference.channel.startswith("exps:") and difference.a is not None and difference.b is None
+    await export_jsonl(log, "a", tmp_path / "a.jsonl")  # which does not tell where it was recorded
+    await import_jsonl(log, tmp_path / "a.jsonl", "imported")
+    result = await compare(log, "b", "imported", mapping=ChannelMap({"exps/e3/*": "exps/e1/*"}, "e1"))
+    assert result.same == 2  # the third was of another experiment before
+    await recorded(log, "c", mqtt_broker, [*ON_MQTT, *ON_REDIS])  # one kind of broker: two names are two channels
+    assert await compared("c", "c") == (True, 6, 6)
 
 
 async def test_names_that_mqtt_has_itself_stay_where_it_was_recorded(mqtt_broker: MqttBroker, log: EventLog) -> None:
@@ -312,3 +349,37 @@ def test_a_pattern_that_no_topic_fits_is_told_before_anything_is_connected_to_or
     done = messager("record", "fine/#", pattern, "--exp", "x", "--broker", url, cwd=tmp_path)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
     assert "cannot subscribe to" in done.stderr and list(tmp_path.iterdir()) == []
+
+
+async def test_what_a_messager_sends_on_mqtt_is_recorded_from_outside_with_the_names_it_has_there(
+    mqtt: MqttServer, mqtt_broker: MqttBroker, tmp_path: Path
+) -> None:
+    def tap(exp: str, *words: str) -> tuple[subprocess.Popen[str], str]:
+        line = [*MESSAGER, "record", "exps:out:*", "--exp", exp, "--broker", mqtt.url, "--max-events", "1", *words]
+        process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        while "recording" not in said:
+            assert process.poll() is None, said
+            said += process.stderr.readline()
+        return process, said
+
+    kept, said = tap("kept", "--keep-names")
+    assert "is exps/" not in said
+    translated, said = tap("translated")
+    assert "on MQTT exps:out:* is exps/out/*" in said and "--keep-names" in said
+    async with Messager(mqtt_broker, "out") as agent:
+        await agent.send_message(agent.get_agent_chat_channel(7), {"n": 1})
+    async with MqttMessager(mqtt_broker, exp_id="out") as other:
+        await other.send_message(other.get_agent_chat_channel(7), {"n": 2})
+    for process in (kept, translated):
+        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert process.stderr is not None
+        process.stderr.close()
+    expected = ("kept", "exps:out:agents:7:agent-chat", 1), ("translated", "exps/out/agents/7/agent-chat", 2)
+    for exp, channel, number in expected:
+        [line] = messager("events", exp, "--json", cwd=tmp_path).stdout.splitlines()
+        found = json.loads(line)
+        assert (found["channel"], found["to_id"], json.loads(found["payload"])) == (channel, 7, {"n": number})
+    differ = messager("diff", "kept", "translated", "--json", cwd=tmp_path)
+    assert differ.returncode == 1 and json.loads(differ.stdout)["channels"] == 2
