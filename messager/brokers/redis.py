@@ -94,8 +94,8 @@ class RedisBroker:
         With `rediss` in place of `redis` through TLS, to sentinels as to servers. The hosts are those of
         sentinels, which name the master of SERVICE (`mymaster` where it is left out), or of some nodes of the
         cluster, which name the others. USER and PASSWORD are for the servers; sentinels get `?sentinel_username=`
-        and `?sentinel_password=`. The other options are redis-py's: for TLS `ssl_ca_certs`, `ssl_certfile` and
-        `ssl_keyfile` (files), `ssl_check_hostname` and `ssl_cert_reqs`.
+        and `?sentinel_password=`. The other options are redis-py's, as far as `redis_url` lists them: for TLS
+        `ssl_ca_certs`, `ssl_certfile` and `ssl_keyfile` (files), `ssl_check_hostname` and `ssl_cert_reqs` among them.
         """
         timeout = float(options.get("timeout", 60.0)) or CONNECT_TIMEOUT
         return cls(addresses_at(url, timeout), **options)

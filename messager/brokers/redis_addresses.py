@@ -19,7 +19,17 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ..errors import BrokerUnavailable
 from .redis_reasons import missing_right, reason_of
-from .redis_url import ESCAPES, Address, SeveralHosts, URLFault, scheme_of, several_hosts, shown, without_credentials
+from .redis_url import (
+    ESCAPES,
+    Address,
+    SeveralHosts,
+    URLFault,
+    check_options,
+    scheme_of,
+    several_hosts,
+    shown,
+    without_credentials,
+)
 
 CONNECT_TIMEOUT = 4.0
 """Seconds a connection may take, so that a broker out of reach is told within five."""
@@ -157,9 +167,11 @@ def addresses_at(url: str, timeout: float) -> Addresses:
     try:
         scheme = scheme_of(url)
         if "+" not in scheme:
+            check_options(url, scheme)
             pool = _pool_at(url, timeout)
             return Server(pool.make_connection, without_credentials(url))
         parts = several_hosts(url)
+        check_options(url, scheme)
         pool = _pool_at(parts.template, timeout)
         if scheme.endswith("+sentinel"):
             return Sentinels(pool, parts, without_credentials(url))

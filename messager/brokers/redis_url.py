@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 SCHEMES = (
     "redis",
@@ -27,6 +27,19 @@ _PARTS = re.compile(
 )
 _HOST = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]+)(?::(?P<port>\d+))?")
 _OWN_OPTIONS = ("sentinel_username", "sentinel_password")
+OPTIONS = ("db", "username", "password", "client_name", "socket_keepalive")
+TLS_OPTIONS = (
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_check_hostname",
+    "ssl_cert_reqs",
+    "ssl_ciphers",
+    "ssl_min_version",
+)
+"""With `OPTIONS`, those of redis-py's that may stand in a URL. Its others would change how we talk to the server."""
 
 
 class URLFault(ValueError):
@@ -56,6 +69,20 @@ def scheme_of(url: str) -> str:
 
 
 ESCAPES = "a port is a number, and / @ : # ? % in a password are written as %2F %40 %3A ..."
+
+
+def check_options(url: str, scheme: str) -> None:
+    """Raise `URLFault` where a URL has an option that nobody knows, or a database that is no number."""
+    given = dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
+    own = _OWN_OPTIONS if scheme.endswith("+sentinel") else ()
+    if not scheme.startswith("rediss") and any(name in TLS_OPTIONS for name in given):
+        raise URLFault("ssl_... are for rediss://")
+    known = (*OPTIONS, *own, *(TLS_OPTIONS if scheme.startswith("rediss") else ()))
+    if not given.keys() <= set(known):
+        raise URLFault(f"its options are {', '.join(known)}")
+    path = _path(url) if scheme in ("redis", "rediss") else ""
+    if not all(re.fullmatch("[0-9]+", number) for number in (unquote(path).rstrip("/") or "0", given.get("db", "0"))):
+        raise URLFault(f"the database is a number, as in {scheme}://HOST/0 or ?db=0")
 
 
 def several_hosts(url: str) -> SeveralHosts:
