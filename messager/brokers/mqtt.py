@@ -20,7 +20,7 @@ from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
 from .mqtt_pubsub import MqttPubSub
 from .mqtt_session import Access, Events, Session
-from .redis_url import without_credentials
+from .urls import URLFault, fault_of, without_credentials
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
@@ -90,7 +90,7 @@ class MqttBroker:
         try:
             return cls(**{**_parsed(url), **options})
         except ValueError as error:
-            raise ValueError(f"{without_credentials(url)!r} is not an MQTT URL ({_fault(error)})") from None
+            raise ValueError(f"{without_credentials(url)!r} is not an MQTT URL ({fault_of(error)})") from None
 
     async def connect(self) -> None:
         async with self._lock:
@@ -294,20 +294,20 @@ def _parsed(url: str) -> dict[str, Any]:
     """What a URL says, as `MqttBroker` takes it. Raises `ValueError`, whose text may hold a part of the URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("mqtt", "mqtts"):
-        raise _Fault("it begins with mqtt:// or mqtts://")
+        raise URLFault("it begins with mqtt:// or mqtts://")
     if "#" in url or "@" in parts.query or parts.path not in ("", "/"):
         raise ValueError
     if not parts.hostname:
-        raise _Fault("it names no host")
+        raise URLFault("it names no host")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = [name for name in given if name not in OPTIONS]
     if unknown:
-        raise _Fault(f"its options are {', '.join(OPTIONS)}")
+        raise URLFault(f"its options are {', '.join(OPTIONS)}")
     encrypted = parts.scheme == "mqtts"
     if not encrypted and any(name in given for name in TLS_OPTIONS):
-        raise _Fault(f"{', '.join(TLS_OPTIONS)} are for mqtts://")
+        raise URLFault(f"{', '.join(TLS_OPTIONS)} are for mqtts://")
     if given.get("qos", "1") not in ("0", "1", "2"):
-        raise _Fault("qos is 0, 1 or 2")
+        raise URLFault("qos is 0, 1 or 2")
     return {
         "hostname": parts.hostname,
         "port": parts.port or (8883 if encrypted else 1883),
@@ -322,21 +322,11 @@ def _parsed(url: str) -> dict[str, Any]:
 def _tls(given: Mapping[str, str]) -> ssl.SSLContext:
     for name in TLS_OPTIONS:
         if name in given and not os.path.isfile(given[name]):
-            raise _Fault(f"{name} names no file that is there")
+            raise URLFault(f"{name} names no file that is there")
     try:
         context = ssl.create_default_context(cafile=given.get("ca_certs"))
         if "certfile" in given:
             context.load_cert_chain(given["certfile"], given.get("keyfile"))
     except OSError as error:
-        raise _Fault(f"the certificates cannot be read: {error.strerror or type(error).__name__}") from None
+        raise URLFault(f"the certificates cannot be read: {error.strerror or type(error).__name__}") from None
     return context
-
-
-class _Fault(ValueError):
-    """What is wrong with a URL, in words that repeat no part of it."""
-
-
-def _fault(error: Exception) -> str:
-    if isinstance(error, _Fault):
-        return str(error)
-    return "a port is a number, and / @ : # ? % in a password are written as %2F %40 %3A ..."

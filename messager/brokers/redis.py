@@ -21,8 +21,9 @@ from .base import Backlog, OutputLimits
 from .redis_addresses import CONNECT_TIMEOUT, Addresses, Cluster, Server, addresses_at, connection_options
 from .redis_pubsub import RedisPubSub
 from .redis_reasons import missing_right, reason_of
-from .redis_url import Address, without_credentials
+from .redis_url import Address
 from .redis_wire import Wire, publish_commands
+from .urls import without_credentials
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""

@@ -9,7 +9,8 @@ import pytest
 from messager import BrokerUnavailable, MemoryBroker, RedisBroker
 from messager.brokers import open_broker
 from messager.brokers.redis_addresses import Server
-from messager.brokers.redis_url import several_hosts, without_credentials
+from messager.brokers.redis_url import several_hosts
+from messager.brokers.urls import without_credentials
 from messager_store.host import command_line
 from tests.integration.test_hostile import SECRETS
 
