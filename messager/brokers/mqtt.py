@@ -18,16 +18,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from .. import topics
 from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
+from .glance import GLANCE_NS, Glance
 from .mqtt_pubsub import MqttPubSub
 from .mqtt_session import Access, Events, Session
 from .urls import URLFault, fault_of, without_credentials
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
-GLANCE_NS = 100_000
-"""For how long (ns) a task that sends one message after another looks for the answer before others get their turn."""
-MOST_IN_VAIN = 10
-"""Looks in vain after which it looks at every 1024th message only."""
 MOST_UNACKNOWLEDGED = 10_000
 """Messages on their way at a time; the protocol numbers 65,535. What is more waits here."""
 TLS_OPTIONS = ("ca_certs", "certfile", "keyfile")
@@ -75,8 +72,7 @@ class MqttBroker:
         self._subscribers = 0
         self._waiting: deque[tuple[_Publishing, int, Request]] = deque()
         self._sent: dict[int, tuple[_Publishing, int, float]] = {}  # not acknowledged, since when; oldest first
-        self._sender = 0  # who published the last message that went alone
-        self._in_vain = self._not_looking = 0
+        self._glance = Glance()
         self._making = 0  # how many wait for a connection, to send what waits
         self._timer: asyncio.TimerHandle | None = None
 
@@ -129,26 +125,12 @@ class MqttBroker:
             return asyncio.ensure_future(self._publish_anew(publishing))
         self._send(session)
         session.flush()
-        if len(messages) == 1:
-            self._glance(session, publishing)
+        if len(messages) == 1 and self._glance.due(len(self._sent)):
+            until = time.monotonic_ns() + GLANCE_NS
+            while not publishing.future.done() and time.monotonic_ns() < until:
+                session.read()
+            self._glance.looked(publishing.future.done())
         return publishing.future
-
-    def _glance(self, session: Session, publishing: _Publishing) -> None:
-        """Where one task sends one message after another, look for the answer at once, as for Redis.
-
-        Where it does not come soon, as from another machine, looking stops for a while, each time longer.
-        """
-        sender, self._sender = self._sender, id(asyncio.current_task())
-        if sender != self._sender or len(self._sent) != 1:
-            return
-        if self._not_looking:
-            self._not_looking -= 1
-            return
-        until = time.monotonic_ns() + GLANCE_NS
-        while not publishing.future.done() and time.monotonic_ns() < until:
-            session.read()
-        self._in_vain = 0 if publishing.future.done() else min(self._in_vain + 1, MOST_IN_VAIN)
-        self._not_looking = 2**self._in_vain - 1
 
     async def _publish_anew(self, publishing: _Publishing) -> list[int | PublishError | None]:
         """Publish on a connection that has to be made, or looked at, before."""
