@@ -80,8 +80,9 @@ class Replay:
     was recorded, `exps:...` becomes `exps/...` and the other way round, unless `keep_names`. `max_gap` shortens
     silences to that many seconds. `loops` is how often (0: until cancelled).
     `wait_for_subscribers` waits until so many clients are subscribed, for `wait_timeout` seconds
-    at most. `dry_run` publishes nothing. A payload for which the broker would cut its subscribers
-    off is refused, unless `force`; and so are channels that a recorder is recording into this
+    at most; an MQTT broker tells nobody. What the broker refuses is left out, counted and named in the report;
+    `dry_run` publishes nothing, and names what is certain to be refused. A payload for which the broker would
+    cut its subscribers off is refused, unless `force`; and so are channels that a recorder is recording into this
     very experiment at the moment, unless `into_live`. `progress` is called with the report as it grows.
     """
 

@@ -383,3 +383,26 @@ async def test_what_a_messager_sends_on_mqtt_is_recorded_from_outside_with_the_n
         assert (found["channel"], found["to_id"], json.loads(found["payload"])) == (channel, 7, {"n": number})
     differ = messager("diff", "kept", "translated", "--json", cwd=tmp_path)
     assert differ.returncode == 1 and json.loads(differ.stdout)["channels"] == 2
+
+
+async def test_a_replay_that_loses_its_connection_says_what_is_unknown_and_ends_with_three(
+    mqtt: MqttServer, tmp_path: Path
+) -> None:
+    lines = [{"ts": at * 50_000_000, "channel": f"exps:e:t{at}", "payload": f"p{at}"} for at in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
+    async with Proxy(mqtt.port).running() as proxy:
+        for words in (["--json"], []):
+            proxy.requests, proxy.cut_answer_to = b"", b"p1"
+            broker = f"mqtt://127.0.0.1:{proxy.port}"
+            done = await asyncio.to_thread(messager, "replay", "e", "--broker", broker, *words, cwd=tmp_path)
+            assert done.returncode == 3
+            *notes, error = done.stderr.splitlines()
+            assert error.startswith("messager: the answer of mqtt://") and error.endswith("and of 1 nobody knows")
+            if words:
+                report = json.loads(done.stdout)
+                assert (report["published"], report["unknown"], report["failed"], notes) == (1, 1, 0, [])
+                assert [(one["channel"], one["outcome"]) for one in report["failures"]] == [("exps/e/t1", "unknown")]
+            else:
+                assert done.stdout == "" and "stopped after 1 messages" in notes[0]
+                assert "unknown: exps/e/t1 (1 message from " in notes[1]

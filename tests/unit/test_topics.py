@@ -18,6 +18,14 @@ FILTER = st.builds(
 ).filter(bool)
 
 
+def test_a_message_may_be_as_large_as_the_protocol_has_room_for() -> None:
+    topic = b"exps/a"
+    most = topics.MOST_PACKET_BYTES - len(topic)
+    assert topics.fault(topic, most) is None
+    why = topics.fault(topic, most + 1)
+    assert why is not None and f"{most + 1:,} bytes" in why
+
+
 @given(st.text())
 def test_a_channel_comes_back_from_its_topic(channel: str) -> None:
     for name in (channel, f"exps:{channel}"):
