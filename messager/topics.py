@@ -14,10 +14,14 @@ from functools import lru_cache
 
 from . import channels
 
+RULES = "MQTT 3.1.1, section 4.7"
 MOST_BYTES = 65535
 """The longest a topic or a filter may be."""
+MOST_PACKET_BYTES = 268_435_455 - 4
+"""Bytes of a topic and its payload: what the protocol has room for."""
 _SWAP = str.maketrans(":/", "/:")
-_GLOB = frozenset("*?[")
+_GLOB = re.compile(r"[*?]|\[\^?(?:\\.|[^\]\\]-.|[^\]\\])*\]?|\\(?P<escaped>.)", re.DOTALL)
+"""A wildcard of a glob, or a character that is escaped, as `channels.matches` reads them."""
 # What the standard forbids, and what it lets a server close the connection for (1.5.3), which some do:
 # that would take the messages with it that are on their way.
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
@@ -36,20 +40,21 @@ def as_channel(topic: str) -> str:
     return topic.translate(_SWAP) if topic.startswith("exps/") else topic
 
 
-def fault(topic: bytes) -> str | None:
-    """Why nothing can be published on this topic; None where it can."""
+def fault(topic: bytes, size: int = 0) -> str | None:
+    """Why no payload of `size` bytes can be published on this topic; None where it can."""
     if not topic:
         return "it is empty"
     if len(topic) > MOST_BYTES:
         return f"it has {len(topic):,} bytes, and {MOST_BYTES:,} are the most"
+    if len(topic) + size > MOST_PACKET_BYTES:
+        return f"with its payload of {size:,} bytes it is more than the {MOST_PACKET_BYTES:,} that MQTT takes"
     try:
         text = topic.decode()
     except UnicodeDecodeError:
         return "it is not UTF-8"
     if "+" in text or "#" in text:
         return "+ and # are wildcards, for subscriptions only"
-    found = _UNFIT.search(text)
-    return None if found is None else f"it holds the character {found[0]!a}"
+    return _unfit(text)
 
 
 def is_filter(pattern: str | bytes) -> bool:
@@ -61,29 +66,52 @@ def is_filter(pattern: str | bytes) -> bool:
     return wild and not any(char in level for level in (*levels, last) if level not in ("+", "#") for char in "+#*?[\\")
 
 
-def filter_of(pattern: str | bytes) -> str | None:
+def filter_of(pattern: str | bytes) -> str:
     """The filter to subscribe to for a pattern: what it matches, and it may be more, is what the filter brings.
 
-    None where no topic fits: there is nothing to subscribe to. A wildcard of a glob may reach
-    over a `/`, so what stands before its level is all that narrows the filter.
+    A wildcard of a glob may reach over a `/`, so what stands before its level is all that narrows
+    the filter. Raises `ValueError` for a pattern that no topic can fit, and for a subscription that is shared.
     """
     text = channels.decode(pattern)
-    if is_filter(text):
-        return text if _encodable(text) else None
-    literal: list[str] = []
+    wild = is_filter(text)
+    before, literal = (None, re.sub("[+#]", "", text)) if wild else _literals(text)
+    if before is None:
+        found = text if wild else literal
+    else:
+        above, slash, _ = before.rpartition("/")
+        found = f"{above}{slash}#"
+    why = _misfit(text, literal, found)
+    if why is not None:
+        raise ValueError(f"cannot subscribe to {text[:100]!a}: {why}")
+    return found
+
+
+def _misfit(pattern: str, literal: str, found: str) -> str | None:
+    """Why a pattern with this text, and this filter, brings nothing; None where it may."""
+    if not pattern:
+        return "it is empty"
+    if pattern.startswith("$share/"):
+        return "it shares its messages with others, and a listener wants them all: leave out $share/..."
+    if (unfit := _unfit(literal)) is not None:
+        return unfit
+    if "+" in literal or "#" in literal:
+        return f"+ stands for one whole level, # for all that follow, at the end, and neither beside * ? [ ({RULES})"
+    if pattern.startswith("$") and not found.startswith("$"):
+        return f"what begins with $ comes only where its first level is written out, as in $SYS/# ({RULES})"
+    return f"its filter has more than {MOST_BYTES:,} bytes" if len(found.encode()) > MOST_BYTES else None
+
+
+def _literals(glob: str) -> tuple[str | None, str]:
+    """What stands before the first wildcard of a glob (None where there is none), and all that stands for itself."""
+    before: str | None = None
+    parts: list[str] = []
     at = 0
-    while at < len(text) and text[at] not in _GLOB:
-        if text[at] == "\\" and at + 1 < len(text):
-            at += 1
-        literal.append(text[at])
-        at += 1
-    known = "".join(literal)
-    if not _encodable(known) or "+" in known or "#" in known:
-        return None
-    if at == len(text):
-        return known or None
-    above, slash, _ = known.rpartition("/")
-    return f"{above}{slash}#"
+    for found in _GLOB.finditer(glob):
+        parts += glob[at : found.start()], found["escaped"] or ""
+        at = found.end()
+        if before is None and found["escaped"] is None:
+            before = "".join(parts)
+    return before, "".join(parts) + glob[at:]
 
 
 def without_overlap(filters: Iterable[str]) -> list[str]:
@@ -108,13 +136,24 @@ def fits(pattern: str | bytes, topic: str | bytes) -> bool:
     publish what concerns themselves.
     """
     wire, text = channels.encode(topic), channels.encode(pattern)
-    if wire[:1] == b"$" and text[:1] != b"$":
+    if wire[:1] == b"$" and not _names_first_level(text):
         return False
     return _compiled(text).fullmatch(wire) is not None if is_filter(text) else channels.matches(text, wire)
 
 
-def _encodable(text: str) -> bool:
-    return _UNFIT.search(text) is None and len(text.encode()) <= MOST_BYTES
+def _names_first_level(pattern: bytes) -> bool:
+    try:
+        return filter_of(pattern).startswith("$")
+    except ValueError:
+        return False
+
+
+def _unfit(text: str) -> str | None:
+    """Why no topic may hold this text; None where one may."""
+    found = _UNFIT.search(text)
+    if found is None:
+        return None
+    return "it is not UTF-8" if "\ud800" <= found[0] <= "\udfff" else f"it holds the character {found[0]!a}"
 
 
 @lru_cache(maxsize=4096)

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from messager import channels
+from messager import channels, topics
 
 from .database import Database
 from .event import Cursor, Event
-from .experiments import Experiment
+from .experiments import Experiment, recorders_of
 from .log import EventLog
 from .messages import message_pages
 from .reading import Selection, Span
-from .replay.channelmap import ChannelMap
+from .replay.channelmap import ChannelMap, alike
 
 DETAILED = 100
 """Channels whose difference is given with its neighbours; the others are counted."""
@@ -118,10 +118,13 @@ async def compare(
     log_b: EventLog | None = None,
     selection: Selection | None = None,
     mapping: ChannelMap | None = None,
+    keep_names: bool = False,
 ) -> Comparison:
     """Compare the messages of two experiments (as a replay would publish them), payload by payload.
 
-    `mapping` renames A's channels first; `log_b` is B's log where it is another store.
+    `mapping` renames A's channels first; `log_b` is B's log where it is another store. Where they come from different
+    kinds of broker, or it is not known from which, `exps/...` counts as `exps:...` on both sides, and `selection` may
+    name either, unless `keep_names`.
     Memory grows only with how far one side runs ahead of the other on a channel, by a
     digest a message. What was redacted on one side is taken for the same as what stands across, and counted.
     """
@@ -129,11 +132,15 @@ async def compare(
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
     of_b = b if isinstance(b, Experiment) else await other.experiment(b)
     chosen = selection or Selection()
+    rows_a, rows_b = await recorders_of(log.database, of_a.id), await recorders_of(other.database, of_b.id)
+    as_one = not keep_names and not alike((row.broker for row in rows_a), (row.broker for row in rows_b))
+    if as_one:
+        chosen = _EitherSpelling(chosen)
     result = Comparison(of_a.exp_id, of_b.exp_id)
     known: dict[str, _Channel] = {}
     sides = [
-        _messages(log.database, of_a, chosen, mapping),
-        _messages(other.database, of_b, chosen, None),
+        _messages(log.database, of_a, chosen, mapping, as_one),
+        _messages(other.database, of_b, chosen, None, as_one),
     ]
     read = [0, 0]
     open_ = [True, True]
@@ -180,11 +187,27 @@ async def _at(log: EventLog, of: Experiment, cursor: Cursor) -> Event | None:
     return None
 
 
+class _EitherSpelling(Selection):
+    """The same events, with channels chosen by their names as channels or as topics."""
+
+    def __init__(self, chosen: Selection) -> None:
+        super().__init__(chosen.kinds, chosen.channels, chosen.exclude)
+        self.agents = chosen.agents
+
+    def takes_channel(self, channel: str | None) -> bool:
+        names = [] if channel is None else [topics.as_channel(channel), topics.as_topic(channel)]
+        if self.channels is not None and not any(channels.matches_any(self.channels, name) for name in names):
+            return False
+        return self.exclude is None or not any(channels.matches_any(self.exclude, name) for name in names)
+
+
 async def _messages(
-    database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap | None
+    database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap | None, as_one: bool
 ) -> AsyncIterator[tuple[str, _Seen]]:
     async for page in message_pages(database, of, chosen, Span(), redacted=True):
         for entry in page:
             channel = entry.channel or ""
             name = channel if mapping is None else channels.decode(mapping(channel))
+            if as_one:
+                name = topics.as_channel(name)
             yield name, (entry.cursor, None if entry.redacted else sha256(entry.payload).digest())

@@ -38,8 +38,8 @@ class PubSub(Protocol):
     async def psubscribe(self, *patterns: str | bytes) -> None:
         """Subscribe to glob patterns; the subscription is active when this returns.
 
-        Raises `BrokerUnavailable`. May be called again, also while another task waits
-        in `get_message`.
+        Raises `BrokerUnavailable`, and on MQTT `ValueError` for a pattern that no topic can fit. May be
+        called again, also while another task waits in `get_message`.
         """
 
     async def punsubscribe(self, *patterns: str | bytes) -> None:

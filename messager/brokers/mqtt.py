@@ -18,20 +18,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from .. import topics
 from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
+from .glance import GLANCE_NS, Glance
 from .mqtt_pubsub import MqttPubSub
 from .mqtt_session import Access, Events, Session
-from .redis_url import without_credentials
+from .urls import URLFault, fault_of, without_credentials
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
-GLANCE_NS = 100_000
-"""For how long (ns) a task that sends one message after another looks for the answer before others get their turn."""
-MOST_IN_VAIN = 10
-"""Looks in vain after which it looks at every 1024th message only."""
 MOST_UNACKNOWLEDGED = 10_000
 """Messages on their way at a time; the protocol numbers 65,535. What is more waits here."""
-MOST_BYTES = 268_435_455 - 4
-"""Of a topic and a payload together: what the protocol has room for."""
 TLS_OPTIONS = ("ca_certs", "certfile", "keyfile")
 OPTIONS = ("client_id", "qos", *TLS_OPTIONS)
 
@@ -77,8 +72,7 @@ class MqttBroker:
         self._subscribers = 0
         self._waiting: deque[tuple[_Publishing, int, Request]] = deque()
         self._sent: dict[int, tuple[_Publishing, int, float]] = {}  # not acknowledged, since when; oldest first
-        self._sender = 0  # who published the last message that went alone
-        self._in_vain = self._not_looking = 0
+        self._glance = Glance()
         self._making = 0  # how many wait for a connection, to send what waits
         self._timer: asyncio.TimerHandle | None = None
 
@@ -92,7 +86,7 @@ class MqttBroker:
         try:
             return cls(**{**_parsed(url), **options})
         except ValueError as error:
-            raise ValueError(f"{without_credentials(url)!r} is not an MQTT URL ({_fault(error)})") from None
+            raise ValueError(f"{without_credentials(url)!r} is not an MQTT URL ({fault_of(error)})") from None
 
     async def connect(self) -> None:
         async with self._lock:
@@ -115,9 +109,7 @@ class MqttBroker:
         """Publish each as its `meta` says that it once was delivered: `retained`, `qos`. Empty: as usual."""
         publishing = _Publishing(len(messages))
         for at, (topic, payload) in enumerate(messages):
-            fault = topics.fault(topic)
-            if fault is None and len(topic) + len(payload) > MOST_BYTES:
-                fault = f"with its payload of {len(payload):,} bytes it is more than the {MOST_BYTES:,} that MQTT takes"
+            fault = topics.fault(topic, len(payload))
             if fault is not None:
                 name = topic[:100].decode("utf-8", "backslashreplace")
                 publishing.settle(
@@ -133,26 +125,12 @@ class MqttBroker:
             return asyncio.ensure_future(self._publish_anew(publishing))
         self._send(session)
         session.flush()
-        if len(messages) == 1:
-            self._glance(session, publishing)
+        if len(messages) == 1 and self._glance.due(len(self._sent)):
+            until = time.monotonic_ns() + GLANCE_NS
+            while not publishing.future.done() and time.monotonic_ns() < until:
+                session.read()
+            self._glance.looked(publishing.future.done())
         return publishing.future
-
-    def _glance(self, session: Session, publishing: _Publishing) -> None:
-        """Where one task sends one message after another, look for the answer at once, as for Redis.
-
-        Where it does not come soon, as from another machine, looking stops for a while, each time longer.
-        """
-        sender, self._sender = self._sender, id(asyncio.current_task())
-        if sender != self._sender or len(self._sent) != 1:
-            return
-        if self._not_looking:
-            self._not_looking -= 1
-            return
-        until = time.monotonic_ns() + GLANCE_NS
-        while not publishing.future.done() and time.monotonic_ns() < until:
-            session.read()
-        self._in_vain = 0 if publishing.future.done() else min(self._in_vain + 1, MOST_IN_VAIN)
-        self._not_looking = 2**self._in_vain - 1
 
     async def _publish_anew(self, publishing: _Publishing) -> list[int | PublishError | None]:
         """Publish on a connection that has to be made, or looked at, before."""
@@ -298,20 +276,20 @@ def _parsed(url: str) -> dict[str, Any]:
     """What a URL says, as `MqttBroker` takes it. Raises `ValueError`, whose text may hold a part of the URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("mqtt", "mqtts"):
-        raise _Fault("it begins with mqtt:// or mqtts://")
+        raise URLFault("it begins with mqtt:// or mqtts://")
     if "#" in url or "@" in parts.query or parts.path not in ("", "/"):
         raise ValueError
     if not parts.hostname:
-        raise _Fault("it names no host")
+        raise URLFault("it names no host")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = [name for name in given if name not in OPTIONS]
     if unknown:
-        raise _Fault(f"its options are {', '.join(OPTIONS)}")
+        raise URLFault(f"its options are {', '.join(OPTIONS)}")
     encrypted = parts.scheme == "mqtts"
     if not encrypted and any(name in given for name in TLS_OPTIONS):
-        raise _Fault(f"{', '.join(TLS_OPTIONS)} are for mqtts://")
+        raise URLFault(f"{', '.join(TLS_OPTIONS)} are for mqtts://")
     if given.get("qos", "1") not in ("0", "1", "2"):
-        raise _Fault("qos is 0, 1 or 2")
+        raise URLFault("qos is 0, 1 or 2")
     return {
         "hostname": parts.hostname,
         "port": parts.port or (8883 if encrypted else 1883),
@@ -326,21 +304,11 @@ def _parsed(url: str) -> dict[str, Any]:
 def _tls(given: Mapping[str, str]) -> ssl.SSLContext:
     for name in TLS_OPTIONS:
         if name in given and not os.path.isfile(given[name]):
-            raise _Fault(f"{name} names no file that is there")
+            raise URLFault(f"{name} names no file that is there")
     try:
         context = ssl.create_default_context(cafile=given.get("ca_certs"))
         if "certfile" in given:
             context.load_cert_chain(given["certfile"], given.get("keyfile"))
     except OSError as error:
-        raise _Fault(f"the certificates cannot be read: {error.strerror or type(error).__name__}") from None
+        raise URLFault(f"the certificates cannot be read: {error.strerror or type(error).__name__}") from None
     return context
-
-
-class _Fault(ValueError):
-    """What is wrong with a URL, in words that repeat no part of it."""
-
-
-def _fault(error: Exception) -> str:
-    if isinstance(error, _Fault):
-        return str(error)
-    return "a port is a number, and / @ : # ? % in a password are written as %2F %40 %3A ..."

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from typing import Any, NamedTuple
 
 from .. import channels, topics
 from ..errors import BrokerUnavailable
+from .listening import Listening
 from .mqtt_session import Access, Events, NoAnswer, Session
 
-FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
-"""Seconds a subscriber waits between two tries to reconnect: the first, and the most."""
 PROVE_NS = 1_000_000_000
 """While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
 WINDOW = 10
@@ -26,14 +24,14 @@ DIFFERENT_TOPICS = 100_000
 
 
 class _Wanted(NamedTuple):
-    """What a pattern needs: a filter (None where no topic fits it) and a quality of service."""
+    """What a pattern needs: a filter and a quality of service."""
 
-    filter: str | None
+    filter: str
     qos: int
 
 
-class MqttPubSub:
-    """A subscriber with a connection of its own, which it makes again when it is lost.
+class MqttPubSub(Listening[Session]):
+    """A subscriber on MQTT.
 
     A pattern is a glob, or one of MQTT's filters (see `messager.topics`). A message that is no live one, but was
     retained by the broker, has `meta` with `retained: True`; one of another quality of service than 1 has
@@ -47,52 +45,41 @@ class MqttPubSub:
     def __init__(
         self, access: Access, *, qos: int, ping_interval: float, ping_timeout: float, suffix: str = ""
     ) -> None:
+        super().__init__(access.url)
         self._access = access
         self._qos = qos
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         self._suffix = suffix
-        self._session: Session | None = None
-        self._dead: Session | None = None  # the one before, to be closed
         self._patterns: dict[bytes, _Wanted] = {}
         self._filters: dict[str, int] = {}  # what is subscribed to, in which quality
         self._fitting: dict[str, list[bytes]] = {}  # the patterns that a topic fits
         self._subscribing = asyncio.Lock()
-        self._mending = asyncio.Lock()
-        self._inbox: deque[dict[str, Any]] = deque()
-        self._inbox_bytes = 0
-        self._stirred = asyncio.Event()  # something came, or the connection is gone
-        self._proven = 0  # what the broker delivered to us before this moment has come in
         self._ping: asyncio.Task[None] | None = None
         self._pinged_at = 0
         self._since_ping = 0  # messages
-        self._lost: tuple[str, int] | None = None
-        self._backoff = FIRST_BACKOFF
 
     async def psubscribe(self, *patterns: str | bytes, qos: int | None = None) -> None:
         """As `PubSub.psubscribe`; with `qos`, in another quality of service than that of this subscriber.
 
-        Raises `ValueError` for a subscription that is shared with others (`$share/...`).
+        Raises `ValueError`, before anything is sent, for a pattern that no topic can fit and for a subscription that
+        is shared with others (`$share/...`).
         """
-        for pattern in map(channels.decode, patterns):
-            if pattern.startswith("$share/"):
-                raise ValueError(
-                    f"{pattern!r} shares its messages with others, and a listener wants them all: leave out $share/..."
-                )
+        filters = {channels.encode(pattern): topics.filter_of(pattern) for pattern in patterns}
         async with self._subscribing:
-            wanted = [pattern for pattern in map(channels.encode, patterns) if pattern not in self._patterns]
+            wanted = [pattern for pattern in filters if pattern not in self._patterns]
             if not wanted:
                 return
             if self._lost is not None:
-                raise BrokerUnavailable(self._access.url, self._lost[0])
-            if self._session is None:
-                self._session = await self._connect()
+                raise BrokerUnavailable(self._url, self._lost[0])
+            if self._connection is None:
+                self._connection = await self._connect()
                 self._proven = time.monotonic_ns()
                 self._stirred.set()
             # Before they are subscribed to: what is retained may come ahead of the answer.
-            new = {pattern: _Wanted(topics.filter_of(pattern), self._qos if qos is None else qos) for pattern in wanted}
+            new = {pattern: _Wanted(filters[pattern], self._qos if qos is None else qos) for pattern in wanted}
             self._know({**self._patterns, **new})
             try:
-                await self._subscribe(self._session)
+                await self._subscribe(self._connection)
             except BaseException:
                 self._know({pattern: one for pattern, one in self._patterns.items() if pattern not in wanted})
                 raise
@@ -104,9 +91,9 @@ class MqttPubSub:
             over = [one for one in self._filters if self._quality(one) is None]
             for one in over:
                 del self._filters[one]
-            if over and self._session is not None:
+            if over and self._connection is not None:
                 with contextlib.suppress(NoAnswer):  # what comes all the same fits no pattern
-                    await self._session.unsubscribe(over)
+                    await self._connection.unsubscribe(over)
 
     async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
         inbox = self._inbox
@@ -118,28 +105,31 @@ class MqttPubSub:
         self._inbox_bytes -= len(message["data"])
         return message
 
-    def lost_since(self) -> int | None:
-        return None if self._lost is None else self._lost[1]
-
     async def aclose(self) -> None:
-        session, self._session = self._session, None
         self._know({})
-        self._filters = {}
-        await self._end_ping()
-        if session is not None:
-            await session.close()
-        await self._bury()
+        await super().aclose()
 
     async def _connect(self) -> Session:
         events = Events(message=self._came)
         session = await Session.open(self._access, events, suffix=self._suffix)
-        events.lost = lambda reason: self._gone(session, reason)
+        events.lost = lambda reason: self._ended(session, reason)
         return session
 
-    async def _bury(self) -> None:
-        session, self._dead = self._dead, None
-        if session is not None:
-            await session.close()
+    async def _subscribe_again(self, connection: Session) -> None:
+        await self._subscribe(connection)
+        if connection.closed:
+            raise BrokerUnavailable(self._url, "the connection was lost again")
+
+    async def _forget(self) -> None:
+        self._filters = {}
+        ping, self._ping = self._ping, None
+        if ping is not None:
+            ping.cancel()
+            await asyncio.gather(ping, return_exceptions=True)
+
+    def _ended(self, session: Session, reason: str) -> None:
+        if self._connection is session:  # and not one before it
+            self._gone(reason)
 
     def _know(self, patterns: dict[bytes, _Wanted]) -> None:
         self._patterns = patterns
@@ -147,12 +137,12 @@ class MqttPubSub:
 
     def _quality(self, name: str) -> int | None:
         """The quality of service that a filter is needed in; None where no pattern needs it."""
-        found = [one.qos for one in self._patterns.values() if one.filter and topics.overlap(name, one.filter)]
+        found = [one.qos for one in self._patterns.values() if topics.overlap(name, one.filter)]
         return max(found, default=None)
 
     async def _subscribe(self, session: Session) -> None:
         """Subscribe to what the patterns need and there is not yet. Raises `BrokerUnavailable`."""
-        names = (one.filter for one in self._patterns.values() if one.filter)
+        names = (one.filter for one in self._patterns.values())
         needed = {one: self._quality(one) or 0 for one in topics.without_overlap([*self._filters, *names])}
         new = [(one, qos) for one, qos in needed.items() if self._filters.get(one, -1) < qos]
         old = [one for one in self._filters if one not in needed]
@@ -163,34 +153,33 @@ class MqttPubSub:
             if refused:
                 with contextlib.suppress(NoAnswer):
                     await session.unsubscribe([one for one, _ in new])
-                raise BrokerUnavailable(self._access.url, f"it does not let us subscribe to {refused[0]!r}")
+                raise BrokerUnavailable(self._url, f"it does not let us subscribe to {refused[0]!r}")
             self._filters = needed
             if old:
                 await session.unsubscribe(old)
         except NoAnswer:
             reason = "the connection was lost while subscribing" if session.closed else "no answer in time"
-            raise BrokerUnavailable(self._access.url, reason) from None
+            raise BrokerUnavailable(self._url, reason) from None
 
     async def _wait(self, timeout: float) -> dict[str, Any] | None:
         """Return when there is a message, or after `timeout` seconds; a gap, where the connection was made again."""
         deadline = time.monotonic() + timeout
         while not self._inbox:
-            session = self._session
+            session = self._connection
             if session is None and self._lost is not None:
-                async with self._mending:
-                    return await self._make_again(timeout) if self._session is None else None
+                return await self._mend(timeout)
             if session is None:
                 if not await self._stirs(deadline - time.monotonic()):
                     break
                 continue
             left = self._patience(session)
             stirred = await self._stirs(min(left, deadline - time.monotonic()))
-            if not stirred and self._session is session and self._patience(session) <= 0:
+            if not stirred and self._connection is session and self._patience(session) <= 0:
                 if self._ping is None:
                     self._send_ping(session)
                 else:
                     session.abort(f"no answer to a ping within {self._ping_timeout:g} s")
-                    self._gone(session, f"no answer to a ping within {self._ping_timeout:g} s")
+                    self._ended(session, f"no answer to a ping within {self._ping_timeout:g} s")
             if time.monotonic() >= deadline:
                 break
         return None
@@ -228,7 +217,7 @@ class MqttPubSub:
                 message["meta"] = meta_of(qos, retained)
             self._inbox.append(message)
             self._inbox_bytes += len(payload)
-        session = self._session
+        session = self._connection
         if session is not None:
             if self._inbox_bytes > INBOX_BYTES:
                 session.abort(f"more than {INBOX_BYTES >> 20} MB were waiting to be fetched")
@@ -251,47 +240,6 @@ class MqttPubSub:
                 self._proven = self._pinged_at
             self._ping = None
             self._stirred.set()
-
-    async def _end_ping(self) -> None:
-        ping, self._ping = self._ping, None
-        if ping is not None:
-            ping.cancel()
-            await asyncio.gather(ping, return_exceptions=True)
-
-    def _gone(self, session: Session, reason: str) -> None:
-        """The connection is gone: what came since everything had come in for certain may be missing."""
-        if self._session is session:
-            self._dead, self._session = session, None
-            self._lost = (reason, self._proven)
-        self._stirred.set()
-
-    async def _make_again(self, timeout: float) -> dict[str, Any] | None:
-        """Try once to connect and subscribe again; the gap if that worked, else None after a pause."""
-        await self._end_ping()
-        await self._bury()
-        session = None
-        self._filters = {}
-        try:
-            session = await self._connect()
-            began = time.monotonic_ns()
-            await self._subscribe(session)
-            if session.closed:
-                raise BrokerUnavailable(self._access.url, "the connection was lost again")
-        except BaseException as error:
-            self._inbox.clear()  # what this try heard lies in the gap, which has not been told yet
-            self._inbox_bytes = 0
-            if session is not None:
-                await session.close()
-            if not isinstance(error, BrokerUnavailable):
-                raise
-            await asyncio.sleep(min(self._backoff, max(timeout, 0.001)))
-            self._backoff = min(self._backoff * 2, LAST_BACKOFF)
-            return None
-        assert self._lost is not None
-        reason, since = self._lost
-        self._session, self._lost, self._backoff = session, None, FIRST_BACKOFF
-        self._proven = began
-        return {"type": "gap", "reason": reason, "since": since, "until": time.monotonic_ns()}
 
 
 def meta_of(qos: int, retained: bool) -> dict[str, Any]:

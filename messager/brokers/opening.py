@@ -20,8 +20,11 @@ SCHEMES = {
 def open_broker(url: str, **options: Any) -> Broker:
     """The broker at a URL, not yet connected; `options` are its `from_url`'s.
 
-    Raises `ValueError` for a URL that no broker takes, and `MissingDriver` where what it takes is not installed.
+    Raises `TypeError` for what is no text, `ValueError` for a URL that no broker takes, and `MissingDriver` where what
+    it takes is not installed.
     """
+    if not isinstance(url, str):
+        raise TypeError(f"a broker is opened by its URL, as in redis://localhost:6379, not by {type(url).__name__}")
     scheme, slashes, _ = url.partition("://")
     found = SCHEMES.get(scheme.lower()) if slashes else None
     if found is None:

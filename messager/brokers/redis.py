@@ -18,18 +18,16 @@ from redis.exceptions import ResponseError
 
 from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
+from .glance import GLANCE_NS, Glance
 from .redis_addresses import CONNECT_TIMEOUT, Addresses, Cluster, Server, addresses_at, connection_options
 from .redis_pubsub import RedisPubSub
 from .redis_reasons import missing_right, reason_of
-from .redis_url import Address, without_credentials
+from .redis_url import Address
 from .redis_wire import Wire, publish_commands
+from .urls import without_credentials
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
-GLANCE_NS = 100_000
-"""For how long (ns) a task that sends one message after another looks for the answer before others get their turn."""
-MOST_IN_VAIN = 10
-"""Looks in vain after which it looks at every 1024th message only."""
 OUTPUT_LIMITS = OutputLimits(32 * 1024 * 1024, 8 * 1024 * 1024)
 """Redis' default for what may wait for a subscriber (`client-output-buffer-limit pubsub`), bytes."""
 
@@ -77,8 +75,7 @@ class RedisBroker:
         self._timer: asyncio.TimerHandle | None = None
         self._closings = 0
         self._used = 0.0
-        self._sender = 0  # who published the last message that went alone
-        self._in_vain = self._not_looking = 0
+        self._glance = Glance()
         self._lock = asyncio.Lock()
         self._behind: set[asyncio.Task[Any] | None] = set()  # publishing that waits for a connection, in its order
 
@@ -94,8 +91,8 @@ class RedisBroker:
         With `rediss` in place of `redis` through TLS, to sentinels as to servers. The hosts are those of
         sentinels, which name the master of SERVICE (`mymaster` where it is left out), or of some nodes of the
         cluster, which name the others. USER and PASSWORD are for the servers; sentinels get `?sentinel_username=`
-        and `?sentinel_password=`. The other options are redis-py's: for TLS `ssl_ca_certs`, `ssl_certfile` and
-        `ssl_keyfile` (files), `ssl_check_hostname` and `ssl_cert_reqs`.
+        and `?sentinel_password=`. The other options are redis-py's, as far as `redis_url` lists them: for TLS
+        `ssl_ca_certs`, `ssl_certfile` and `ssl_keyfile` (files), `ssl_check_hostname` and `ssl_cert_reqs` among them.
         """
         timeout = float(options.get("timeout", 60.0)) or CONNECT_TIMEOUT
         return cls(addresses_at(url, timeout), **options)
@@ -145,8 +142,9 @@ class RedisBroker:
         request = _Publishing(len(messages), self._counts)
         if not request.done:
             self._send(wire, publish_commands(messages), request)
-            if len(messages) == 1:
-                self._glance(wire, request)
+            if len(messages) == 1 and self._glance.due(len(self._requests)):
+                wire.glance(GLANCE_NS)
+                self._glance.looked(request.done)
         return request.future
 
     async def _publish_anew(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
@@ -277,22 +275,6 @@ class RedisBroker:
         wire.write(data)
         if self._timer is None and self._timeout is not None:
             self._timer = asyncio.get_running_loop().call_later(self._timeout, self._overdue)
-
-    def _glance(self, wire: Wire, request: _Publishing) -> None:
-        """Where one task sends one message after another, look for the answer at once.
-
-        Tasks that send at the same time are better served by the event loop, which lets them gather. Where the
-        answer does not come soon, as from another machine, looking stops for a while, each time longer.
-        """
-        sender, self._sender = self._sender, id(asyncio.current_task())
-        if sender != self._sender or len(self._requests) > 1:
-            return
-        if self._not_looking:
-            self._not_looking -= 1
-            return
-        wire.glance(GLANCE_NS)
-        self._in_vain = 0 if request.done else min(self._in_vain + 1, MOST_IN_VAIN)
-        self._not_looking = 2**self._in_vain - 1
 
     def _answered(self, replies: list[Any]) -> None:
         """Replies came, in the order of the requests."""

@@ -19,7 +19,8 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ..errors import BrokerUnavailable
 from .redis_reasons import missing_right, reason_of
-from .redis_url import ESCAPES, Address, SeveralHosts, URLFault, scheme_of, several_hosts, shown, without_credentials
+from .redis_url import Address, SeveralHosts, check_options, scheme_of, several_hosts, shown
+from .urls import URLFault, fault_of, without_credentials
 
 CONNECT_TIMEOUT = 4.0
 """Seconds a connection may take, so that a broker out of reach is told within five."""
@@ -157,9 +158,11 @@ def addresses_at(url: str, timeout: float) -> Addresses:
     try:
         scheme = scheme_of(url)
         if "+" not in scheme:
+            check_options(url, scheme)
             pool = _pool_at(url, timeout)
             return Server(pool.make_connection, without_credentials(url))
         parts = several_hosts(url)
+        check_options(url, scheme)
         pool = _pool_at(parts.template, timeout)
         if scheme.endswith("+sentinel"):
             return Sentinels(pool, parts, without_credentials(url))
@@ -214,11 +217,9 @@ def _check_certificates(connection: SSLConnection, options: dict[str, Any]) -> N
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong with a URL. Words that are not ours may repeat parts of it, and so of a password."""
-    if isinstance(error, URLFault):
-        return str(error)
-    found = _HARMLESS.search(str(error))
-    return found[0] if found else ESCAPES
+    """What is wrong with a URL, in redis-py's words where those repeat nothing of it."""
+    found = None if isinstance(error, URLFault) else _HARMLESS.search(str(error))
+    return found[0] if found else fault_of(error)
 
 
 def _at(pool: ConnectionPool, address: Address) -> AbstractConnection:

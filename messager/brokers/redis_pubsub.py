@@ -9,50 +9,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from .. import channels
 from ..errors import BrokerUnavailable
+from .listening import Listening
 from .redis_addresses import CONNECT_TIMEOUT, Addresses
 from .redis_reasons import missing_right, reason_of
 from .redis_wire import Wire
 
 PROVE_NS = 1_000_000_000
 """While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
-FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
-"""Seconds a subscriber waits between two tries to reconnect: the first, and the most."""
 INBOX_MESSAGES, INBOX_BYTES = 1000, 1 << 20
 """How much may have been taken in and not been fetched; what follows waits in Redis, which has room for it."""
 
 
-class RedisPubSub:
-    """A subscriber with a connection of its own, which it makes again when it is lost.
+class RedisPubSub(Listening[Wire]):
+    """A subscriber on Redis.
 
     One that has heard nothing for `ping_interval` (s) pings; without any answer for `ping_timeout` (s)
     more, the connection counts as lost.
     """
 
     def __init__(self, addresses: Addresses, *, ping_interval: float, ping_timeout: float) -> None:
+        super().__init__(addresses.url)
         self._addresses = addresses
-        self._url = addresses.url
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
-        self._wire: Wire | None = None
-        self._dead: Wire | None = None  # the one before, to be closed
         self._patterns: dict[bytes, None] = {}
         self._unconfirmed: set[bytes] = set()
         self._refusal: ResponseError | None = None  # to a PSUBSCRIBE
-        self._inbox: deque[dict[str, Any]] = deque()
-        self._inbox_bytes = 0
-        self._stirred = asyncio.Event()  # something came, or the connection is gone
-        self._mending = asyncio.Lock()
         self._alive = 0  # when something came
-        self._proven = 0  # what the broker delivered to us before this moment has come in
         self._pinged_at: int | None = None  # when a ping left that is not answered yet
-        self._lost: tuple[str, int] | None = None
-        self._backoff = FIRST_BACKOFF
 
     async def psubscribe(self, *patterns: str | bytes) -> None:
         wanted = [pattern for pattern in map(channels.encode, patterns) if pattern not in self._patterns]
@@ -60,18 +49,18 @@ class RedisPubSub:
             return
         if self._lost is not None:
             raise BrokerUnavailable(self._url, self._lost[0])
-        if self._wire is None:
-            self._wire = await self._connect()
+        if self._connection is None:
+            self._connection = await self._connect()
             self._alive = self._proven = time.monotonic_ns()
-        await self._subscribe(self._wire, wanted)
+        await self._subscribe(self._connection, wanted)
         self._patterns.update(dict.fromkeys(wanted))
 
     async def punsubscribe(self, *patterns: str | bytes) -> None:
         gone = [channels.encode(pattern) for pattern in patterns] or list(self._patterns)
         for pattern in gone:
             self._patterns.pop(pattern, None)
-        if self._wire is not None and gone:
-            self._wire.command("PUNSUBSCRIBE", *gone)
+        if self._connection is not None and gone:
+            self._connection.command("PUNSUBSCRIBE", *gone)
 
     async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
         inbox = self._inbox
@@ -82,27 +71,27 @@ class RedisPubSub:
         message = inbox.popleft()
         if not inbox:
             self._inbox_bytes = 0
-            if self._wire is not None and self._wire.resume():
+            if self._connection is not None and self._connection.resume():
                 self._alive = time.monotonic_ns()  # it could not be heard meanwhile
         return message
-
-    def lost_since(self) -> int | None:
-        return None if self._lost is None else self._lost[1]
-
-    async def aclose(self) -> None:
-        wire, self._wire = self._wire, None
-        self._patterns.clear()
-        if wire is not None:
-            await wire.close()
-        await self._bury()
 
     async def _connect(self) -> Wire:
         return await Wire.open(self._addresses, self._came, self._gone)
 
-    async def _bury(self) -> None:
-        wire, self._dead = self._dead, None
-        if wire is not None:
-            await wire.close()
+    async def _subscribe_again(self, connection: Wire) -> None:
+        if self._patterns:
+            await self._subscribe(connection, list(self._patterns))
+
+    async def _forget(self) -> None:
+        self._pinged_at = None
+
+    def _mended(self, connection: Wire) -> None:
+        self._pause_if_full(connection)
+        self._alive = time.monotonic_ns()
+
+    async def aclose(self) -> None:
+        self._patterns.clear()
+        await super().aclose()
 
     async def _subscribe(self, wire: Wire, patterns: list[bytes]) -> None:
         """Send PSUBSCRIBE and return once every pattern is confirmed. Raises `BrokerUnavailable`."""
@@ -129,10 +118,11 @@ class RedisPubSub:
         """Return when there is a message, or after `timeout` seconds; a gap, where the connection was made again."""
         deadline = time.monotonic() + timeout
         while not self._inbox:
-            wire = self._wire
+            wire = self._connection
             if wire is None:
-                async with self._mending:
-                    return await self._make_again(timeout) if self._wire is None else None
+                if self._lost is None:
+                    raise RuntimeError("psubscribe first: this subscriber has no subscription")
+                return await self._mend(timeout)
             now = time.monotonic_ns()
             since = self._alive if self._pinged_at is None else max(self._alive, self._pinged_at)
             overdue = since + int((self._ping_interval if self._pinged_at is None else self._ping_timeout) * 1e9)
@@ -140,7 +130,7 @@ class RedisPubSub:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(min((overdue - now) / 1e9, deadline - time.monotonic()), 0.001)):
                     await self._stirred.wait()
-            if not self._stirred.is_set() and self._wire is wire and time.monotonic_ns() >= overdue:
+            if not self._stirred.is_set() and self._connection is wire and time.monotonic_ns() >= overdue:
                 if self._pinged_at is None:
                     self._ping(wire)
                 else:
@@ -166,7 +156,7 @@ class RedisPubSub:
                 self._unconfirmed.discard(value[1])
             elif value[0] == b"pong":
                 self._answered()
-        wire = self._wire
+        wire = self._connection
         if wire is not None and len(inbox) > before:
             self._pause_if_full(wire)
             if self._pinged_at is None and now - self._proven >= PROVE_NS:
@@ -186,41 +176,3 @@ class RedisPubSub:
         """Ask for a sign of life, which comes behind everything that was delivered to us before."""
         self._pinged_at = time.monotonic_ns()
         wire.command("PING")
-
-    def _gone(self, reason: str) -> None:
-        """The connection is gone: what came since everything had come in for certain may be missing.
-
-        Not since the last message: others were waiting behind it, in Redis or on the way, and they
-        were sent before it came.
-        """
-        if self._wire is not None:
-            self._dead, self._wire, self._pinged_at = self._wire, None, None
-            self._lost = (reason, self._proven)
-        self._stirred.set()
-
-    async def _make_again(self, timeout: float) -> dict[str, Any] | None:
-        """Try once to connect and subscribe again; the gap if that worked, else None after a pause."""
-        if self._lost is None:
-            raise RuntimeError("psubscribe first: this subscriber has no subscription")
-        wire = None
-        await self._bury()
-        try:
-            wire = await self._connect()
-            began = time.monotonic_ns()
-            if self._patterns:
-                await self._subscribe(wire, list(self._patterns))
-        except BaseException as error:
-            self._inbox.clear()  # what this try heard lies in the gap, which has not been told yet
-            self._inbox_bytes = 0
-            if wire is not None:
-                await wire.close()
-            if not isinstance(error, BrokerUnavailable):
-                raise
-            await asyncio.sleep(min(self._backoff, max(timeout, 0.001)))
-            self._backoff = min(self._backoff * 2, LAST_BACKOFF)
-            return None
-        reason, since = self._lost
-        self._wire, self._lost, self._backoff = wire, None, FIRST_BACKOFF
-        self._pause_if_full(wire)
-        self._alive, self._proven = time.monotonic_ns(), began
-        return {"type": "gap", "reason": reason, "since": since, "until": self._alive}

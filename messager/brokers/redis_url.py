@@ -1,10 +1,12 @@
-"""What a Redis URL says, and how to show one. The forms are listed at `RedisBroker.from_url`."""
+"""What a Redis URL says. The forms are listed at `RedisBroker.from_url`."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
+
+from .urls import ESCAPES, URLFault, ambiguous
 
 SCHEMES = (
     "redis",
@@ -27,10 +29,19 @@ _PARTS = re.compile(
 )
 _HOST = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]+)(?::(?P<port>\d+))?")
 _OWN_OPTIONS = ("sentinel_username", "sentinel_password")
-
-
-class URLFault(ValueError):
-    """What is wrong with a URL, in words that repeat no part of it in which a password may be."""
+OPTIONS = ("db", "username", "password", "client_name", "socket_keepalive")
+TLS_OPTIONS = (
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_check_hostname",
+    "ssl_cert_reqs",
+    "ssl_ciphers",
+    "ssl_min_version",
+)
+"""With `OPTIONS`, those of redis-py's that may stand in a URL. Its others would change how we talk to the server."""
 
 
 class SeveralHosts(NamedTuple):
@@ -50,12 +61,23 @@ def scheme_of(url: str) -> str:
     scheme = url.partition("://")[0].lower()
     if "://" not in url or scheme not in SCHEMES:
         raise URLFault(f"it begins with none of {', '.join(SCHEMES)}, each followed by ://")
-    if _ambiguous(url) or ("@" in _path(url)):
+    if ambiguous(url) or ("@" in _path(url)):
         raise URLFault(ESCAPES)  # what follows would repeat parts of it, and connect to another host
     return scheme
 
 
-ESCAPES = "a port is a number, and / @ : # ? % in a password are written as %2F %40 %3A ..."
+def check_options(url: str, scheme: str) -> None:
+    """Raise `URLFault` where a URL has an option that nobody knows, or a database that is no number."""
+    given = dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
+    own = _OWN_OPTIONS if scheme.endswith("+sentinel") else ()
+    if not scheme.startswith("rediss") and any(name in TLS_OPTIONS for name in given):
+        raise URLFault("ssl_... are for rediss://")
+    known = (*OPTIONS, *own, *(TLS_OPTIONS if scheme.startswith("rediss") else ()))
+    if not given.keys() <= set(known):
+        raise URLFault(f"its options are {', '.join(known)}")
+    path = _path(url) if scheme in ("redis", "rediss") else ""
+    if not all(re.fullmatch("[0-9]+", number) for number in (unquote(path).rstrip("/") or "0", given.get("db", "0"))):
+        raise URLFault(f"the database is a number, as in {scheme}://HOST/0 or ?db=0")
 
 
 def several_hosts(url: str) -> SeveralHosts:
@@ -96,36 +118,5 @@ def shown(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def without_credentials(url: str) -> str:
-    """The URL with its user and password taken out, also where they were not escaped as they should be."""
-    scheme, slashes, rest = url.partition("://")
-    if not slashes:
-        return url.rpartition("@")[2]
-    try:
-        parts = urlsplit(url)
-        if _ambiguous(url):
-            return f"{scheme}://..."
-        hosts = parts.netloc.rpartition("@")[2]
-        whole = all(map(_whole, hosts.split(","))) and "@" not in parts.path
-        socket = not hosts and ("@" in parts.netloc or not parts.netloc)
-        rest = hosts + parts.path if whole or socket else rest.rpartition("@")[2]
-    except ValueError:
-        rest = rest.rpartition("@")[2]
-    return f"{scheme}://" + re.split(r"[?#]", rest, maxsplit=1)[0]
-
-
-def _whole(host: str) -> bool:
-    """Whether this is a host, and a port where there is a colon. Raises `ValueError` for a port that is no number."""
-    parts = urlsplit("//" + host)
-    return bool(parts.hostname) and (parts.port is not None or ":" not in host.rpartition("]")[2])
-
-
 def _path(url: str) -> str:
     return url.partition("://")[2].partition("?")[0].partition("/")[2]
-
-
-def _ambiguous(url: str) -> bool:
-    """Whether a password may reach beyond where the URL's host seems to begin."""
-    place, _, query = url.partition("://")[2].partition("?")
-    host, _, path = place.partition("/")
-    return "#" in url or "@" in query or ("@" in host and "@" in path)

@@ -24,6 +24,11 @@ SHOWN = 10
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Not these channels.")
 @click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Rename A's channels first, as replay does.")
 @click.option("--to-exp", metavar="ID", help="Take A's channels as of this experiment, as replay does.")
+@click.option(
+    "--keep-names",
+    is_flag=True,
+    help="Also where they come from different kinds of broker. Else exps/... counts as exps:... on both sides.",
+)
 @click.option("--store-b", metavar="URL", help="The store that B is in, where it is another.")
 @store_option
 @json_option
@@ -44,6 +49,7 @@ async def _diff(
     exclude: tuple[str, ...],
     mapping: tuple[str, ...],
     to_exp: str | None,
+    keep_names: bool,
     store_b: str | None,
     store: str,
     as_json: bool,
@@ -55,7 +61,7 @@ async def _diff(
     renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
     selection = Selection(None, channels or None, exclude or None)
     async with opened(store) as log, opened(store_b or store) as log_b:
-        result = await compare(log, a, b, log_b=log_b, selection=selection, mapping=renamed)
+        result = await compare(log, a, b, log_b=log_b, selection=selection, mapping=renamed, keep_names=keep_names)
     if (channels or exclude) and not result.channels:
         raise click.UsageError(f"there is nothing to compare: no channel of {result.a} or {result.b} is chosen")
     if as_json:

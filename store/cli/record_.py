@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     help="What to do where the exp_id is taken: append to it (the default while it is open), fail (the "
     "default when it is closed), or make a new one with a number behind its exp_id.",
 )
+@click.option(
+    "--keep-names",
+    is_flag=True,
+    help="On MQTT, take exps:... as it is written. Else it is exps/... there.",
+)
 @durability_option
 @click.option(
     "--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after so many seconds."
@@ -55,6 +60,7 @@ async def _record(
     tags: tuple[str, ...],
     meta: tuple[str, ...],
     if_exists: Any,
+    keep_names: bool,
     durability: Any,
     duration: float | None,
     max_events: int | None,
@@ -65,7 +71,7 @@ async def _record(
     from ..recorder import Recorder
     from ..tap import Tap
 
-    wanted = _fitting(patterns, broker) or ["*"]
+    wanted = _fitting(patterns, broker, keep_names) or ["*"]
     if durability == "strict":
         note("a listener only receives, and receptions are buffered in strict too")
     described = meta_values(meta)
@@ -105,18 +111,23 @@ async def _record(
         raise click.exceptions.Exit(1)
 
 
-def _fitting(patterns: tuple[str, ...], broker: str) -> list[str]:
-    """The patterns as they fit the broker: on MQTT, channels of the grammar are topics."""
+def _fitting(patterns: tuple[str, ...], broker: str, keep_names: bool) -> list[str]:
+    """The patterns as they fit the broker: on MQTT, channels of the grammar are topics, unless `keep_names`."""
     from messager import topics
 
     from ..replay.channelmap import is_mqtt
 
     if not is_mqtt(broker):
         return list(patterns)
-    wanted = [topics.as_topic(pattern) for pattern in patterns]
+    wanted = list(patterns) if keep_names else [topics.as_topic(pattern) for pattern in patterns]
+    for topic in wanted:
+        try:
+            topics.filter_of(topic)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
     for pattern, topic in zip(patterns, wanted, strict=True):
         if pattern != topic:
-            note(f"on MQTT {safe(pattern)} is {safe(topic)}")
+            note(f"on MQTT {safe(pattern)} is {safe(topic)}; messager.Messager keeps its channels there: --keep-names")
     return wanted
 
 

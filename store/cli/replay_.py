@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ..replay import ReplayReport
 
 
+LONGEST = 100
+"""Characters of a channel that are shown."""
 STALLED = 5.0
 """Seconds without reading after which a subscriber is named."""
 
@@ -54,7 +56,7 @@ STALLED = 5.0
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Begin when so many clients are subscribed.",
+    help="Begin when so many clients are subscribed. An MQTT broker does not tell.",
 )
 @click.option("--force", is_flag=True, help="Also payloads (above 32 MB) for which Redis cuts subscribers off.")
 @click.option("--into-live", is_flag=True, help="Also onto channels that are being recorded into EXP right now.")
@@ -70,7 +72,10 @@ def command(**given: Any) -> None:
     1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME.
 
     A slow subscriber holds the replay back, at any speed, so that Redis does not cut it off. Where
-    Redis does not tell what waits for its subscribers, --speed max needs a --rate.
+    the broker does not tell what waits for its subscribers, as MQTT's never do, --speed max needs a --rate.
+
+    What the broker refuses, as MQTT does what is no topic, is left out and named, and the exit code is 1; a dry
+    run says beforehand what is certain to be. A lost connection ends the replay, with exit code 3.
     """
     run(_replay(**given))
 
@@ -134,12 +139,14 @@ async def _replay(
                 report = await replay.run()
             finally:
                 report = replay.report
-                if report.published and not as_json and sys.exc_info()[0] is not None:
-                    note(f"stopped after {report.published:,} messages")
+                if (report.published or report.failures) and sys.exc_info()[0] is not None:
+                    _show_stopped(report, as_json)
     if as_json:
         print_json(report.to_dict())
     else:
         _show(report)
+    if report.failed:
+        raise click.exceptions.Exit(1)
 
 
 def _seconds(option: str, text: str | None) -> float | None:
@@ -195,6 +202,26 @@ class _Stalls:
             )
 
 
+def _show_stopped(report: ReplayReport, as_json: bool) -> None:
+    """What was done before it could not go on; the error follows."""
+    if as_json:
+        print_json(report.to_dict())
+        return
+    note(f"stopped after {report.published:,} messages")
+    for _, line in _named(report):
+        note(line)
+
+
+def _named(report: ReplayReport) -> Iterator[tuple[str, str]]:
+    """A line of facts, without a name, for each failure that the report names, and one for the others."""
+    for one in report.failures:
+        channel = one.channel if len(one.channel) <= LONGEST else one.channel[: LONGEST - 1] + "…"
+        yield "", f"{one.outcome}: {channel} ({plural(one.messages, 'message')} from {one.first} on): {one.reason}"
+    others = report.failed + report.unknown - sum(one.messages for one in report.failures)
+    if others:
+        yield "", f"and {others:,} more"
+
+
 def _show(report: ReplayReport) -> None:
     data = report.to_dict()
     if report.dry_run:
@@ -204,6 +231,8 @@ def _show(report: ReplayReport) -> None:
             table([("MESSAGES", "right"), ("CHANNEL", "left")], [(f"{n:,}", channel) for channel, n in ranked[:20]])
             if len(ranked) > 20:
                 note(f"and {len(ranked) - 20:,} more channels")
+        if report.failed:
+            facts([("refused", f"{plural(report.failed, 'message')}, for certain"), *_named(report)])
         return
     if not report.planned:
         click.echo(f"nothing to publish: all {report.skipped:,} events are left out")
@@ -214,7 +243,10 @@ def _show(report: ReplayReport) -> None:
     lines = [
         ("published", f"{plural(report.published, 'message')} in {length(report.duration_s)} ({rate:,.0f} a second)"),
         ("skipped", f"{report.skipped:,} events that are no message of their own, or were filtered out"),
-        ("no subscriber", f"{report.no_subscriber:,}"),
+        (
+            "no subscriber",
+            "unknown: the broker does not tell" if report.no_subscriber is None else f"{report.no_subscriber:,}",
+        ),
         ("held back", length(report.held_back_s) + (" for slow subscribers" if report.held_back_s else "")),
         ("speed", f"{achieved} times (asked for {requested})"),
     ]
@@ -224,7 +256,7 @@ def _show(report: ReplayReport) -> None:
     if lag["p50"] is not None:
         lines.append(("lag", f"p50 {lag['p50']:.2f} ms, p99 {lag['p99']:.2f} ms, max {lag['max']:.2f} ms"))
     if report.failed:
-        lines.append(("refused", f"{report.failed:,} by the broker"))
+        lines += [("refused", f"{plural(report.failed, 'message')}, which were not published"), *_named(report)]
     if not report.flow_control:
         lines.append(("flow control", "off: the broker does not tell what waits for its subscribers"))
     facts(lines)

@@ -1,4 +1,8 @@
-"""Where a replayed message goes: channels renamed, moved to another experiment, and to another kind of broker."""
+"""Where a replayed message goes: channels renamed, moved to another experiment, and to another kind of broker.
+
+What a log has is what was on the wire. Names are translated (see `messager.topics`) only where a replay, a
+comparison or the pattern of a tap goes from one kind of broker to the other.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +76,16 @@ def between(recorded: Iterable[str | None], target: str) -> Callable[[str], str]
     From Redis to MQTT `exps:...` becomes `exps/...`, and the other way round. Where it is not known
     what was recorded, as of an import, the names themselves tell: those that the target would have stay.
     """
-    kinds = {is_mqtt(url) for url in recorded if url}
-    if kinds == {is_mqtt(target)}:
+    if _kinds(recorded) == {is_mqtt(target)}:
         return None
     return topics.as_topic if is_mqtt(target) else topics.as_channel
+
+
+def alike(recorded: Iterable[str | None], others: Iterable[str | None]) -> bool:
+    """Whether both were recorded from the same one kind of broker, as far as is known, so that their names compare."""
+    kinds = _kinds(recorded)
+    return kinds == _kinds(others) and len(kinds) == 1
+
+
+def _kinds(recorded: Iterable[str | None]) -> set[bool]:
+    return {is_mqtt(url) for url in recorded if url}

@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Literal
 
 from messager import channels as grammar
+from messager import topics
 from messager.brokers import Broker, Retaining
-from messager.errors import MessagerError, PublishError
+from messager.errors import MessagerError
 
 from .. import experiments
 from ..cursor import Point, resolve
@@ -25,7 +26,7 @@ from ..messages import Sources, message_count, message_pages, sources
 from ..names import all_names
 from ..reading import Selection, Span
 from ..schema import CHANNEL
-from .channelmap import ChannelMap, between
+from .channelmap import ChannelMap, between, is_mqtt
 from .clock import Rate, ReplayClock
 from .flow import Flow, Message
 from .live import refuse_live
@@ -79,8 +80,9 @@ class Replay:
     was recorded, `exps:...` becomes `exps/...` and the other way round, unless `keep_names`. `max_gap` shortens
     silences to that many seconds. `loops` is how often (0: until cancelled).
     `wait_for_subscribers` waits until so many clients are subscribed, for `wait_timeout` seconds
-    at most. `dry_run` publishes nothing. A payload for which the broker would cut its subscribers
-    off is refused, unless `force`; and so are channels that a recorder is recording into this
+    at most; an MQTT broker tells nobody. What the broker refuses is left out, counted and named in the report;
+    `dry_run` publishes nothing, and names what is certain to be refused. A payload for which the broker would
+    cut its subscribers off is refused, unless `force`; and so are channels that a recorder is recording into this
     very experiment at the moment, unless `into_live`. `progress` is called with the report as it grows.
     """
 
@@ -120,6 +122,11 @@ class Replay:
             raise StoreError(f"{max_gap!r} is no gap: give seconds, zero or more")
         if loops < 0:
             raise StoreError(f"{loops!r} is no number of loops: give 1 or more, or 0 for no end")
+        if wait_for_subscribers and is_mqtt(broker.url):
+            raise StoreError(
+                "an MQTT broker tells nobody who is subscribed, so nobody can wait for it: "
+                "start the subscribers first, and replay without --wait-for-subscribers"
+            )
         self._log = log
         self._wanted = exp_id
         self._broker = broker
@@ -207,15 +214,20 @@ class Replay:
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
 
     async def _plan(self, of: Experiment, span: Span, rule: Sources) -> None:
-        """Count what one pass will publish."""
+        """Count what one pass will publish; for a dry run, also where to, and what is certain to be refused."""
         if not self._dry_run:
             self.report.planned = await message_count(self._log.database, of, self._selection, span, rule)
             return
+        over_mqtt = is_mqtt(self._broker.url)
         async for page in message_pages(self._log.database, of, self._selection, span, rule=rule):
             self.report.planned += len(page)
             for entry in page:
-                channel = grammar.decode(self._map(entry.channel or ""))
+                wire = self._map(entry.channel or "")
+                channel = grammar.decode(wire)
                 self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
+                fault = topics.fault(wire, len(entry.payload)) if over_mqtt else None
+                if fault is not None:
+                    self.report.count_failure(channel, entry.cursor, "refused", fault)
 
     async def _refuse_oversized(self, of: Experiment, span: Span, rule: Sources) -> None:
         """Raise `ReplayRefused` for a payload above what a subscriber may have waiting."""
@@ -327,23 +339,12 @@ class Replay:
         else:
             results = await self._broker.publish(wire)
         self._flow.spent(wire, results)
-        if set(map(type, results)) == {int}:
-            report.published += len(results)
-        else:
-            self._count_failed(batch, results)
-        report.no_subscriber += results.count(0)
+        lost = report.count(batch, wire, results)
+        if lost is not None:
+            at, why = lost[0].cursor, lost[1]
+            unknown = f", and of {report.unknown} nobody knows" if report.unknown else ""
+            raise ReplayFailed(f"{why}; {report.published} messages were published, up to {at}{unknown}")
         self._tell()
-
-    def _count_failed(self, batch: list[Event], results: Sequence[int | PublishError | None]) -> None:
-        """Count what was published and what the broker refused. Raises `ReplayFailed` for what is worse."""
-        report = self.report
-        for entry, result in zip(batch, results, strict=True):
-            if isinstance(result, PublishError):
-                if not result.refused:
-                    raise ReplayFailed(f"{result}; {report.published} messages were published, up to {entry.cursor}")
-                report.failed += 1
-            else:
-                report.published += 1
 
     async def _wait_for_subscribers(self) -> None:
         deadline = time.monotonic() + self._wait_timeout

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from types import NoneType
+from typing import Any, Literal
+
+from messager import channels
+from messager.errors import PublishError
+
+from ..event import Cursor, Event
 
 _EXACT = 64
+NAMED = 10
+"""Kinds of failure that are named; the others are counted."""
 
 
 class LagHistogram:
@@ -43,6 +52,19 @@ def _ms(lag_ns: int | None) -> float | None:
 
 
 @dataclass(slots=True)
+class Failure:
+    """Messages that failed on one channel for one reason."""
+
+    channel: str
+    """Where they were to be published."""
+    outcome: Literal["refused", "unknown"]
+    reason: str
+    first: str
+    """The cursor of the first of them."""
+    messages: int = 1
+
+
+@dataclass(slots=True)
 class ReplayReport:
     """What a replay did. Times are in seconds, lags in ms."""
 
@@ -57,10 +79,14 @@ class ReplayReport:
     published: int = 0
     skipped: int = 0
     """Events of the experiment that were not to be published: filtered out, or no message of their own."""
-    no_subscriber: int = 0
-    """Published messages that the broker delivered to nobody."""
+    no_subscriber: int | None = 0
+    """Published messages that the broker delivered to nobody; None where it does not tell."""
     failed: int = 0
-    """Messages the broker refused, one by one."""
+    """Messages that were refused, one by one: they were not published. In a dry run, those that are certain to be."""
+    unknown: int = 0
+    """Messages of which nobody knows whether they were published: the answer was lost."""
+    failures: list[Failure] = field(default_factory=list)
+    """What failed, where and why: the first `NAMED`, by channel and reason."""
     loops: int = 0
     """Passes finished."""
     duration_s: float = 0.0
@@ -84,6 +110,46 @@ class ReplayReport:
         """Recorded seconds a second."""
         return self.recorded_s / self.duration_s if self.duration_s and not self.dry_run else None
 
+    def count(
+        self,
+        batch: Sequence[Event],
+        wire: Sequence[tuple[bytes, bytes]],
+        results: Sequence[int | PublishError | None],
+    ) -> tuple[Event, PublishError] | None:
+        """Take in what the broker said to each; the first message that was lost with the connection, if one was."""
+        told = set(map(type, results))
+        if NoneType in told:
+            self.no_subscriber = None
+        elif self.no_subscriber is not None:
+            self.no_subscriber += results.count(0)
+        if told <= {int, NoneType}:
+            self.published += len(results)
+            return None
+        lost = None
+        for entry, (channel, _), result in zip(batch, wire, results, strict=True):
+            if not isinstance(result, PublishError):
+                self.published += 1
+            elif result.refused:
+                self.count_failure(channels.decode(channel), entry.cursor, "refused", result.reason)
+            else:
+                lost = lost or (entry, result)
+                if result.outcome == "unknown":
+                    self.count_failure(channels.decode(channel), entry.cursor, "unknown", result.reason)
+        return lost
+
+    def count_failure(self, channel: str, cursor: Cursor, outcome: Literal["refused", "unknown"], reason: str) -> None:
+        """One more message that was refused, or of which nobody knows what became."""
+        if outcome == "refused":
+            self.failed += 1
+        else:
+            self.unknown += 1
+        for known in self.failures:
+            if (known.channel, known.outcome, known.reason) == (channel, outcome, reason):
+                known.messages += 1
+                return
+        if len(self.failures) < NAMED:
+            self.failures.append(Failure(channel, outcome, reason, str(cursor)))
+
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON takes it."""
         achieved = self.achieved_speed
@@ -95,6 +161,8 @@ class ReplayReport:
             "skipped": self.skipped,
             "no_subscriber": self.no_subscriber,
             "failed": self.failed,
+            "unknown": self.unknown,
+            "failures": [asdict(failure) for failure in self.failures],
             "loops": self.loops,
             "duration_s": round(self.duration_s, 6),
             "held_back_s": round(self.held_back_s, 6),

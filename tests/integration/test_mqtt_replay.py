@@ -13,15 +13,22 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from messager import MemoryBroker, MessageRecord, RedisBroker
+from messager import MemoryBroker, Messager, MessageRecord, RedisBroker
 from messager.brokers import Broker, MqttBroker
-from messager.testing import MqttServer, RedisServer
+from messager.mqtt import Messager as MqttMessager
+from messager.testing import MqttServer, RedisServer, free_port
 from messager_store import EventLog, Recorder, Replay
-from messager_store.errors import ReplayFailed, ReplayRefused
+from messager_store.compare import compare
+from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
+from messager_store.exchange.jsonl import export_jsonl, import_jsonl
+from messager_store.reading import Selection
 from messager_store.repair import close
+from messager_store.replay import ChannelMap
 from messager_store.tap import Tap
 from tests.integration.test_log import filled, sent
-from tests.support import MESSAGER, messager, until
+from tests.support import MESSAGER, Proxy, messager, until
+
+SECOND = 1_000_000_000
 
 
 @pytest.fixture
@@ -87,16 +94,86 @@ async def test_a_recording_of_mqtt_is_replayed_on_redis_and_on_mqtt_itself(
     ]
 
 
+async def test_a_recording_of_redis_and_its_replay_recorded_on_mqtt_are_equal_unless_names_are_kept(
+    redis_broker: RedisBroker, mqtt_broker: MqttBroker, log: EventLog, tmp_path: Path
+) -> None:
+    await recorded(log, "a", redis_broker, ON_REDIS)
+    replay = Replay(log, "a", mqtt_broker, to_exp="e2", mapping={"exps:e1:user-payback": "exps/e3/user-payback"})
+    active = asyncio.Event()
+    async with Recorder(log, "b", role="tap", patterns=["exps/*"]) as recorder:
+        task = asyncio.create_task(Tap(mqtt_broker, recorder, ["exps/*"], active=active.set).run(max_events=3))
+        await active.wait()
+        await replay.run()
+        await asyncio.wait_for(task, 20)
+
+    async def compared(a: str = "a", b: str = "b", **options: Any) -> tuple[bool, int, int]:
+        renamed = ChannelMap({"exps:e1:user-payback": "exps/e3/user-payback"}, "e2") if a == "a" else None
+        result = await compare(log, a, b, mapping=renamed, **options)
+        return result.equal, result.channels, result.messages_b
+
+    assert await compared() == (True, 3, 3)
+    assert await compared(keep_names=True) == (False, 5, 3)
+    for pattern in ("exps:e*:user-payback", "exps/e*/user-payback", "*:user-payback", "*/user-payback"):
+        assert await compared(selection=Selection(None, [pattern])) == (True, 1, 1)
+        assert await compared(selection=Selection(None, None, [pattern])) == (True, 2, 2)
+    difference = (await compare(log, "a", "b")).differences[0]
+    assert difference.channel.startswith("exps:") and difference.a is not None and difference.b is None
+    await export_jsonl(log, "a", tmp_path / "a.jsonl")  # which does not tell where it was recorded
+    await import_jsonl(log, tmp_path / "a.jsonl", "imported")
+    result = await compare(log, "b", "imported", mapping=ChannelMap({"exps/e3/*": "exps/e1/*"}, "e1"))
+    assert result.same == 2  # the third was of another experiment before
+    await recorded(log, "c", mqtt_broker, [*ON_MQTT, *ON_REDIS])  # one kind of broker: two names are two channels
+    assert await compared("c", "c") == (True, 6, 6)
+
+
 async def test_names_that_mqtt_has_itself_stay_where_it_was_recorded(mqtt_broker: MqttBroker, log: EventLog) -> None:
     await recorded(log, "e1", mqtt_broker, ON_REDIS[:1])
     assert await arriving(mqtt_broker, "*", Replay(log, "e1", mqtt_broker), 1) == ON_REDIS[:1]
 
 
-async def test_a_message_on_what_is_no_topic_is_counted_as_refused(mqtt_broker: MqttBroker, log: EventLog) -> None:
-    await filled(log, [sent(1, b"a", "exps:e1:a"), sent(2, b"b", "irc:#rust"), sent(3, b"c", "exps:e1:b")])
+NO_TOPICS = ["irc:#rust", "irc:#rust", "exps:e1:a+", "", "nul\x00", "x" * 65_536]
+
+
+async def test_messages_on_what_is_no_topic_are_counted_and_named_as_refused_and_before_that_by_a_dry_run(
+    mqtt_broker: MqttBroker, log: EventLog
+) -> None:
+    bad = [sent(at, b"b", channel) for at, channel in enumerate(NO_TOPICS, 2)]
+    await filled(log, [sent(1, b"a", "exps:e1:a"), *bad, sent(9, b"c", "exps:e1:b")])
+    told = [("irc:#rust", 2, "2:1:2"), ("exps/e1/a+", 1, "4:1:4"), ("", 1, "5:1:5"), ("nul\x00", 1, "6:1:6")]
+    told.append((NO_TOPICS[-1], 1, "7:1:7"))
     replay = Replay(log, "e1", mqtt_broker)
     assert await arriving(mqtt_broker, "exps/#", replay, 2) == [(b"exps/e1/a", b"a"), (b"exps/e1/b", b"c")]
-    assert (replay.report.published, replay.report.failed) == (2, 1)
+    dry = await Replay(log, "e1", mqtt_broker, dry_run=True).run()
+    for report in (replay.report, dry):
+        assert [(one.channel, one.messages, one.first) for one in report.failures] == told
+        assert {one.outcome for one in report.failures} == {"refused"} and (report.failed, report.unknown) == (6, 0)
+        for one, why in zip(report.failures, ("wildcards", "wildcards", "empty", "x00", "65,535"), strict=True):
+            assert why in one.reason
+    assert (replay.report.published, dry.published, dry.planned) == (2, 0, 8)
+    assert (await Replay(log, "e1", MemoryBroker(), dry_run=True).run()).failures == []
+
+
+async def test_waiting_for_subscribers_that_nobody_can_count_is_wrong_use(log: EventLog) -> None:
+    with pytest.raises(StoreError, match=r"MQTT.* start the subscribers first") as caught:
+        Replay(log, "e1", MqttBroker("127.0.0.1", free_port()), wait_for_subscribers=1)
+    assert caught.value.exit_code == 2
+
+
+async def test_messages_whose_acknowledgement_was_lost_are_counted_and_named_as_unknown(
+    mqtt: MqttServer, log: EventLog
+) -> None:
+    async with Proxy(mqtt.port).running() as proxy:
+        await filled(log, [sent(1, b"a", "one"), *(sent(SECOND, b"last", f"t{at}") for at in range(3))])
+        broker = MqttBroker("127.0.0.1", proxy.port, timeout=2.0)
+        proxy.cut_answer_to = b"last"
+        replay = Replay(log, "e1", broker, speed=1000)
+        with pytest.raises(ReplayFailed, match=r"; 1 messages were published, up to \d+:1:2, and of 3 nobody knows"):
+            await replay.run()
+        await broker.close()
+    report = replay.report
+    assert (report.published, report.failed, report.unknown) == (1, 0, 3)
+    assert [(one.channel, one.outcome) for one in report.failures] == [(f"t{at}", "unknown") for at in range(3)]
+    assert all("the answer of mqtt://127.0.0.1" in one.reason for one in report.failures)
 
 
 async def test_full_speed_needs_a_rate_and_the_report_says_that_flow_control_was_off(
@@ -106,9 +183,7 @@ async def test_full_speed_needs_a_rate_and_the_report_says_that_flow_control_was
     with pytest.raises(ReplayRefused, match="--rate"):
         await Replay(log, "e1", mqtt_broker, speed="max").run()
     report = await Replay(log, "e1", mqtt_broker, speed="max", rate=100_000).run()
-    assert (report.published, report.flow_control, report.no_subscriber) == (20, False, 0)
-    with pytest.raises(ReplayFailed, match="does not tell who is subscribed"):
-        await Replay(log, "e1", mqtt_broker, wait_for_subscribers=1).run()
+    assert (report.published, report.flow_control, report.no_subscriber) == (20, False, None)
 
 
 async def test_what_was_retained_is_recorded_so_and_is_retained_again_by_a_replay(
@@ -230,5 +305,104 @@ def test_the_command_line_records_from_mqtt_and_replays_to_redis_and_back(
         lines = [json.loads(line) for line in run("events", exp, "--json").stdout.splitlines()]
         assert [line["payload"] for line in lines] == ["p0", "p1", "p2"] and lines[2]["channel"] == channel
         assert lines[2]["to_id"] == 2
+    for words in (["--wait-for-subscribers", "1"], ["--wait-for-subscribers", "1", "--broker", "mqtt://127.0.0.1:1"]):
+        wrong = messager("replay", "there", *words, cwd=tmp_path, env=environment)
+        assert (wrong.returncode, wrong.stdout, len(wrong.stderr.splitlines())) == (2, "", 1), wrong.stderr
+        assert "start the subscribers first" in wrong.stderr
     refused = messager("replay", "there", "--speed", "max", cwd=tmp_path, env=environment)
     assert refused.returncode != 0 and "--rate" in refused.stderr and len(refused.stderr.splitlines()) == 1
+
+
+def test_a_replay_with_messages_that_mqtt_refuses_names_them_and_ends_with_one(
+    mqtt: MqttServer, tmp_path: Path
+) -> None:
+    lines = [{"ts": at, "channel": f"irc:#{at}", "payload": "x"} for at in range(12)]
+    lines += [{"ts": 20, "channel": "exps:e:a", "payload": "x"}, {"ts": 21, "channel": "irc:#0", "payload": "x"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
+
+    def run(*words: str) -> Any:
+        done = messager("--broker", mqtt.url, "replay", "e", *words, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (1, ""), done.stderr
+        return done.stdout
+
+    shown = run()
+    assert "published      1 message " in shown and "refused        13 messages, which were not published" in shown
+    assert "no subscriber  unknown" in shown and "by the broker" not in shown
+    assert "refused: irc:#0 (2 messages from 0:1:1 on): " in shown and "irc:#9 (1 message" in shown
+    assert "irc:#10" not in shown and "and 2 more" in shown
+    report = json.loads(run("--json"))
+    assert (report["published"], report["no_subscriber"], report["failed"], report["unknown"]) == (1, None, 13, 0)
+    one = report["failures"][0]
+    assert (one["channel"], one["outcome"], one["messages"], one["first"]) == ("irc:#0", "refused", 2, "0:1:1")
+    assert "wildcards" in one["reason"] and len(report["failures"]) == 10
+    shown = run("--dry-run")
+    assert "would publish 14 messages" in shown and "13 messages, for certain" in shown and "wildcards" in shown
+    assert json.loads(run("--dry-run", "--json"))["failed"] == 13
+
+
+@pytest.mark.parametrize("pattern", ["a/#/b", "a+/b", "", "exps:a+", "$share/g/t"])
+def test_a_pattern_that_no_topic_fits_is_told_before_anything_is_connected_to_or_made(
+    pattern: str, tmp_path: Path
+) -> None:
+    url = f"mqtt://127.0.0.1:{free_port()}"
+    done = messager("record", "fine/#", pattern, "--exp", "x", "--broker", url, cwd=tmp_path)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
+    assert "cannot subscribe to" in done.stderr and list(tmp_path.iterdir()) == []
+
+
+async def test_what_a_messager_sends_on_mqtt_is_recorded_from_outside_with_the_names_it_has_there(
+    mqtt: MqttServer, mqtt_broker: MqttBroker, tmp_path: Path
+) -> None:
+    def tap(exp: str, *words: str) -> tuple[subprocess.Popen[str], str]:
+        line = [*MESSAGER, "record", "exps:out:*", "--exp", exp, "--broker", mqtt.url, "--max-events", "1", *words]
+        process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        while "recording" not in said:
+            assert process.poll() is None, said
+            said += process.stderr.readline()
+        return process, said
+
+    kept, said = tap("kept", "--keep-names")
+    assert "is exps/" not in said
+    translated, said = tap("translated")
+    assert "on MQTT exps:out:* is exps/out/*" in said and "--keep-names" in said
+    async with Messager(mqtt_broker, "out") as agent:
+        await agent.send_message(agent.get_agent_chat_channel(7), {"n": 1})
+    async with MqttMessager(mqtt_broker, exp_id="out") as other:
+        await other.send_message(other.get_agent_chat_channel(7), {"n": 2})
+    for process in (kept, translated):
+        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert process.stderr is not None
+        process.stderr.close()
+    expected = ("kept", "exps:out:agents:7:agent-chat", 1), ("translated", "exps/out/agents/7/agent-chat", 2)
+    for exp, channel, number in expected:
+        [line] = messager("events", exp, "--json", cwd=tmp_path).stdout.splitlines()
+        found = json.loads(line)
+        assert (found["channel"], found["to_id"], json.loads(found["payload"])) == (channel, 7, {"n": number})
+    differ = messager("diff", "kept", "translated", "--json", cwd=tmp_path)
+    assert differ.returncode == 1 and json.loads(differ.stdout)["channels"] == 2
+
+
+async def test_a_replay_that_loses_its_connection_says_what_is_unknown_and_ends_with_three(
+    mqtt: MqttServer, tmp_path: Path
+) -> None:
+    lines = [{"ts": at * 50_000_000, "channel": f"exps:e:t{at}", "payload": f"p{at}"} for at in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
+    async with Proxy(mqtt.port).running() as proxy:
+        for words in (["--json"], []):
+            proxy.requests, proxy.cut_answer_to = b"", b"p1"
+            broker = f"mqtt://127.0.0.1:{proxy.port}"
+            done = await asyncio.to_thread(messager, "replay", "e", "--broker", broker, *words, cwd=tmp_path)
+            assert done.returncode == 3
+            *notes, error = done.stderr.splitlines()
+            assert error.startswith("messager: the answer of mqtt://") and error.endswith("and of 1 nobody knows")
+            if words:
+                report = json.loads(done.stdout)
+                assert (report["published"], report["unknown"], report["failed"], notes) == (1, 1, 0, [])
+                assert [(one["channel"], one["outcome"]) for one in report["failures"]] == [("exps/e/t1", "unknown")]
+            else:
+                assert done.stdout == "" and "stopped after 1 messages" in notes[0]
+                assert "unknown: exps/e/t1 (1 message from " in notes[1]

@@ -280,7 +280,7 @@ async def test_what_a_subscriber_does_not_fetch_waits_in_redis(redis: RedisServe
     payloads = [b"%06d" % number + bytes(5000) for number in range(3000)]
     for at in range(0, len(payloads), 100):
         assert await outside.publish([(b"much", payload) for payload in payloads[at : at + 100]]) == [1] * 100
-    await until(lambda: pubsub._wire is not None and pubsub._wire._paused)
+    await until(lambda: pubsub._connection is not None and pubsub._connection._paused)
     assert len(pubsub._inbox) < 1000
     heard = []
     while len(heard) < len(payloads):
@@ -298,7 +298,7 @@ async def test_large_messages_that_are_not_fetched_wait_in_redis_too(redis: Redi
     outside = RedisBroker.from_url(redis.url)
     for number in range(8):
         assert await outside.publish([(b"large", bytes([number]) * 3_000_000)]) == [1]
-    await until(lambda: pubsub._wire is not None and pubsub._wire._paused)
+    await until(lambda: pubsub._connection is not None and pubsub._connection._paused)
     assert len(pubsub._inbox) < 3
     for number in range(8):
         message = await pubsub.get_message(timeout=5)

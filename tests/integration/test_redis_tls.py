@@ -73,7 +73,7 @@ async def test_large_messages_come_whole_through_tls_and_wait_in_redis_where_the
         payloads = [bytes([number]) * 3_000_000 for number in range(8)]
         for payload in payloads:
             assert await broker.publish([(b"tls:large", payload)]) == [1]
-        await until(lambda: pubsub._wire is not None and pubsub._wire._paused)
+        await until(lambda: pubsub._connection is not None and pubsub._connection._paused)
         assert len(pubsub._inbox) < 3
         for payload in payloads:
             message = await pubsub.get_message(timeout=5)
@@ -128,7 +128,7 @@ async def test_a_tls_connection_is_over_when_it_was_closed(
         pubsub = broker.pubsub()
         await pubsub.psubscribe("tls:closed")
         assert await broker.publish([(b"tls:closed", b"x" * 3_000_000)] * 3) == [1] * 3
-        wires = [broker._wire, pubsub._wire]
+        wires = [broker._wire, pubsub._connection]
         await until(lambda: wires[1] is not None and wires[1]._paused)
         line.silent = silent  # not even the end of TLS comes through
         await pubsub.aclose()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from messager import BrokerUnavailable, RedisBroker
-from messager.brokers.redis_url import several_hosts, without_credentials
+from messager import BrokerUnavailable, MemoryBroker, RedisBroker
+from messager.brokers import open_broker
+from messager.brokers.redis_addresses import Server
+from messager.brokers.redis_url import several_hosts
+from messager.brokers.urls import without_credentials
 from messager_store.host import command_line
 from tests.integration.test_hostile import SECRETS
 
@@ -75,8 +80,19 @@ async def test_no_password_of_several_hosts_is_repeated(secret: str, shape: str)
         ("redis+cluster://one/3", "the database 0"),
         ("redis+cluster://one?db=3", "the database 0"),
         ("redis+cluster://one?sentinel_password=x", "no sentinels"),
-        ("redis+cluster://one?oops=1", "unexpected keyword argument 'oops'"),
-        ("redis+sentinel://one/here?db=x", "Invalid value for 'db'"),
+        ("redis+cluster://one?oops=1", "its options are db, username, password, client_name, socket_keepalive.$"),
+        ("redis+sentinel://one/here?oops=1", "its options are db, .* sentinel_username, sentinel_password.$"),
+        ("rediss://one?oops=1", "its options are db, .* ssl_ca_certs, ssl_ca_path, ssl_certfile, ssl_keyfile, "),
+        ("redis://one/0?protocol=3", "its options are db, "),
+        ("redis://one?host=two", "its options are db, "),
+        ("redis://one?ssl_ca_certs=x", "ssl_... are for rediss://"),
+        ("redis+sentinel://one/here?db=x", "the database is a number"),
+        ("redis://one/abc", "the database is a number, as in redis://HOST/0"),
+        ("rediss://one/1.5", "the database is a number"),
+        ("redis://one/0/1", "the database is a number"),
+        ("redis://one/-1", "the database is a number"),
+        ("redis://one?db=-1", "the database is a number"),
+        ("unix:///a/b.sock?db=", "the database is a number"),
         ("redis+cluster://bob:pa@ss/word@one", "%2F"),
         ("unix+cluster://one", "begins with none of"),
     ],
@@ -84,6 +100,19 @@ async def test_no_password_of_several_hosts_is_repeated(secret: str, shape: str)
 def test_a_url_that_cannot_be_used_is_refused_with_what_is_wrong(url: str, words: str) -> None:
     with pytest.raises(ValueError, match=f"is not a Redis URL .*{words}"):
         RedisBroker.from_url(url)
+
+
+@pytest.mark.parametrize("url", ["redis://one", "redis://one/", "redis://one/3", "redis://one/3/", "redis://one?db=3"])
+def test_a_database_may_be_named_in_several_ways(url: str) -> None:
+    addresses = RedisBroker.from_url(url)._addresses
+    assert isinstance(addresses, Server)
+    assert addresses._make().db == (3 if "3" in url else 0)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("url", [5, None, b"redis://one", MemoryBroker()])
+def test_what_is_no_text_opens_no_broker(url: Any) -> None:
+    with pytest.raises(TypeError, match=f"opened by its URL, as in redis://.* not by {type(url).__name__}"):
+        open_broker(url)
 
 
 def test_the_nodes_of_a_cluster_are_those_that_are_up() -> None:

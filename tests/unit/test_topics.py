@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from messager import channels, topics
@@ -16,6 +16,14 @@ FILTER = st.builds(
     st.lists(st.sampled_from(["a", "b", "", "+", "$s"]), min_size=1, max_size=3),
     st.sampled_from([[], ["#"]]),
 ).filter(bool)
+
+
+def test_a_message_may_be_as_large_as_the_protocol_has_room_for() -> None:
+    topic = b"exps/a"
+    most = topics.MOST_PACKET_BYTES - len(topic)
+    assert topics.fault(topic, most) is None
+    why = topics.fault(topic, most + 1)
+    assert why is not None and f"{most + 1:,} bytes" in why
 
 
 @given(st.text())
@@ -72,27 +80,64 @@ def test_any_other_is_a_topic(topic: bytes) -> None:
         ("a/\\*b", "a/*b"),
         ("exps/+/agents/#", "exps/+/agents/#"),
         ("+", "+"),
-        ("irc:#rust", None),
-        ("a+/*", None),
-        ("", None),
-        ("nul\x00", None),
-        (b"\xff/*", None),
+        ("a*", "#"),
+        ("a/[+#]", "a/#"),
+        ("$SYS/*", "$SYS/#"),
+        ("$SYS/x", "$SYS/x"),
     ],
 )
 def test_a_pattern_becomes_the_filter_that_brings_what_it_matches(pattern: str, subscribed: str | None) -> None:
     assert topics.filter_of(pattern) == subscribed
 
 
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("", "it is empty"),
+        ("a/#/b", "4.7"),
+        ("#/a", "4.7"),
+        ("a#", "4.7"),
+        ("a+/b", "4.7"),
+        ("a/+b/#", "4.7"),
+        ("irc:#rust", "4.7"),
+        ("a/+/*", "4.7"),
+        ("*/a+b", "4.7"),
+        ("[ab]+", "4.7"),
+        ("a/\\+", "4.7"),
+        ("$SYS*", "first level is written out"),
+        ("$share/g/a/#", "leave out"),
+        ("nul\x00", "x00"),
+        ("*/\n", "n'"),
+        (b"\xff/*", "not UTF-8"),
+        ("x" * 65_536, "65,535"),
+    ],
+)
+def test_a_pattern_that_no_topic_fits_is_refused_with_the_rule(pattern: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r"^cannot subscribe to '.*: ") as caught:
+        topics.filter_of(pattern)
+    assert why in str(caught.value) and "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def the_filter(pattern: str) -> str | None:
+    try:
+        return topics.filter_of(pattern)
+    except ValueError:
+        return None
+
+
 @given(st.one_of(GLOB, FILTER), TOPIC)
+@example("$?", "$:")
+@example("[+]", "+")
+@example("[a-]]b", "_b")
 def test_no_topic_that_fits_a_pattern_is_missed_by_its_filter(pattern: str, topic: str) -> None:
-    name = topics.filter_of(pattern)
+    name = the_filter(pattern)
     if topics.fault(topic.encode()) is None and topics.fits(pattern, topic):
         assert name is not None and topics.fits(name, topic)
 
 
 @given(st.lists(st.one_of(GLOB, FILTER), min_size=1, max_size=4), TOPIC)
 def test_filters_without_overlap_bring_the_same_and_nothing_twice(patterns: list[str], topic: str) -> None:
-    filters = [name for name in map(topics.filter_of, patterns) if name is not None]
+    filters = [name for name in map(the_filter, patterns) if name is not None]
     apart = topics.without_overlap(filters)
     if topics.fault(topic.encode()) is None:
         wanted = any(topics.fits(name, topic) for name in filters)
@@ -116,6 +161,7 @@ def test_filters_without_overlap_bring_the_same_and_nothing_twice(patterns: list
         ("*", "$SYS/uptime", False),
         ("$SYS/#", "$SYS/uptime", True),
         ("$SYS/*", "$SYS/uptime", True),
+        ("$SYS*", "$SYS/uptime", False),
         ("exps/*:chat", "exps/1/x:chat", True),
     ],
 )
