@@ -52,7 +52,10 @@ class Database:
         """The revision of the tables; None in an empty database. Raises `NotAStore` for somebody else's."""
         try:
             async with asyncio.timeout(self.dialect.look_seconds), self.reading() as connection:
-                return await connection.run_sync(_look)
+                found = await connection.run_sync(_look)
+                if found is None:
+                    await self.dialect.check_place(connection)
+                return found
         except TimeoutError:
             raise StoreUnavailable(self.where, "it does not answer") from None
         except _Foreign as error:
@@ -84,7 +87,7 @@ class Database:
                     await connection.invalidate()  # its state is unknown
                     raise
         except self.dialect.errors as error:
-            raise self.dialect.translate(error) from error
+            raise await self.dialect.translate(error) from error
 
     async def append(self, prepare: Callable[[], Commit]) -> Commit | None:
         """Write a batch; see `Dialect.append`."""
@@ -93,7 +96,7 @@ class Database:
                 self._opened()
                 return await self.dialect.append(prepare)
         except self.dialect.errors as error:
-            raise self.dialect.translate(error) from error
+            raise await self.dialect.translate(error) from error
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
@@ -104,7 +107,7 @@ class Database:
             async with self._reader.connect() as connection:
                 yield connection
         except self.dialect.errors as error:
-            raise self.dialect.translate(error) from error
+            raise await self.dialect.translate(error) from error
 
     def _opened(self) -> AsyncEngine:
         """The engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
@@ -123,7 +126,7 @@ class Database:
             async with self.dialect.turn(), self._opened().connect() as connection:
                 return await self.dialect.rewrite(connection)
         except self.dialect.errors as error:
-            raise self.dialect.translate(error) from error
+            raise await self.dialect.translate(error) from error
 
 
 class _Foreign(Exception):

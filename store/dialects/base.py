@@ -75,8 +75,11 @@ class Dialect(Protocol):
         Inside a transaction in which something was executed before.
         """
 
-    def translate(self, error: Exception) -> StoreError:
-        """A driver's error as one of ours, with its reason and a remedy."""
+    async def translate(self, error: Exception) -> StoreError:
+        """A driver's error as one of ours, with its reason and a remedy. May ask the database what is behind it."""
+
+    async def check_place(self, connection: AsyncConnection) -> None:
+        """Where no table was found: say why none can be seen, if so. Raises `StoreUnavailable`."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         """From now on, this connection overwrites with zeros what it deletes, where the database can."""

@@ -11,6 +11,7 @@ codec of every connection, so that nobody else has to know.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 import time
@@ -30,7 +31,8 @@ from ..errors import StoreError, StoreUnavailable
 from ..schema import metadata
 from .base import Need
 from .postgres_append import Appender
-from .postgres_errors import ALSO_CONNECTING, ERRORS, translate
+from .postgres_errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
+from .postgres_rights import missing
 from .postgres_url import place
 
 CONNECT_SECONDS = 4.0
@@ -116,8 +118,24 @@ class Postgres:
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         await (await _driver(connection)).copy_records_to_table(table.name, records=rows, columns=table.c.keys())
 
-    def translate(self, error: Exception) -> StoreError:
+    async def translate(self, error: Exception) -> StoreError:
+        if is_about_rights(error):
+            with contextlib.suppress(StoreError, *ERRORS):
+                lacked = await self._missing_rights()
+                if lacked is not None:
+                    return StoreUnavailable(self.where, lacked)
         return translate(self._place, error)
+
+    async def check_place(self, connection: AsyncConnection) -> None:
+        if connection.dialect.default_schema_name is None:  # what cannot be seen there is not missing
+            raise StoreUnavailable(self.where, await missing(await _driver(connection)) or "it has no schema")
+
+    async def _missing_rights(self) -> str | None:
+        connection = await self._connect(CONNECT_SECONDS)
+        try:
+            return await missing(connection)
+        finally:
+            connection.terminate()
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         """PostgreSQL keeps deleted rows in its pages until a rewrite."""

@@ -28,11 +28,7 @@ ERRORS: tuple[type[Exception], ...] = (
 ALSO_CONNECTING: tuple[type[Exception], ...] = (*ERRORS, OSError, ValueError)
 """What a connection that is being made raises besides: no socket, no certificate, a setting that there is not."""
 
-_DENIED = re.compile(r"permission denied for (\w+) (\S+)")
-_OWNER = re.compile(r"must be owner of (\w+) (\S+)")
-_VERB = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", re.I)
-_APPENDING = {"recorder": "UPDATE"}
-"""The right that an append needs on a table, where it is not INSERT."""
+_DENIED = re.compile(r"permission denied for (table|sequence|schema)|must be owner of")
 
 _PLAIN: tuple[tuple[type[BaseException], str], ...] = (
     (pg.InvalidPasswordError, "the password is wrong, or there is no such user"),
@@ -69,13 +65,12 @@ def translate(place: Place, error: BaseException, *, connecting: bool = False) -
 
     `connecting` says that a connection was being made: what was sent then may be a password.
     """
-    statement = error.statement if isinstance(error, DBAPIError) else None
     cause = _cause(error)
     wrong = StoreError(f"{place.where}: something in the URL, or in a PG... variable, is wrong")
     if isinstance(cause, UnicodeEncodeError):
         return wrong if connecting else StoreError(f"{cause.object!a} is not valid UTF-8")
     if isinstance(cause, pg.InsufficientPrivilegeError):
-        return StoreUnavailable(place.where, _missing_right(place, str(cause), statement))
+        return StoreUnavailable(place.where, _denied(place, _line(str(cause))))
     if isinstance(cause, pg.InvalidCatalogNameError):
         reason = f"there is no database {place.database!r}: make it with `createdb -E UTF8 {place.database}`"
         return StoreUnavailable(place.where, reason)
@@ -110,32 +105,20 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
-def _missing_right(place: Place, message: str, statement: str | None) -> str:
-    """Which right on what is missing, and who gives it how."""
+def is_about_rights(error: BaseException) -> bool:
+    """Whether the user lacks a right on the tables, or sees no place for them: then it can be asked what is missing."""
+    cause = _cause(error)
+    denied = isinstance(cause, pg.InsufficientPrivilegeError) and _DENIED.match(str(cause)) is not None
+    return denied or isinstance(cause, pg.InvalidSchemaNameError)
+
+
+def _denied(place: Place, message: str) -> str:
+    """A right is missing that the server could not be asked about."""
+    if not message.startswith("permission denied for database"):
+        return f"a right is missing: {message}"
     to = '"' + (place.user or "USER").replace('"', '""') + '"'
-    owner = _OWNER.search(message)
-    if owner:
-        return (
-            f"only the owner of {owner[1]} {owner[2]} may do this: `ALTER {owner[1].upper()} {owner[2]} OWNER TO {to}`"
-        )
-    found = _DENIED.search(message)
-    if not found:
-        return f"a right is missing: {_line(message)}"
-    what, name = found[1].lower(), found[2].strip('"')
-    if what == "schema":
-        creating = statement is None or not _VERB.match(statement)
-        right = "CREATE" if creating else "USAGE"
-        return f"the right {right} on schema {name} is missing: `GRANT USAGE, CREATE ON SCHEMA {name} TO {to}`"
-    if what == "database":
-        return f"the right CONNECT on database {name} is missing: `GRANT CONNECT ON DATABASE {name} TO {to}`"
-    if what == "sequence":
-        return f"the right USAGE on sequence {name} is missing: `GRANT USAGE ON SEQUENCE {name} TO {to}`"
-    verb = _VERB.match(statement) if statement else None
-    right = verb[1].upper() if verb else _APPENDING.get(name, "INSERT")
-    if statement and right == "SELECT" and "FOR UPDATE" in statement:
-        right = "UPDATE"
-    rights = "SELECT, INSERT, UPDATE, DELETE"
-    return f"the right {right} on {what} {name} is missing: to record, `GRANT {rights} ON {name} TO {to}`"
+    name = place.database
+    return f"the right CONNECT on database {name} is missing: `GRANT CONNECT ON DATABASE {name} TO {to}`"
 
 
 def _line(message: str) -> str:

@@ -110,7 +110,7 @@ class SQLite:
         sql = f"INSERT INTO {table.name} ({', '.join(table.c.keys())}) VALUES ({', '.join('?' * len(table.c))})"
         await raw.driver_connection.executemany(sql, rows)
 
-    def translate(self, error: Exception) -> StoreError:
+    async def translate(self, error: Exception) -> StoreError:
         cause = error.orig if isinstance(error, DBAPIError) else error
         reason = str(cause)
         if "not a database" in reason:
@@ -126,6 +126,9 @@ class SQLite:
         elif "is full" in reason:
             reason = "the disk is full"
         return StoreUnavailable(self.where, reason)
+
+    async def check_place(self, connection: AsyncConnection) -> None:
+        """A file is one place, and was looked at before."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("PRAGMA secure_delete=ON")
