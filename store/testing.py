@@ -122,7 +122,7 @@ class PostgresServer:
             )
         deadline = time.monotonic() + START_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
-            if self._status()[7:8] == ["ready"]:
+            if self._status()[7:8] in (["ready"], ["standby"]):
                 return
             time.sleep(0.01)
         self.stop("immediate")

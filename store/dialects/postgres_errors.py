@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
+from shlex import quote
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 from asyncpg import exceptions as pg
@@ -30,34 +33,81 @@ ALSO_CONNECTING: tuple[type[Exception], ...] = (*ERRORS, OSError, ValueError)
 
 _DENIED = re.compile(r"permission denied for (table|sequence|schema)|must be owner of")
 
-_PLAIN: tuple[tuple[type[BaseException], str], ...] = (
-    (pg.InvalidPasswordError, "the password is wrong, or there is no such user"),
-    (pg.TooManyConnectionsError, "the server takes no more connections (max_connections)"),
-    (pg.DiskFullError, "the disk of the server is full"),
-    (pg.OutOfMemoryError, "the server has no memory left"),
-    (pg.ReadOnlySQLTransactionError, "the server only reads: it is a replica, or default_transaction_read_only is on"),
-    (pg.AdminShutdownError, "the server is shutting down, or somebody ended the connection"),
-    (pg.CrashShutdownError, "the server went down"),
-    (pg.CannotConnectNowError, "the server is starting up or shutting down"),
-    (pg.LockNotAvailableError, "another program keeps it locked"),
-    (pg.DeadlockDetectedError, "another program was in the way; try again"),
-    (pg.SerializationError, "another program was in the way; try again"),
-    (pg.QueryCanceledError, "the server gave the statement up (statement_timeout)"),
-    (pg.UniqueViolationError, "another program wrote the same at the same time; try again"),
-    (pg.UndefinedTableError, "its tables are gone"),
-    (pg.UntranslatableCharacterError, "its encoding is not UTF8: make the database with ENCODING 'UTF8'"),
-    (pg.TargetServerAttributeNotMatched, "no server of the URL is of the kind that target_session_attrs asks for"),
-    (pg.PostgresConnectionError, "the connection broke"),
-    (asyncpg.InternalClientError, "the connection broke"),
-    (asyncpg.InterfaceError, "the connection broke"),
-    (ConnectionRefusedError, "nobody listens there: is PostgreSQL running, and is that its port?"),
-    (ConnectionError, "the connection broke"),
-    (TimeoutError, "it does not answer"),
-    (PoolTimeout, "all connections to it are in use"),
-    (socket.gaierror, "there is no such host"),
-    (FileNotFoundError, "there is no such socket: is PostgreSQL running?"),
-    (PermissionError, "no right to use its socket"),
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+"""Parameters of a URL that name files; so do the variables PGSSLROOTCERT and so on."""
+_ANOTHER_NAME = (62, 63, 64)
+"""OpenSSL's X509_V_ERR codes for a name or an address that the certificate is not for."""
+
+_REASONS: tuple[tuple[type[BaseException], str, str], ...] = (
+    (pg.InvalidPasswordError, "", "the password is wrong, or there is no such user"),
+    (pg.InvalidAuthorizationSpecificationError, 'role (".*") does not exist', "there is no user {0} on the server"),
+    (
+        pg.InvalidAuthorizationSpecificationError,
+        'role (".*") is not permitted to log in',
+        "the user {0} may not log in: `ALTER ROLE {0} LOGIN`",
+    ),
+    (
+        pg.InvalidAuthorizationSpecificationError,
+        "no encryption",
+        "the server does not let this user in from here without TLS (pg_hba.conf): try sslmode=require",
+    ),
+    (
+        pg.InvalidAuthorizationSpecificationError,
+        "",
+        "the server refuses this user, this host, or a connection of this kind (pg_hba.conf, sslmode)",
+    ),
+    (
+        pg.TooManyConnectionsError,
+        'for (role|database) (".*")',
+        "the {0} {1} has all the connections that it may have: end some, or `ALTER {0} {1} CONNECTION LIMIT -1`",
+    ),
+    (pg.TooManyConnectionsError, "", "the server takes no more connections: end some, or raise its max_connections"),
+    (pg.DiskFullError, "", "the disk of the server is full"),
+    (pg.OutOfMemoryError, "", "the server has no memory left"),
+    (
+        pg.ReadOnlySQLTransactionError,
+        "",
+        "the server only reads: it is a replica, or default_transaction_read_only is on; write to the primary",
+    ),
+    (pg.AdminShutdownError, "", "the server is shutting down, or somebody ended the connection"),
+    (pg.CrashShutdownError, "", "the server went down"),
+    (pg.CannotConnectNowError, "", "the server takes nobody now, as it starts, recovers or shuts down: try again"),
+    (pg.LockNotAvailableError, "", "another program keeps it locked"),
+    (pg.DeadlockDetectedError, "", "another program was in the way; try again"),
+    (pg.SerializationError, "", "another program was in the way; try again"),
+    (pg.QueryCanceledError, "", "the server gave the statement up (statement_timeout)"),
+    (pg.UniqueViolationError, "", "another program wrote the same at the same time; try again"),
+    (pg.UndefinedTableError, "", "its tables are gone"),
+    (pg.UntranslatableCharacterError, "", "its encoding is not UTF8: make the database with ENCODING 'UTF8'"),
+    (pg.TargetServerAttributeNotMatched, "", "no server of the URL is of the kind that target_session_attrs asks for"),
+    (pg.CantChangeRuntimeParamError, '"ssl"', "the URL asks for TLS with ssl: write sslmode=require"),
+    (
+        pg.UndefinedObjectError,
+        'configuration parameter (".*")',
+        "the URL has a parameter {0}, and neither the driver nor the server knows one of that name",
+    ),
+    (pg.PostgresConnectionError, "", "the connection broke"),
+    (asyncpg.InternalClientError, "", "the connection broke"),
+    (
+        asyncpg.InterfaceError,
+        "root certificate file",
+        "sslmode asks who signed the server's certificate: name the file of that authority with sslrootcert=FILE",
+    ),
+    (asyncpg.InterfaceError, "", "the connection broke"),
+    (ConnectionRefusedError, "", "nobody listens there: is PostgreSQL running, and is that its port?"),
+    (
+        ConnectionError,
+        "rejected SSL upgrade",
+        "the server does not speak TLS, and sslmode asks for it: switch it on there (ssl = on), or use sslmode=prefer",
+    ),
+    (ConnectionError, "", "the connection broke"),
+    (TimeoutError, "", "it does not answer"),
+    (PoolTimeout, "", "all connections to it are in use"),
+    (socket.gaierror, "", "there is no such host"),
+    (FileNotFoundError, "", "there is no such socket: is PostgreSQL running?"),
+    (PermissionError, "", "no right to use its socket"),
 )
+"""A kind of error, what its message says then, and what we say; `{0}` is what the message names."""
 
 
 def translate(place: Place, error: BaseException, *, connecting: bool = False) -> StoreError:
@@ -72,20 +122,19 @@ def translate(place: Place, error: BaseException, *, connecting: bool = False) -
     if isinstance(cause, pg.InsufficientPrivilegeError):
         return StoreUnavailable(place.where, _denied(place, _line(str(cause))))
     if isinstance(cause, pg.InvalidCatalogNameError):
-        reason = f"there is no database {place.database!r}: make it with `createdb -E UTF8 {place.database}`"
+        reason = f"there is no database {place.database!r}: make it with `createdb -E UTF8 {quote(place.database)}`"
         return StoreUnavailable(place.where, reason)
     if isinstance(cause, pg.DataCorruptedError | pg.IndexCorruptedError):
         return DamagedStore(place.where, _line(str(cause)))
-    if isinstance(cause, pg.InvalidAuthorizationSpecificationError) and not isinstance(cause, pg.InvalidPasswordError):
-        reason = "the server refuses this user, this host, or a connection of this kind (pg_hba.conf, sslmode)"
-        return StoreUnavailable(place.where, reason)
     if isinstance(cause, ssl.SSLError):
-        return StoreUnavailable(place.where, f"TLS: {cause.reason or 'it failed'}")
-    if connecting and isinstance(cause, ValueError):  # also those of asyncpg's that are an InterfaceError
-        return wrong
-    for kind, reason in _PLAIN:
-        if isinstance(cause, kind):
-            return StoreUnavailable(place.where, reason)
+        return StoreUnavailable(place.where, f"TLS: {_about_tls(cause)}")
+    if connecting and isinstance(cause, OSError) and (unreadable := _unreadable(place)):
+        return StoreUnavailable(place.where, unreadable)
+    for kind, says, reason in _REASONS:
+        if isinstance(cause, kind) and (found := re.search(says, str(cause))):
+            if connecting and isinstance(cause, ValueError) and not says:
+                return wrong  # asyncpg's own that are an InterfaceError too
+            return StoreUnavailable(place.where, reason.format(*found.groups()))
     if isinstance(cause, ValueError) and not isinstance(cause, pg.PostgresError):
         return wrong
     if isinstance(cause, OSError):
@@ -119,6 +168,25 @@ def _denied(place: Place, message: str) -> str:
     to = '"' + (place.user or "USER").replace('"', '""') + '"'
     name = place.database
     return f"the right CONNECT on database {name} is missing: `GRANT CONNECT ON DATABASE {name} TO {to}`"
+
+
+def _about_tls(error: ssl.SSLError) -> str:
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return (error.reason or "it failed").replace("_", " ").lower()
+    why = error.verify_message.rstrip(".")
+    if error.verify_code in _ANOTHER_NAME:
+        return f"the server's certificate is not accepted: {why}; name a host that it is for, or use sslmode=verify-ca"
+    return f"the server's certificate is not accepted: {why}; name the file of who signed it with sslrootcert=FILE"
+
+
+def _unreadable(place: Place) -> str | None:
+    """A file that the URL or a variable names and that cannot be read; the driver does not say which."""
+    given = parse_qs(urlsplit(place.dsn).query)
+    for key in _FILES:
+        file = given[key][-1] if key in given else os.environ.get(f"PG{key.upper()}")
+        if file and not os.access(file, os.R_OK):
+            return f"the file {file}, which {key} names, cannot be read"
+    return None
 
 
 def _line(message: str) -> str:
