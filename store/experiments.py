@@ -328,6 +328,7 @@ async def join(
     exp_id: str,
     if_exists: str | None,
     *,
+    uuid: str,
     name: str | None,
     tags: Iterable[str],
     meta: dict[str, Any],
@@ -335,8 +336,14 @@ async def join(
 ) -> Experiment:
     """The experiment to record into, made where it is not there; `if_exists` as `Recorder` has it.
 
+    Where the recorder of this `uuid` is registered already, because the answer was lost, the one it is in.
     `noted` is meta of a new one only. Raises `ExperimentClosed` and `ExperimentExists`.
     """
+    async with database.reading() as connection:
+        of = select(experiment.c.exp_id).join(recorder).where(recorder.c.uuid == uuid)
+        joined = (await connection.execute(of)).scalar_one_or_none()
+    if joined is not None and (mine := await by_exp_id(database, joined)) is not None:
+        return mine
     wanted, numbers = exp_id, count(2)
     while True:
         there = await by_exp_id(database, wanted)

@@ -160,6 +160,7 @@ class Recorder:
             self.log.database,
             self.exp_id,
             self._if_exists,
+            uuid=self.uuid,
             name=self._name,
             tags=self._tags,
             meta=meta,

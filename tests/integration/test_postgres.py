@@ -213,6 +213,35 @@ async def test_a_recorder_whose_registration_was_answered_by_nobody_is_found_and
             await log.register(of, role="tap", name=name)
 
 
+@pytest.mark.parametrize("if_exists", ["new", "fail", "append", None])
+async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_registered(
+    store: str, if_exists: Any
+) -> None:
+    async with Proxy(port_of(store)).running() as proxy, EventLog.open(through(proxy, store)) as log:
+        if if_exists == "new":
+            await experiment(log)
+        taker = Recorder(log, "e1", if_exists=if_exists)
+        joined = registry.join
+
+        async def then_cut(*given: Any, **more: Any) -> Any:
+            of = await joined(*given, **more)
+            proxy.requests, proxy.cut_answer_to = b"", b"COMMIT;"
+            return of
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(registry, "join", then_cut)
+            with pytest.raises(StoreUnavailable, match="connection broke"):
+                await taker.start()
+        exp_id = "e1-2" if if_exists == "new" else "e1"
+        assert sql(store, "SELECT uuid FROM recorder") == [(taker.uuid,)]
+        async with taker:
+            take(taker, 0, 3)
+        assert (taker.exp_id, taker.ordinal) == (exp_id, 1)
+        assert [of.exp_id for of in await registry.every(log.database)] == sorted({"e1", exp_id})
+        assert await payloads(log, exp_id) == numbers(0, 3)
+        assert [(verdict.problems, verdict.events) async for verdict in verify_all(log.database)][-1] == ([], 3)
+
+
 async def test_a_batch_that_comes_after_it_was_looked_for_is_refused(log: EventLog) -> None:
     """The server may take up what it was sent before the connection broke only after we asked what it has."""
     writer = await log.register(await experiment(log), role="tap")
