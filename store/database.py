@@ -23,6 +23,7 @@ class Database:
         self.where = self.dialect.where
         self._writer: AsyncEngine | None = None
         self._reader: AsyncEngine | None = None
+        self._patient: AsyncEngine | None = None
 
     async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
         """Connect; make the tables where there are none yet.
@@ -63,23 +64,23 @@ class Database:
 
     async def open_engines(self) -> None:
         """Connect without a look at what is there; migrations do."""
-        self._writer, self._reader = self.dialect.engines()
+        self._writer, self._reader, self._patient = self.dialect.engines()
 
     async def close(self) -> None:
         """Give the connections back. May be called twice."""
         async with self.dialect.turn():  # those that wait for their turn find it closed
-            reader, writer = self._reader, self._writer
-            self._reader = self._writer = None
-            for engine in (reader, writer):
+            engines = {self._reader, self._writer, self._patient}
+            self._reader = self._writer = self._patient = None
+            for engine in engines:
                 if engine is not None:
                     await engine.dispose()
             await self.dialect.close()
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[AsyncConnection]:
-        """A connection inside a transaction that commits at the end."""
+    async def writing(self, *, long: bool = False) -> AsyncIterator[AsyncConnection]:
+        """A connection inside a transaction that commits at the end. With `long`, its statements have all the time."""
         try:
-            async with self.dialect.turn(), self._opened().connect() as connection:
+            async with self.dialect.turn(), self._opened(long).connect() as connection:
                 try:
                     async with connection.begin():
                         yield connection
@@ -109,11 +110,12 @@ class Database:
         except self.dialect.errors as error:
             raise await self.dialect.translate(error) from error
 
-    def _opened(self) -> AsyncEngine:
-        """The engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
-        if self._writer is None:
+    def _opened(self, long: bool = False) -> AsyncEngine:
+        """An engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
+        engine = self._patient if long else self._writer
+        if engine is None:
             raise StoreUnavailable(self.where, "it has been closed")
-        return self._writer
+        return engine
 
     async def rewrite_wanted(self) -> bool:
         """Whether something was redacted and the store has not been rewritten since: old pages may still hold it."""
@@ -123,7 +125,7 @@ class Database:
     async def rewrite(self) -> str | None:
         """Write the store anew without what was deleted, journals included; why not, where it could not be finished."""
         try:
-            async with self.dialect.turn(), self._opened().connect() as connection:
+            async with self.dialect.turn(), self._opened(long=True).connect() as connection:
                 return await self.dialect.rewrite(connection)
         except self.dialect.errors as error:
             raise await self.dialect.translate(error) from error

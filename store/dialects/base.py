@@ -51,8 +51,8 @@ class Dialect(Protocol):
     async def close(self) -> None:
         """Give up what is there only for as long as the store is open."""
 
-    def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
-        """One engine for writing and one for reading. Makes what is not there."""
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+        """One engine for writing, one for reading, and one for writing what takes long. Makes what is not there."""
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """One's turn to write, where the writers of a process have to take turns."""

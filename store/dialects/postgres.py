@@ -44,7 +44,9 @@ LOCK_TIMEOUT_MS = 4000
 WRITERS, READERS = 4, 4
 """Connections for what is not appended, and for reading. They are made when they are needed."""
 WRITING_SECONDS = 30.0
-"""How long one statement of a writer may take; an append has less, a rewrite takes as long as it takes."""
+"""How long one statement of a writer may take; an append has less."""
+LONG_SECONDS: float | None = None
+"""The same for redactions, removals, migrations and rewrites, which take as long as the log is."""
 REWRITE_SECONDS = 10.0
 """How long a rewrite tries while others read what was there before; each table is waited for besides."""
 _SETTINGS = {
@@ -56,7 +58,6 @@ _SETTINGS = {
 }
 _DOUBTFUL: tuple[type[Exception], ...] = (StoreUnavailable, *ERRORS)
 """What befell one connection, and may have befallen the others."""
-_AS_LONG_AS_IT_TAKES = 7 * 86_400.0
 _KEEPALIVE = (("TCP_KEEPIDLE", 3), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", 5000))
 """A network that fell silent is noticed, also while an answer is waited for."""
 _MARKED = "ix_event_replay"
@@ -92,8 +93,12 @@ class Postgres:
         if appender is not None:
             await appender.close()
 
-    def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
-        return self._engine(WRITERS, "READ COMMITTED", WRITING_SECONDS), self._engine(READERS, "REPEATABLE READ", None)
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+        return (
+            self._engine(WRITERS, "READ COMMITTED", WRITING_SECONDS),
+            self._engine(READERS, "REPEATABLE READ", None),
+            self._engine(1, "READ COMMITTED", LONG_SECONDS),
+        )
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """Nobody has to wait: rows are locked, one by one."""
@@ -171,7 +176,7 @@ class Postgres:
             await asyncio.sleep(0.05)
         try:
             for table in metadata.sorted_tables:
-                await raw.execute(f"VACUUM (FULL) {table.name}", timeout=_AS_LONG_AS_IT_TAKES)
+                await raw.execute(f"VACUUM (FULL) {table.name}")
         except (asyncpg.LockNotAvailableError, asyncpg.DiskFullError) as error:
             return translate(self._place, error).reason  # type: ignore[attr-defined, no-any-return]
         async with raw.transaction():

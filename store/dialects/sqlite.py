@@ -76,7 +76,7 @@ class SQLite:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         self.look()
         try:
             Path(self.path).touch()
@@ -84,7 +84,7 @@ class SQLite:
             raise StoreUnavailable(self.where, error.strerror or str(error)) from None
         writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
         reader = self._engine(READERS, "BEGIN", checkpoints=False)
-        return writer, reader
+        return writer, reader, writer
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """SQLite has one writer at a time, and would have the others look again and again."""
