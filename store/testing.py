@@ -230,6 +230,18 @@ class Databases:
         execute(self._url, f"CREATE DATABASE {name} TEMPLATE {template.rpartition('/')[2]}")
         return urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
 
+    def rename(self, url: str, name: str) -> str:
+        """Have one under another name, and cut off whoever is connected to it; its URL."""
+        was = url.rpartition("/")[2]
+        execute(
+            self._url,
+            f"ALTER DATABASE {was} ALLOW_CONNECTIONS false",
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{was}'",
+            f"ALTER DATABASE {was} RENAME TO {name}",
+            f"ALTER DATABASE {name} ALLOW_CONNECTIONS true",
+        )
+        return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
     def drop(self, url: str) -> None:
         """Remove one, whoever is connected to it."""
         execute(self._url, f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
