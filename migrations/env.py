@@ -30,7 +30,7 @@ async def run_on_url() -> None:
     database = Database(store())
     await database.open_engines()
     try:
-        async with database.writing() as connection:
+        async with database.writing(long=True) as connection:
             await connection.run_sync(take_turn)
             await connection.run_sync(run)
     finally:

@@ -24,6 +24,7 @@ class Database:
         self.where = self.dialect.where
         self._writer: AsyncEngine | None = None
         self._reader: AsyncEngine | None = None
+        self._patient: AsyncEngine | None = None
 
     async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
         """Connect; make the tables where there are none yet.
@@ -53,7 +54,10 @@ class Database:
         """The revision of the tables; None in an empty database. Raises `NotAStore` for somebody else's."""
         try:
             async with asyncio.timeout(self.dialect.look_seconds), self.reading() as connection:
-                return await connection.run_sync(_look)
+                found = await connection.run_sync(_look)
+                if found is None:
+                    await self.dialect.check_place(connection)
+                return found
         except TimeoutError:
             raise StoreUnavailable(self.where, "it does not answer") from None
         except _Foreign as error:
@@ -61,23 +65,23 @@ class Database:
 
     async def open_engines(self) -> None:
         """Connect without a look at what is there; migrations do."""
-        self._writer, self._reader = self.dialect.engines()
+        self._writer, self._reader, self._patient = self.dialect.engines()
 
     async def close(self) -> None:
         """Give the connections back. May be called twice."""
         async with self.dialect.turn():  # those that wait for their turn find it closed
-            reader, writer = self._reader, self._writer
-            self._reader = self._writer = None
-            for engine in (reader, writer):
+            engines = {self._reader, self._writer, self._patient}
+            self._reader = self._writer = self._patient = None
+            for engine in engines:
                 if engine is not None:
                     await engine.dispose()
             await self.dialect.close()
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[AsyncConnection]:
-        """A connection inside a transaction that commits at the end."""
+    async def writing(self, *, long: bool = False) -> AsyncIterator[AsyncConnection]:
+        """A connection inside a transaction that commits at the end. With `long`, its statements have all the time."""
         try:
-            async with self.dialect.turn(), self._opened().connect() as connection:
+            async with self.dialect.turn(), self._opened(long).connect() as connection:
                 try:
                     async with connection.begin():
                         yield connection
@@ -85,7 +89,7 @@ class Database:
                     await connection.invalidate()  # its state is unknown
                     raise
         except self.dialect.errors as error:
-            raise self.dialect.translate(error) from error
+            raise await self.dialect.translate(error) from error
 
     async def append(self, batch: Batch) -> Commit | None:
         """Write a batch; see `Dialect.append`."""
@@ -94,7 +98,7 @@ class Database:
                 self._opened()
                 return await self.dialect.append(batch)
         except self.dialect.errors as error:
-            raise self.dialect.translate(error) from error
+            raise await self.dialect.translate(error) from error
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
@@ -105,13 +109,14 @@ class Database:
             async with self._reader.connect() as connection:
                 yield connection
         except self.dialect.errors as error:
-            raise self.dialect.translate(error) from error
+            raise await self.dialect.translate(error) from error
 
-    def _opened(self) -> AsyncEngine:
-        """The engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
-        if self._writer is None:
+    def _opened(self, long: bool = False) -> AsyncEngine:
+        """An engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
+        engine = self._patient if long else self._writer
+        if engine is None:
             raise StoreUnavailable(self.where, "it has been closed")
-        return self._writer
+        return engine
 
     async def rewrite_wanted(self) -> bool:
         """Whether something was redacted and the store has not been rewritten since: old pages may still hold it."""
@@ -121,10 +126,10 @@ class Database:
     async def rewrite(self) -> str | None:
         """Write the store anew without what was deleted, journals included; why not, where it could not be finished."""
         try:
-            async with self.dialect.turn(), self._opened().connect() as connection:
+            async with self.dialect.turn(), self._opened(long=True).connect() as connection:
                 return await self.dialect.rewrite(connection)
         except self.dialect.errors as error:
-            raise self.dialect.translate(error) from error
+            raise await self.dialect.translate(error) from error
 
 
 class _Foreign(Exception):

@@ -52,7 +52,14 @@ async def enrol(log: EventLog, who: Enrolment, first: Callable[[str], Awaitable[
     noted = {key: value for key, value in who.facts.items() if key in _NOTED}
     while True:
         of = await experiments.join(
-            log.database, who.exp_id, who.if_exists, name=who.name, tags=who.tags, meta=who.meta, noted=noted
+            log.database,
+            who.exp_id,
+            who.if_exists,
+            uuid=who.uuid,
+            name=who.name,
+            tags=who.tags,
+            meta=who.meta,
+            noted=noted,
         )
         if first is not None:
             await first(of.exp_id)

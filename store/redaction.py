@@ -208,7 +208,7 @@ async def _blank(
     last = (sealed(before)[-1], before[-1].head_after) if before else None
     mark = seal(last, who, at, why, events, bytes.fromhex(result.head_before))
     act = _Act(of, ordinals, set(numbers), mark, ids, where.speaks_of(any), database.where)
-    async with database.writing() as connection:
+    async with database.writing(long=True) as connection:
         await lock(connection, of.id)
         await database.dialect.overwrite_deleted(connection)
         await database.dialect.want_rewrite(connection)

@@ -35,7 +35,7 @@ async def remove(
     tagged, closed or recorded into since `of` was read. `progress` is told how many events of how many.
     Whether it was there to be removed.
     """
-    async with database.writing() as connection:
+    async with database.writing(long=True) as connection:
         await lock(connection, of.id)
         if spare_busy:
             rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
@@ -59,13 +59,13 @@ async def remove(
     for row in recorders:
         base = row.id << SEQ_BITS
         for first in range(0, row.last_seq + 1, CHUNK):
-            async with database.writing() as connection:
+            async with database.writing(long=True) as connection:
                 for key in (event.c.id, delivery.c.event_id):
                     await connection.execute(delete(key.table).where(key >= base | first, key < (base | first) + CHUNK))
             if progress:
                 progress(done + min(first + CHUNK, row.last_seq), total)
         done += row.last_seq
-    async with database.writing() as connection:
+    async with database.writing(long=True) as connection:
         owned = select(recorder.c.id).where(recorder.c.experiment_id == of.id)
         await connection.execute(delete(batch).where(batch.c.recorder_id.in_(owned)))
         for table in (recorder, name, tag, redaction):

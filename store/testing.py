@@ -122,7 +122,7 @@ class PostgresServer:
             )
         deadline = time.monotonic() + START_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
-            if self._status()[7:8] == ["ready"]:
+            if self._status()[7:8] in (["ready"], ["standby"]):
                 return
             time.sleep(0.01)
         self.stop("immediate")
@@ -229,6 +229,18 @@ class Databases:
         name = f"messager_test_{uuid4().hex[:12]}_{next(self._names)}"
         execute(self._url, f"CREATE DATABASE {name} TEMPLATE {template.rpartition('/')[2]}")
         return urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
+
+    def rename(self, url: str, name: str) -> str:
+        """Have one under another name, and cut off whoever is connected to it; its URL."""
+        was = url.rpartition("/")[2]
+        execute(
+            self._url,
+            f"ALTER DATABASE {was} ALLOW_CONNECTIONS false",
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{was}'",
+            f"ALTER DATABASE {was} RENAME TO {name}",
+            f"ALTER DATABASE {name} ALLOW_CONNECTIONS true",
+        )
+        return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
     def drop(self, url: str) -> None:
         """Remove one, whoever is connected to it."""

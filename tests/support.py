@@ -102,6 +102,32 @@ class Stores:
         self._made.append(self._databases.create())
         return self._made[-1]
 
+    def move_away(self, made: str) -> None:
+        """Have one where nobody looks for it."""
+        if self._databases is None:
+            with closing(sqlite3.connect(made)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            os.rename(made, f"{made}.moved")
+        else:
+            self._databases.rename(made, f"{made.rpartition('/')[2]}_moved")
+
+    def move_back(self, made: str) -> None:
+        """Have it where it was, in place of what is there now."""
+        if self._databases is None:
+            os.replace(f"{made}.moved", made)
+        else:
+            self._databases.drop(made)
+            self._databases.rename(f"{made}_moved", made.rpartition("/")[2])
+
+    def put_another(self, made: str) -> None:
+        """Have another store in place of one that was moved away."""
+        if self._databases is None:
+            for ending in ("-wal", "-shm"):
+                Path(made + ending).unlink(missing_ok=True)
+        else:
+            another = self._databases.create(self._template)
+            self._databases.rename(another, made.rpartition("/")[2])
+
     def remove(self) -> None:
         """All of them."""
         for made in self._made:

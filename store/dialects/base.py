@@ -52,8 +52,8 @@ class Dialect(Protocol):
     async def close(self) -> None:
         """Give up what is there only for as long as the store is open."""
 
-    def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
-        """One engine for writing and one for reading. Makes what is not there."""
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+        """One engine for writing, one for reading, and one for writing what takes long. Makes what is not there."""
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """One's turn to write, where the writers of a process have to take turns."""
@@ -76,8 +76,11 @@ class Dialect(Protocol):
         Inside a transaction in which something was executed before.
         """
 
-    def translate(self, error: Exception) -> StoreError:
-        """A driver's error as one of ours, with its reason and a remedy."""
+    async def translate(self, error: Exception) -> StoreError:
+        """A driver's error as one of ours, with its reason and a remedy. May ask the database what is behind it."""
+
+    async def check_place(self, connection: AsyncConnection) -> None:
+        """Where no table was found: say why none can be seen, if so. Raises `StoreUnavailable`."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         """From now on, this connection overwrites with zeros what it deletes, where the database can."""

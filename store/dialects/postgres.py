@@ -11,6 +11,7 @@ codec of every connection, so that nobody else has to know.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 import time
@@ -31,7 +32,8 @@ from ..errors import StoreError, StoreUnavailable
 from ..schema import metadata
 from .base import Need
 from .postgres_append import Appender
-from .postgres_errors import ALSO_CONNECTING, ERRORS, translate
+from .postgres_errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
+from .postgres_rights import missing
 from .postgres_url import place
 
 CONNECT_SECONDS = 4.0
@@ -43,7 +45,9 @@ LOCK_TIMEOUT_MS = 4000
 WRITERS, READERS = 4, 4
 """Connections for what is not appended, and for reading. They are made when they are needed."""
 WRITING_SECONDS = 30.0
-"""How long one statement of a writer may take; an append has less, a rewrite takes as long as it takes."""
+"""How long one statement of a writer may take; an append has less."""
+LONG_SECONDS: float | None = None
+"""The same for redactions, removals, migrations and rewrites, which take as long as the log is."""
 REWRITE_SECONDS = 10.0
 """How long a rewrite tries while others read what was there before; each table is waited for besides."""
 _SETTINGS = {
@@ -55,7 +59,6 @@ _SETTINGS = {
 }
 _DOUBTFUL: tuple[type[Exception], ...] = (StoreUnavailable, *ERRORS)
 """What befell one connection, and may have befallen the others."""
-_AS_LONG_AS_IT_TAKES = 7 * 86_400.0
 _KEEPALIVE = (("TCP_KEEPIDLE", 3), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", 5000))
 """A network that fell silent is noticed, also while an answer is waited for."""
 _MARKED = "ix_event_replay"
@@ -91,8 +94,12 @@ class Postgres:
         if appender is not None:
             await appender.close()
 
-    def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
-        return self._engine(WRITERS, "READ COMMITTED", WRITING_SECONDS), self._engine(READERS, "REPEATABLE READ", None)
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+        return (
+            self._engine(WRITERS, "READ COMMITTED", WRITING_SECONDS),
+            self._engine(READERS, "REPEATABLE READ", None),
+            self._engine(1, "READ COMMITTED", LONG_SECONDS),
+        )
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """Nobody has to wait: rows are locked, one by one."""
@@ -117,8 +124,24 @@ class Postgres:
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         await (await _driver(connection)).copy_records_to_table(table.name, records=rows, columns=table.c.keys())
 
-    def translate(self, error: Exception) -> StoreError:
+    async def translate(self, error: Exception) -> StoreError:
+        if is_about_rights(error):
+            with contextlib.suppress(StoreError, *ERRORS):
+                lacked = await self._missing_rights()
+                if lacked is not None:
+                    return StoreUnavailable(self.where, lacked)
         return translate(self._place, error)
+
+    async def check_place(self, connection: AsyncConnection) -> None:
+        if connection.dialect.default_schema_name is None:  # what cannot be seen there is not missing
+            raise StoreUnavailable(self.where, await missing(await _driver(connection)) or "it has no schema")
+
+    async def _missing_rights(self) -> str | None:
+        connection = await self._connect(CONNECT_SECONDS)
+        try:
+            return await missing(connection)
+        finally:
+            connection.terminate()
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         """PostgreSQL keeps deleted rows in its pages until a rewrite."""
@@ -154,7 +177,7 @@ class Postgres:
             await asyncio.sleep(0.05)
         try:
             for table in metadata.sorted_tables:
-                await raw.execute(f"VACUUM (FULL) {table.name}", timeout=_AS_LONG_AS_IT_TAKES)
+                await raw.execute(f"VACUUM (FULL) {table.name}")
         except (asyncpg.LockNotAvailableError, asyncpg.DiskFullError) as error:
             return translate(self._place, error).reason  # type: ignore[attr-defined, no-any-return]
         async with raw.transaction():

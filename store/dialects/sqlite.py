@@ -77,7 +77,7 @@ class SQLite:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def engines(self) -> tuple[AsyncEngine, AsyncEngine]:
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         self.look()
         try:
             Path(self.path).touch()
@@ -85,7 +85,7 @@ class SQLite:
             raise StoreUnavailable(self.where, error.strerror or str(error)) from None
         writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
         reader = self._engine(READERS, "BEGIN", checkpoints=False)
-        return writer, reader
+        return writer, reader, writer
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """SQLite has one writer at a time, and would have the others look again and again."""
@@ -111,7 +111,7 @@ class SQLite:
         sql = f"INSERT INTO {table.name} ({', '.join(table.c.keys())}) VALUES ({', '.join('?' * len(table.c))})"
         await raw.driver_connection.executemany(sql, rows)
 
-    def translate(self, error: Exception) -> StoreError:
+    async def translate(self, error: Exception) -> StoreError:
         cause = error.orig if isinstance(error, DBAPIError) else error
         reason = str(cause)
         if "not a database" in reason:
@@ -127,6 +127,9 @@ class SQLite:
         elif "is full" in reason:
             reason = "the disk is full"
         return StoreUnavailable(self.where, reason)
+
+    async def check_place(self, connection: AsyncConnection) -> None:
+        """A file is one place, and was looked at before."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("PRAGMA secure_delete=ON")

@@ -28,8 +28,6 @@ from tests.integration.test_log import filled, sent
 from tests.integration.test_replay import Heard, Secretive, Time
 from tests.support import MESSAGER, messager, until
 
-pytestmark = pytest.mark.sqlite  # no database has a say in it
-
 SECOND = 1_000_000_000
 MB = 1024 * 1024
 _MESSAGE = b"message\r\n$"
@@ -434,8 +432,7 @@ async def recorded(log: EventLog, role: str, patterns: list[str], broker: str | 
     assert of is not None
     writer = await log.register(of, role=role, patterns=patterns)
     await log.append(writer, [NewEvent("received", 1, "exps:e1:news", b"x")])
-    async with log.database.writing() as connection:
-        await connection.exec_driver_sql("UPDATE recorder SET broker = ?", (broker,))
+    await log.touch(writer, broker=broker)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,6 @@ from tests.integration.test_jsonl import everything, write
 from tests.integration.test_log import filled, sent
 from tests.integration.test_pack import lines_of, nothing_is_in, rows, seal
 
-pytestmark = pytest.mark.sqlite  # no database has a say in it
-
 
 async def test_any_flipped_byte_is_refused_and_leaves_nothing(log: EventLog, other: EventLog, tmp_path: Path) -> None:
     await everything(log)
@@ -195,6 +193,7 @@ async def test_a_pack_with_a_forged_redaction_is_refused(
     await nothing_is_in(other)
 
 
+@pytest.mark.sqlite  # what is checked is the file, so often that a server would take minutes over it
 async def test_every_value_of_a_pack_matters(log: EventLog, other: EventLog, tmp_path: Path) -> None:
     """What is left of the head, names and times for instance, is held by the hash at the end."""
     from tests.integration.test_verify import small_log

@@ -25,6 +25,7 @@ from messager_store.exchange import lines
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.host import command_line
 from tests.integration.test_log import filled, sent
+from tests.integration.test_redaction import on_disk
 from tests.support import messager
 
 WORDS = [
@@ -160,8 +161,7 @@ async def test_no_password_is_repeated(secret: str, shape: str, tmp_path: Path) 
         assert piece not in said, said
 
 
-@pytest.mark.sqlite
-async def test_a_server_that_repeats_the_password_is_not_quoted(log: EventLog, tmp_path: Path) -> None:
+async def test_a_server_that_repeats_the_password_is_not_quoted(log: EventLog, store: str, tmp_path: Path) -> None:
     async def parrot(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(4096):
             writer.write(b"-ERR unknown command 'AUTH', with args beginning with: 'bob' 'hunter2' hunter2\r\n" * 3)
@@ -182,7 +182,7 @@ async def test_a_server_that_repeats_the_password_is_not_quoted(log: EventLog, t
             assert done.returncode == 3 and len(done.stderr.splitlines()) == 1, done.stderr
             assert "hunter2" not in done.stdout + done.stderr
     server.close()
-    assert b"hunter2" not in await asyncio.to_thread(Path(log.where).read_bytes)
+    assert b"hunter2" not in await asyncio.to_thread(on_disk, store)
 
 
 async def refused(log: EventLog, path: Path, words: str) -> None:

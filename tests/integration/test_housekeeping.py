@@ -297,7 +297,7 @@ async def test_an_experiment_is_told_with_the_spool_that_waits_for_it(log: Event
     assert held.spool is None, "a closed one takes no more"
 
 
-@pytest.mark.sqlite
+@pytest.mark.sqlite  # a client of a server cannot see its disk
 async def test_a_disk_that_is_nearly_full_is_told(log: EventLog) -> None:
     ((what, remedy),) = await problems(log, min_free=1 << 60)
     assert "MB left" in what and "messager prune" in remedy

@@ -14,13 +14,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from messager_store import EventLog, Recorder, committer, recorder
+from messager_store import EventLog, Recorder, committer, migrating, recorder
 from messager_store import experiments as registry
 from messager_store.database import Database
 from messager_store.dialects import postgres_append
 from messager_store.errors import RecorderFenced, ScrubUnfinished, StoreUnavailable
 from messager_store.log import new_uuid
 from messager_store.redaction import redact, scrub
+from messager_store.removal import remove
 from messager_store.schema import SEQ_BITS
 from messager_store.testing import Databases, PostgresServer, execute, transaction
 from messager_store.verify import verify, verify_all
@@ -213,6 +214,35 @@ async def test_a_recorder_whose_registration_was_answered_by_nobody_is_found_and
             await log.register(of, role="tap", name=name)
 
 
+@pytest.mark.parametrize("if_exists", ["new", "fail", "append", None])
+async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_registered(
+    store: str, if_exists: Any
+) -> None:
+    async with Proxy(port_of(store)).running() as proxy, EventLog.open(through(proxy, store)) as log:
+        if if_exists == "new":
+            await experiment(log)
+        taker = Recorder(log, "e1", if_exists=if_exists)
+        joined = registry.join
+
+        async def then_cut(*given: Any, **more: Any) -> Any:
+            of = await joined(*given, **more)
+            proxy.requests, proxy.cut_answer_to = b"", b"COMMIT;"
+            return of
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(registry, "join", then_cut)
+            with pytest.raises(StoreUnavailable, match="connection broke"):
+                await taker.start()
+        exp_id = "e1-2" if if_exists == "new" else "e1"
+        assert sql(store, "SELECT uuid FROM recorder") == [(taker.uuid,)]
+        async with taker:
+            take(taker, 0, 3)
+        assert (taker.exp_id, taker.ordinal) == (exp_id, 1)
+        assert [of.exp_id for of in await registry.every(log.database)] == sorted({"e1", exp_id})
+        assert await payloads(log, exp_id) == numbers(0, 3)
+        assert [(verdict.problems, verdict.events) async for verdict in verify_all(log.database)][-1] == ([], 3)
+
+
 async def test_a_batch_that_comes_after_it_was_looked_for_is_refused(log: EventLog) -> None:
     """The server may take up what it was sent before the connection broke only after we asked what it has."""
     writer = await log.register(await experiment(log), role="tap")
@@ -257,7 +287,7 @@ async def test_a_reader_of_an_old_state_keeps_what_was_redacted_and_is_told_of(
 async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager_store.dialects.postgres.WRITING_SECONDS", 5.0)
+    monkeypatch.setattr("messager_store.dialects.postgres.LONG_SECONDS", 5.0)
     execute(store, f"ALTER DATABASE {store.rpartition('/')[2]} SET work_mem = '64kB'")
     async with EventLog.open(store) as log:
         of = await filled(log, [sent(1, from_id="secret")])
@@ -276,6 +306,31 @@ async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
         done = await redact(log, "e1", Where(senders=(("secret",),)), who="me", why="x", ids=True)
         assert done.events == 1
         assert sql(store, "SELECT count(*) FROM name WHERE what = 1") == [(30000,)]
+
+
+async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager_store.dialects.postgres.WRITING_SECONDS", 0.2)
+    async with EventLog.open(store) as log:
+        of = await filled(log, [sent(1), sent(2, b"secret")])
+        sql(
+            store,
+            "UPDATE recorder SET ended_at = 1",
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$",
+            *(
+                f"CREATE TRIGGER slow AFTER UPDATE OR DELETE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION slow()"
+                for table in ("event", "batch", "experiment")
+            ),
+        )
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await registry.describe(log.database, of, name="n", tags=[], meta={})
+        assert (await redact(log, "e1", Where(contains=("secret",)), who="me", why="x")).events == 1
+        async with log.database.writing(long=True) as connection:
+            await connection.run_sync(migrating.downgrade, "0001")
+            await connection.run_sync(migrating.upgrade)
+        assert await remove(log.database, of)
 
 
 async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import re
+import signal
+import ssl
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
 
+import asyncpg
 import pytest
+import trustme
 
 from messager_store import EventLog
+from messager_store import experiments as registry
 from messager_store.dialects import for_store
 from messager_store.errors import NotAStore, StoreError, StoreUnavailable
-from messager_store.testing import GUARDED, Databases, PostgresServer, execute
-from tests.integration.test_log import filled, listed, sent
+from messager_store.exchange.jsonl import export_jsonl, import_jsonl
+from messager_store.redaction import redact
+from messager_store.removal import remove, sweep_imports
+from messager_store.testing import GUARDED, SUPERUSER, Databases, PostgresServer, execute, postgres_server, transaction
+from messager_store.verify import verify
+from messager_store.where import Where
+from tests.integration.test_log import experiment, filled, listed, sent
+from tests.support import messager, until
 
 pytestmark = pytest.mark.postgres
 
@@ -71,33 +87,156 @@ async def refused(url: str, reason: str, error: type[StoreError] = StoreUnavaila
         async with asyncio.timeout(5), EventLog.open(url):
             pass
     assert "hunter2" not in str(caught.value) and "\n" not in str(caught.value)
+    assert caught.value.exit_code == (3 if error is StoreUnavailable else 2)
 
 
 async def test_what_keeps_one_out_is_told_in_one_line(server: PostgresServer) -> None:
     databases = Databases(server.url("postgres"))
     store = databases.create()
     name = store.rpartition("/")[2]
-    execute(store, f"CREATE ROLE {GUARDED} LOGIN PASSWORD 'other'")
+    execute(
+        store,
+        f"CREATE ROLE {GUARDED} LOGIN PASSWORD 'other'",
+        "CREATE ROLE plain LOGIN",
+        "CREATE ROLE mute",
+        "CREATE ROLE busy LOGIN CONNECTION LIMIT 0",
+        f"CREATE DATABASE full_up TEMPLATE {name} CONNECTION LIMIT 0",
+        "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0",
+    )
     await refused(server.url(name, GUARDED, "hunter2"), "the password is wrong, or there is no such user")
+    await refused(server.url(name, "nobody", "hunter2"), 'there is no user "nobody" on the server')
+    await refused(server.url(name, "mute", "hunter2"), 'the user "mute" may not log in: `ALTER ROLE "mute" LOGIN`')
+    await refused(server.url(name, "busy", "hunter2"), 'the role "busy" has all the connections that it may have')
+    await refused(server.url("full_up", "plain"), 'the database "full_up" has all the connections that it may have')
     await refused(server.url("nowhere"), "no database 'nowhere': make it with `createdb -E UTF8 nowhere`")
     await refused(server.url(name, port=1), "nobody listens there")
     await refused(server.url(name).replace("127.0.0.1", "no-such-host.invalid"), "no such host")
-    await refused(
-        server.url(name) + "?sslmode=require",
-        "refuses this user, this host, or a connection of this kind|"
-        "PostgreSQL server at|SSL|something in the URL|connection broke",
-    )
-    await refused(server.url(name) + "?nonsense=1", "nonsense")
+    await refused(f"postgresql:///{name}?host={server.folder}/none", "no such socket")
+    await refused(f"{server.url(name)}?nonsense=1", 'the URL has a parameter "nonsense", and neither')
+    await refused(f"{server.url(name)}?target_session_attrs=standby", "no server of the URL is of the kind")
     for wrong in ("sslmode=bad", "target_session_attrs=bad"):
         await refused(
             f"{server.url(name)}?{wrong}", "something in the URL, or in a PG... variable, is wrong", StoreError
         )
-    execute(server.url("postgres"), "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
     await refused(server.url("latin"), "its encoding is not UTF8")
     execute(store, "CREATE TABLE recipes (id int)")
     await refused(store, "recipes", NotAStore)
     execute(store, "DROP TABLE recipes", f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    await refused(store, "only reads")
+    await refused(store, "the server only reads: .* write to the primary")
+
+
+async def test_a_server_without_tls_is_told_where_tls_is_asked_for(server: PostgresServer, tmp_path: Path) -> None:
+    store = server.url("postgres")
+    (tmp_path / "root.crt").write_text("no certificate")
+    await refused(f"{store}?sslmode=require", "does not speak TLS, and sslmode asks for it: .* or use sslmode=prefer")
+    await refused(f"{store}?ssl=true", "asks for TLS with ssl: write sslmode=require")
+    await refused(f"{store}?sslmode=verify-full", "name the file of that authority with sslrootcert=FILE")
+    await refused(
+        f"{store}?sslmode=require&sslrootcert=/none", "the file /none, which sslrootcert names, cannot be read"
+    )
+    await refused(f"{store}?sslmode=require&sslrootcert={tmp_path}/root.crt", "TLS: no certificate or crl found")
+
+
+@contextlib.asynccontextmanager
+async def behind_tls(store: str, context: ssl.SSLContext) -> AsyncIterator[str]:
+    """The store, through a server that grants TLS to all who ask for it; the URL."""
+    parts = urlsplit(store)
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readexactly(8)  # which asks for TLS
+            writer.write(b"S")
+            await writer.start_tls(context)
+            there_reader, there = await asyncio.open_connection(parts.hostname, parts.port)
+        except (OSError, asyncio.IncompleteReadError):
+            writer.close()
+            return
+        await asyncio.gather(pump(reader, there), pump(there_reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{port}")))
+
+
+@pytest.mark.parametrize(
+    ("host", "options", "reason"),
+    [
+        ("127.0.0.1", "sslmode=verify-full&sslrootcert=CA", ""),
+        ("127.0.0.1", "sslmode=require", ""),
+        ("127.0.0.1", "sslmode=verify-full&sslrootcert=OTHER", "not accepted: .*; name the file of who signed it with"),
+        ("example.org", "sslmode=verify-full&sslrootcert=CA", "not accepted: .*; name a host that it is for, or use"),
+    ],
+)
+async def test_certificates_are_checked_as_the_url_says(
+    store: str, tmp_path: Path, host: str, options: str, reason: str
+) -> None:
+    authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(host).configure_cert(context)
+    for name, of in (("CA", authority), ("OTHER", trustme.CA())):
+        of.cert_pem.write_to_path(str(tmp_path / name))
+        options = options.replace(f"={name}", f"={tmp_path / name}")
+    async with behind_tls(store, context) as url:
+        if reason:
+            await refused(f"{url}?{options}", reason)
+        else:
+            async with EventLog.open(f"{url}?{options}") as log:
+                assert len(await listed(log.read(await filled(log, [sent(1)])))) == 1
+
+
+async def test_a_server_that_takes_no_more_connections_is_told(tmp_path: Path) -> None:
+    settings = "max_connections=3", "superuser_reserved_connections=0", "max_wal_senders=0"
+    with postgres_server(*settings) as server, contextlib.ExitStack() as held:
+        for _ in range(3):
+            held.enter_context(transaction(server.url("postgres")))
+        await refused(server.url("postgres"), "takes no more connections: end some, or raise its max_connections")
+
+
+async def test_a_server_that_is_going_down_is_told(server: PostgresServer) -> None:
+    store = server.url("postgres")
+    with transaction(store):  # for which it waits
+        pid = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGTERM)
+
+        async def takes_nobody() -> bool:
+            try:
+                await (await asyncpg.connect(store)).close()
+            except asyncpg.CannotConnectNowError:
+                return True
+            return False
+
+        await until(takes_nobody)
+        await refused(store, "the server takes nobody now, as it starts, recovers or shuts down: try again")
+
+
+async def test_a_replica_is_read_from_and_says_that_it_only_reads(server: PostgresServer, tmp_path: Path) -> None:
+    store = Databases(server.url("postgres")).create()
+    async with EventLog.open(store) as log:
+        await filled(log, [sent(1), sent(2)])
+    server.stop()
+    (server.folder / "data" / "standby.signal").touch()
+    server.start()
+    for verb in (
+        ["ls"],
+        ["info", "e1"],
+        ["events", "e1"],
+        ["verify", "e1"],
+        ["export", "e1", "-o", "a.jsonl"],
+        ["db", "check"],
+    ):
+        done = await asyncio.to_thread(messager, *verb, "--store", store, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("Traceback")) == (0, 0), (verb, done.stderr)
+    async with EventLog.open(store) as log:
+        assert [entry.ts for entry in await listed(log.read("e1"))] == [1, 2]
+        with pytest.raises(StoreUnavailable, match="only reads: it is a replica"):
+            await log.register(await log.experiment("e1"), role="tap")
 
 
 async def test_a_password_that_nobody_can_send_is_not_shown(
@@ -108,41 +247,102 @@ async def test_a_password_that_nobody_can_send_is_not_shown(
     await refused(server.url("postgres", GUARDED), "in a PG... variable, is wrong", StoreError)
 
 
-async def test_the_right_that_is_missing_is_named_with_the_command_that_gives_it(server: PostgresServer) -> None:
-    databases = Databases(server.url("postgres"))
-    store = databases.create()
+async def test_a_database_that_may_not_be_connected_to_is_told_with_the_command_that_gives_the_right(
+    server: PostgresServer,
+) -> None:
+    store = Databases(server.url("postgres")).create()
     name = store.rpartition("/")[2]
     execute(store, "CREATE ROLE reader LOGIN", f"REVOKE CONNECT ON DATABASE {name} FROM public")
-    reader = server.url(name, "reader")
-    await refused(reader, f'CONNECT on database {name} is missing: `GRANT CONNECT ON DATABASE {name} TO "reader"`')
-    execute(store, f"GRANT CONNECT ON DATABASE {name} TO reader", "REVOKE CREATE ON SCHEMA public FROM public")
-    await refused(
-        reader, r"the right CREATE on schema public is missing: `GRANT .* CREATE ON SCHEMA public TO \"reader\"`"
+    grant = f'`GRANT CONNECT ON DATABASE {name} TO "reader"`'
+    await refused(server.url(name, "reader"), f"CONNECT on database {name} is missing: {grant}")
+
+
+async def test_who_may_not_make_the_tables_is_told_of_all_that_it_takes(server: PostgresServer) -> None:
+    store = Databases(server.url("postgres")).create()
+    execute(store, "CREATE ROLE maker LOGIN", "REVOKE ALL ON SCHEMA public FROM public")
+    url = server.url(store.rpartition("/")[2], "maker")
+    for create in (True, False):  # what may not be seen is not taken for an empty database
+        with pytest.raises(StoreUnavailable, match="may not make its tables: `GRANT USAGE, CREATE ON SCHEMA public"):
+            await EventLog.open(url, create=create)
+    with pytest.raises(StoreUnavailable) as caught:
+        await EventLog.open(url)
+    execute(store, *grants(caught.value))
+    async with EventLog.open(url) as log:
+        await filled(log, [sent(1)])
+    await refused(f"{url}?search_path=nowhere", r"no schema of its search_path \(nowhere\) is there: make one with")
+
+
+def grants(error: StoreError, job: str = "") -> list[str]:
+    """The statements that an error names as what gives the rights for a job."""
+    found = re.search(f"{job}.*?`(.+?)`", str(error))
+    assert found is not None, str(error)
+    return found[1].split("; ")
+
+
+@pytest.mark.parametrize("schema", ["public", "Other One"])
+async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_commands_that_give_them(
+    server: PostgresServer, schema: str, tmp_path: Path
+) -> None:
+    """What is granted for each job is enough for it, and no more than what was named."""
+    name = Databases(server.url("postgres")).create().rpartition("/")[2]
+    path = f"?search_path={quote(chr(34) + schema + chr(34))}"
+    store, url = server.url(name) + path, server.url(name, "reader") + path
+    execute(
+        store,
+        "CREATE ROLE reader LOGIN",
+        f'CREATE SCHEMA IF NOT EXISTS "{schema}"',
+        f'REVOKE ALL ON SCHEMA "{schema}" FROM public',
     )
     async with EventLog.open(store) as log:
         await filled(log, [sent(1)])
-    execute(store, "GRANT SELECT ON alembic_version TO reader")
-    async with EventLog.open(reader) as log:
-        with pytest.raises(StoreUnavailable, match="the right SELECT on table experiment is missing"):
-            await log.experiment("e1")
-        execute(store, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+    with pytest.raises(StoreUnavailable, match=r'^.*the user "reader" lacks rights on it: to read, ') as caught:
+        await EventLog.open(url, create=False)
+    execute(store, *grants(caught.value, "to read"))
+    async with EventLog.open(url) as log:
         assert len(await listed(log.read("e1"))) == 1
+        assert (await verify(log.database, await log.experiment("e1"))).problems == []
         with pytest.raises(
-            StoreUnavailable, match=r"the right UPDATE on table experiment is missing: .*GRANT SELECT, INS"
-        ):
+            StoreUnavailable, match=r"on it: to record, .* to remove, .* to redact or upgrade"
+        ) as caught:
             await log.register(await log.experiment("e1"), role="tap")
-        execute(store, "GRANT SELECT, INSERT, UPDATE, DELETE ON experiment, recorder, name TO reader")
-        with pytest.raises(StoreUnavailable, match="USAGE on sequence recorder_id_seq"):
-            await log.register(await log.experiment("e1"), role="tap")
-        execute(store, "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO reader")
+        execute(store, *grants(caught.value, "to record"))
         writer = await log.register(await log.experiment("e1"), role="tap")
-        with pytest.raises(StoreUnavailable, match="the right INSERT on table batch is missing"):
-            await log.append(writer, [sent(2)])
-        execute(store, "GRANT INSERT ON batch TO reader")
+        await log.append(writer, [sent(2, channel="another")])
         await log.recover(writer)
-        with pytest.raises(StoreUnavailable, match="the right INSERT on table event is missing"):
+        await log.append(await log.take_over(writer.uuid), [sent(3)])
+        await registry.retag(log.database, await log.experiment("e1"), ["a"], [])
+        await registry.close(log.database, await log.experiment("e1"), force=True)
+        await export_jsonl(log, "e1", tmp_path / "a.jsonl")
+        await import_jsonl(log, tmp_path / "a.jsonl", "e2")
+        with pytest.raises(StoreUnavailable, match=r"on it: to remove, `GRANT DELETE ON .*`; to redact") as caught:
+            await remove(log.database, await log.experiment("e2"))
+        execute(store, *grants(caught.value, "to remove"))
+        assert await sweep_imports(log.database) == 1  # it was out of sight already
+        owner = f'on it: to redact or upgrade, be "{SUPERUSER}", who owns its tables$'
+        with pytest.raises(StoreUnavailable, match=owner):
+            await redact(log, "e1", Where(kinds=("sent",)), who="me", why="asked to")
+        assert await log.database.rewrite() == "only the owner of its tables can rewrite them"
+    done = await asyncio.to_thread(messager, "db", "downgrade", "0001", "--yes", "--store", url, cwd=tmp_path)
+    assert done.returncode == 3 and re.search(owner, done.stderr.strip()), done.stderr
+
+
+async def test_a_right_that_is_taken_away_in_mid_recording_is_named(server: PostgresServer) -> None:
+    store = Databases(server.url("postgres")).create()
+    async with EventLog.open(store) as log:
+        await experiment(log)
+    execute(
+        store,
+        "CREATE ROLE writer LOGIN",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO writer",
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO writer",
+    )
+    async with EventLog.open(server.url(store.rpartition("/")[2], "writer")) as log:
+        writer = await log.register(await log.experiment("e1"), role="tap")
+        await log.append(writer, [sent(1)])
+        execute(store, "REVOKE INSERT ON event, batch FROM writer")
+        with pytest.raises(StoreUnavailable, match='to record, `GRANT INSERT ON event, batch TO "writer"`; to redact'):
             await log.append(writer, [sent(2)])
-        execute(store, "GRANT INSERT ON event TO reader")
+        execute(store, "GRANT INSERT ON event, batch TO writer")
         await log.recover(writer)
         await log.append(writer, [sent(2)])
-        assert await log.database.rewrite() == "only the owner of its tables can rewrite them"
+        assert [entry.ts for entry in await listed(log.read("e1"))] == [1, 2]

@@ -20,8 +20,6 @@ from tests.integration.test_log import filled, sent
 from tests.integration.test_replay import SECOND, Heard, Secretive
 from tests.support import Proxy, until
 
-pytestmark = pytest.mark.sqlite  # no database has a say in it
-
 
 async def test_a_loop_without_end_ends_when_cancelled_and_says_how_far_it_came(log: EventLog) -> None:
     await filled(log, [sent(0, b"a")])

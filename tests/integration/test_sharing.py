@@ -20,8 +20,6 @@ from messager_store.verify import verify
 from tests.integration.test_jsonl import everything
 from tests.integration.test_log import listed, sent
 
-pytestmark = pytest.mark.sqlite  # no database has a say in it
-
 NAMES = ["Alice", "Bob the Builder", 7, "7", 8, "12", "Al"]
 
 

@@ -117,7 +117,6 @@ async def test_a_read_that_is_cancelled_does_no_harm(store: str) -> None:
             assert len(await listed(log.read("e1"))) == 3000
 
 
-@pytest.mark.sqlite
 @pytest.mark.parametrize("url", ["sqlite://u:hun@ter2@host/", "sqlite://u:hunter2@host/x.db"])
 def test_a_url_without_a_file_is_told_without_its_secrets(url: str) -> None:
     with pytest.raises(StoreError, match="names no file") as caught:
@@ -125,12 +124,9 @@ def test_a_url_without_a_file_is_told_without_its_secrets(url: str) -> None:
     assert "hun" not in str(caught.value) and "ter2" not in str(caught.value)
 
 
-@pytest.mark.sqlite
-@pytest.mark.parametrize(
-    "store", ["postgresql:ann:hunter2@h", "postgres:/ann:hunter2@h", "postgresql//ann:hunter2@h/db"]
-)
-def test_a_mistyped_url_is_not_taken_for_the_name_of_a_file(store: str) -> None:
+@pytest.mark.parametrize("url", ["postgresql:ann:hunter2@h", "postgres:/ann:hunter2@h", "postgresql//ann:hunter2@h/db"])
+def test_a_mistyped_url_is_not_taken_for_the_name_of_a_file(url: str) -> None:
     with pytest.raises(StoreError, match="no :// behind its scheme") as caught:
-        for_store(store)
+        for_store(url)
     assert "hunter2" not in str(caught.value)
     assert for_store("postgres.db").where.endswith("postgres.db")

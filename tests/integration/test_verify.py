@@ -33,11 +33,31 @@ async def small_log(log: EventLog) -> Experiment:
 
 async def problems_after(log: EventLog, store: str, of: Experiment, *statements: str) -> list[str]:
     for statement in statements:
-        try:
-            assert sql(store, f"{statement} RETURNING 1"), statement
-        except Refused:
-            pytest.skip("this database does not take such a value at all")
+        assert sql(store, f"{statement} RETURNING 1"), statement
     return (await verify(log.database, of)).problems
+
+
+WRONG_TYPES = (
+    "UPDATE batch SET unacknowledged = 'x'",
+    "UPDATE event SET to_id = ''",
+    "UPDATE experiment SET schema_version = 'x'",
+    "UPDATE recorder SET last_seq = 'x'",
+    "UPDATE experiment SET recorders = 'x'",
+    "UPDATE name SET value = 2.5",
+    "UPDATE event SET ts = 'abc'",
+    "UPDATE event SET duration_ns = 'text'",
+    "UPDATE event SET duration_ns = x'00'",
+)
+"""Changes that a server refuses: its columns hold values of one type, those of SQLite hold any."""
+
+
+def refused(store: str, change: str) -> bool:
+    """Whether the database is to refuse a change; then it does."""
+    if "://" not in store or not change.startswith(WRONG_TYPES):
+        return False
+    with pytest.raises(Refused, match=r"type|syntax"):
+        sql(store, change)
+    return True
 
 
 async def test_a_log_that_nobody_touched_keeps_every_promise(log: EventLog) -> None:
@@ -78,7 +98,10 @@ async def test_one_changed_value_of_an_event_is_found_and_located(log: EventLog,
 async def test_a_value_of_the_wrong_type_is_found_too(log: EventLog, store: str, value: str) -> None:
     of = await small_log(log)
     for column in ("duration_ns", "msg_id", "meta"):
-        problems = await problems_after(log, store, of, f"UPDATE event SET {column} = {value} WHERE id = (1 << 40 | 1)")
+        change = f"UPDATE event SET {column} = {value} WHERE id = (1 << 40 | 1)"
+        if refused(store, change):
+            continue
+        problems = await problems_after(log, store, of, change)
         if column == "meta" and value == "NULL":
             continue  # it was that before
         assert any("seq 1" in problem for problem in problems), (column, problems)
@@ -122,6 +145,8 @@ async def test_a_value_of_the_wrong_type_is_found_too(log: EventLog, store: str,
 )
 async def test_removed_moved_and_changed_rows_are_found(log: EventLog, store: str, change: str, where: str) -> None:
     of = await small_log(log)
+    if refused(store, change):
+        return
     problems = await problems_after(log, store, of, change)
     assert any(where in problem for problem in problems), problems
 
@@ -190,6 +215,8 @@ async def test_many_problems_are_counted_and_not_all_named(log: EventLog, store:
 )
 async def test_damaged_names_types_and_counts_are_found(log: EventLog, store: str, change: str, where: str) -> None:
     of = await small_log(log)
+    if refused(store, change):
+        return
     problems = await problems_after(log, store, of, change)
     if "://" in store and where == "there is no head":
         assert problems  # a value of another type became one of the column's
