@@ -55,7 +55,7 @@ async def _kills(run: Run, row: Row, durability: str) -> None:
                     folder,
                     store=store,
                     exp=EXP,
-                    redis=redis.url,
+                    broker=redis.url,
                     listen=True,
                     recorder={"durability": durability, "spool": str(folder / "spool")},
                 )
@@ -130,7 +130,7 @@ async def _broken(run: Run, row: Row, break_: Break) -> None:
                         folder,
                         store=server.url(store.rpartition("/")[2], port=proxy.port),
                         exp=durability,
-                        redis=redis.url,
+                        broker=redis.url,
                         first=1 + at * 10_000_000,
                         pause=0.002,
                         recorder={"durability": durability, "spool": str(folder / "spool")},
