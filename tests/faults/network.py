@@ -85,13 +85,14 @@ async def cut_an_answer(proxy: Proxy) -> None:
     await until(lambda: proxy.cut_answer_to is None)
 
 
-def _bursts(tries: int) -> list[int]:
+def bursts(tries: int) -> list[int]:
+    """How many faults are made between two fresh starts, each time."""
     return [min(BURST, tries - at) for at in range(0, tries, BURST)]
 
 
 async def broker_killed(run: Run, row: Row, carrier: Carrier) -> None:
     """A sender and a tap, and a broker that is killed and started again."""
-    for tries in _bursts(run.tries):
+    for tries in bursts(run.tries):
         folder = run.place(f"burst-{row.tried}")
         store = folder / "log.db"
         with carrier.server() as server:
@@ -118,7 +119,7 @@ async def through_proxies(
 ) -> None:
     """A sender and a tap, each behind a proxy of its own; a witness that is behind none."""
     with carrier.server() as server:
-        for tries in _bursts(run.tries):
+        for tries in bursts(run.tries):
             folder = run.place(f"burst-{row.tried}")
             async with AsyncExitStack() as stack:
                 witness = await stack.enter_async_context(Witness.watching(server.port, carrier))
