@@ -51,7 +51,9 @@ class Server:
         self._timeout = timeout
 
     async def connect(self) -> AbstractConnection:
-        return await _opened(self._make(), self.url, self._timeout)
+        connection = await _opened(self._make(), self.url, self._timeout)
+        await _asked(connection, self.url, "PING")  # Redis 7.0 lets through the handshake who has to give a password
+        return connection
 
 
 class Sentinels:

@@ -58,7 +58,7 @@ STALLED = 5.0
     metavar="N",
     help="Begin when so many clients are subscribed. An MQTT broker does not tell.",
 )
-@click.option("--force", is_flag=True, help="Also payloads (above 32 MB) for which Redis cuts subscribers off.")
+@click.option("--force", is_flag=True, help="Also payloads (above 28 MB) for which Redis cuts subscribers off.")
 @click.option("--into-live", is_flag=True, help="Also onto channels that are being recorded into EXP right now.")
 @click.option("--dry-run", is_flag=True, help="Say what would be published, and publish nothing.")
 @store_option

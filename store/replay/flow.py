@@ -28,7 +28,9 @@ BATCH_BYTES = 256 * 1024
 OVERHEAD = 100
 """Bytes a message takes in an output buffer beside its payload, roughly."""
 FRAME = 64 * 1024
-"""Bytes that a payload must stay below the limit, for its channel, the pattern and the buffer's own."""
+"""Bytes that a payload must stay below the limit, for its channel, the pattern and what waited before it."""
+BLOCK = 128
+"""Bytes that stand before a payload, in what is allocated for it."""
 FIRST_LOOK, LAST_LOOK = 0.002, 0.02
 """Seconds between two looks while holding back: at first, and at the most."""
 
@@ -97,9 +99,16 @@ class Flow:
 
     @property
     def largest_payload(self) -> int | None:
-        """Bytes above which a payload has its subscribers cut off; None where there is no such limit."""
-        hard = self._limits.hard
-        return None if hard is None else hard - min(FRAME, hard // 8)
+        """Bytes above which a payload has its subscribers cut off; None where there is no such limit.
+
+        Redis counts what its allocator gave, and jemalloc, the usual one, has four sizes from one power of two to
+        the next: 28 MB below a limit of 32.
+        """
+        if self._limits.hard is None:
+            return None
+        room = self._limits.hard - min(FRAME, self._limits.hard // 8)
+        step = 1 << max(room.bit_length() - 3, 0)
+        return room // step * step - min(BLOCK, room // 8)
 
     async def begin(self) -> None:
         """Learn the broker's limits, and whether it says what waits. Raises `BrokerUnavailable`."""

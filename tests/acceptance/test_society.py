@@ -36,9 +36,9 @@ def tell(process: subprocess.Popen[str]) -> None:
 
 
 async def test_a_driver_and_groups_in_processes_of_their_own_are_recorded_on_all_sides(
-    redis: RedisServer, tmp_path: Path
+    redis: RedisServer, store: str, tmp_path: Path
 ) -> None:
-    exp_id, store = str(uuid4()), str(tmp_path / "society.db")
+    exp_id = str(uuid4())
     everyone = [start("driver", exp_id, redis.port, store)]
     everyone += [start("group", exp_id, redis.port, store, first, first + 2) for first in (1, 3, 5)]
     assert [heard(process) for process in everyone] == ["ready"] * 4

@@ -71,22 +71,25 @@ def made(folder: Path) -> Path:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("file", FILES or [None], ids=lambda file: file.name if file else "made")
 def test_traffic_is_imported_replayed_byte_for_byte_and_recorded_again_the_same(
-    redis: RedisServer, tmp_path: Path, file: Path | None
+    redis: RedisServer, store: str, tmp_path: Path, file: Path | None
 ) -> None:
     source = file or made(tmp_path)
     lines = [json.loads(line) for line in gzip.decompress(source.read_bytes()).decode().split("\n") if line]
     in_order = sorted(range(len(lines)), key=lambda at: (lines[at]["ts"], at))
     expected = [(lines[at]["channel"].encode(), lines[at]["payload"].encode()) for at in in_order]
 
+    settings = {"MESSAGER_STORE": store, "MESSAGER_REDIS": redis.url}
+
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        done: subprocess.CompletedProcess[str] = messager(*arguments, cwd=tmp_path, env={"MESSAGER_REDIS": redis.url})
+        done: subprocess.CompletedProcess[str] = messager(*arguments, cwd=tmp_path, env=settings)
         return done
 
     assert run("import", str(source), "--exp", "source").returncode == 0
     assert run("verify", "source").returncode == 0
     tap = subprocess.Popen(
-        [*MESSAGER, "record", "--exp", "again", "--max-events", str(len(lines)), "--redis", redis.url],
+        [*MESSAGER, "record", "--exp", "again", "--max-events", str(len(lines))],
         cwd=tmp_path,
+        env={**os.environ, **settings},
         stderr=subprocess.PIPE,
         text=True,
     )

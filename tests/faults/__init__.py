@@ -16,6 +16,7 @@ ROOMS = (
     "spooling",
     "serving",
     "network",
+    "mqtt",
     "migrating",
     "importing",
     "sharing",

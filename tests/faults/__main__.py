@@ -91,12 +91,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="how many faults are made at once (default: 2)")
     parser.add_argument("--json", action="store_true", help="the table as JSON on standard output")
     given = parser.parse_args()
-    names = given.only or list(faults)
+    names = given.only or [name for name, fault in faults.items() if fault.possible]
     make = made_here if len(names) == 1 else made_aside
     rows: dict[str, Row] = {}
     told = Console(stderr=True)
     if len(names) > 1:
         told.print(f"seed {given.seed}, {len(names)} faults")
+        for name in sorted(set(faults) - set(names) if not given.only else ()):
+            told.print(f"left out: {name}, as there is no {faults[name].needs} on PATH")
     with ThreadPoolExecutor(given.jobs) as pool:
         making = {pool.submit(make, name, given): name for name in names}
         for future in as_completed(making):

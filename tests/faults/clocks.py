@@ -37,7 +37,7 @@ async def stepped(run: Run, row: Row) -> None:
                     folder,
                     store=str(store),
                     exp=EXP,
-                    redis=server.url,
+                    broker=server.url,
                     stepping=run.dice.randrange(1 << 30),
                     ahead=AHEAD[(session + number) % len(AHEAD)],
                 )

@@ -82,6 +82,12 @@ def recorders(store: Store, exp_id: str) -> list[Recorded]:
     return [Recorded(ordinal, role, last, at is not None) for ordinal, role, last, at in _asked(store, query, exp_id)]
 
 
+def delivered(store: Path, exp_id: str) -> set[int]:
+    """The numbers of the messages that arrived, as the view of messages has it."""
+    query = "SELECT payload FROM message WHERE exp_id = ? AND received_at IS NOT NULL"
+    return {n for (payload,) in _asked(store, query, exp_id) if (n := number_of(payload)) is not None}
+
+
 def _asked(store: Store, query: str, exp_id: str) -> list[Any]:
     if isinstance(store, str):
         made = execute(store, "SELECT 1 FROM pg_tables WHERE tablename = 'experiment'")

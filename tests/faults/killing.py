@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 
-from messager.testing import redis_server
 from messager_store import EventLog
 from messager_store.repair import repair, unclean
 
+from .carriers import REDIS, Carrier
 from .evidence import UNCLEAN, Store, count_disorder, count_repeats, events, findings, gaps, recorders, within
 from .process import Worker
 from .row import Row, Run, fault
@@ -26,33 +26,35 @@ STARTS_WITHIN = 0.8
 @fault("sigkill-buffered", "SIGKILL of a recording process, buffered", short=3, long=100, seconds=400)
 async def buffered(run: Run, row: Row) -> None:
     """What was acknowledged is there; what is missing came after it, and the log says so."""
-    await _kills(run, row, durability="buffered", blocked=False)
+    await kills(run, row, durability="buffered", blocked=False)
 
 
 @fault("sigkill-blocked", "SIGKILL, buffered, its event loop blocked", short=2, long=100, seconds=400)
 async def buffered_with_a_blocked_loop(run: Run, row: Row) -> None:
     """The same where the process keeps its event loop from running, as an agent's own work does."""
-    await _kills(run, row, durability="buffered", blocked=True)
+    await kills(run, row, durability="buffered", blocked=True)
 
 
 @fault("sigkill-strict", "SIGKILL of a recording process, strict", short=3, long=100, seconds=400)
 async def strict(run: Run, row: Row) -> None:
     """Whatever anybody has seen on the wire is in the log."""
-    await _kills(run, row, durability="strict", blocked=False)
+    await kills(run, row, durability="strict", blocked=False)
 
 
-async def _kills(run: Run, row: Row, *, durability: str, blocked: bool) -> None:
-    with redis_server() as server:
+async def kills(run: Run, row: Row, *, durability: str, blocked: bool, carrier: Carrier = REDIS) -> None:
+    """A recording process that is killed at a random instant, and a witness of what it sent."""
+    with carrier.server() as server:
         for number in range(run.tries):
             store = run.place(f"kill-{number}") / "log.db"
-            async with Witness.watching(server.port) as witness:
+            async with Witness.watching(server.port, carrier) as witness:
                 worker = await Worker.start(
                     "send",
                     store.parent,
                     store=str(store),
                     exp=EXP,
-                    redis=server.url,
+                    broker=server.url,
                     listen=True,
+                    pause=carrier.pause,
                     blocked=run.dice.randrange(1 << 30) if blocked else None,
                     recorder={"durability": durability},
                 )

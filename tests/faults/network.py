@@ -1,4 +1,4 @@
-"""Between processes and Redis: a server that is killed, a proxy that misbehaves, a listener that is too slow."""
+"""Between processes and a broker: one that is killed, a proxy that misbehaves, a listener that is too slow."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from messager.testing import RedisServer, redis_server
+from messager.testing import redis_server
 from tests.support import Proxy, until
 
+from .carriers import REDIS, Carrier, RedisLine
 from .evidence import Logged, count_disorder, count_repeats, events, findings, gaps, recorders, within
 from .process import Worker
 from .row import Row, Run, fault
@@ -23,6 +24,8 @@ BETWEEN = 0.25
 """Seconds between two faults, at the most."""
 SILENCE = 1.3
 """Seconds of silence: longer than a sender waits for an answer and a listener for the answer to a ping."""
+MESSAGE = b'{"n": '
+"""How the payload of a message begins."""
 BURST = 10
 """Faults between two fresh starts of the processes."""
 
@@ -30,14 +33,70 @@ BURST = 10
 @fault("redis-killed", "kill -9 of redis-server, and a restart", short=3, long=60)
 async def redis_killed(run: Run, row: Row) -> None:
     """Sends that fail are logged as failed, what a listener missed lies in its gaps."""
-    for tries in _bursts(run.tries):
+    await broker_killed(run, row, REDIS)
+
+
+@fault("proxy-cut", "Connections cut", short=4, long=80)
+async def connections_cut(run: Run, row: Row) -> None:
+    """Nothing is sent twice, nobody is told a lie, what a listener missed lies in its gaps."""
+    await through_proxies(run, row, cut, REDIS)
+
+
+@fault("proxy-silent", "A network that falls silent", short=2, long=25)
+async def network_silent(run: Run, row: Row) -> None:
+    """The same, and the silence is noticed."""
+    await through_proxies(run, row, silence, REDIS)
+
+
+@fault("proxy-half", "Writes cut in the middle", short=4, long=80)
+async def writes_cut(run: Run, row: Row) -> None:
+    """The same."""
+    await through_proxies(run, row, cut_a_write, REDIS, sender_only=True)
+
+
+@fault("proxy-answer", "Answers cut off after the write", short=4, long=80)
+async def answers_cut(run: Run, row: Row) -> None:
+    """The same: the message may be out, so it is not sent again."""
+    await through_proxies(run, row, cut_an_answer, REDIS, sender_only=True)
+
+
+async def cut(proxy: Proxy) -> None:
+    """Cut every connection."""
+    proxy.cut()
+
+
+async def silence(proxy: Proxy) -> None:
+    """Swallow everything for a while, then cut."""
+    proxy.silent = True
+    await asyncio.sleep(SILENCE)
+    proxy.cut()
+    proxy.silent = False
+
+
+async def cut_a_write(proxy: Proxy) -> None:
+    """Pass on half of what is written next, and cut."""
+    proxy.cut_within_request = True
+    await until(lambda: not proxy.cut_within_request)
+
+
+async def cut_an_answer(proxy: Proxy) -> None:
+    """Pass on the next message, swallow the answer to it, and cut."""
+    proxy.requests, proxy.cut_answer_to = b"", MESSAGE
+    await until(lambda: proxy.cut_answer_to is None)
+
+
+def bursts(tries: int) -> list[int]:
+    """How many faults are made between two fresh starts, each time."""
+    return [min(BURST, tries - at) for at in range(0, tries, BURST)]
+
+
+async def broker_killed(run: Run, row: Row, carrier: Carrier) -> None:
+    """A sender and a tap, and a broker that is killed and started again."""
+    for tries in bursts(run.tries):
         folder = run.place(f"burst-{row.tried}")
         store = folder / "log.db"
-        with redis_server() as server:
-            tap = await Worker.start("tap", folder, store=str(store), exp=EXP, redis=server.url)
-            await tap.heard("ready")
-            sender = await Worker.start("send", folder, store=str(store), exp=EXP, redis=server.url)
-            await sender.heard("sent", 20)
+        with carrier.server() as server:
+            sender, tap = await started(folder, carrier, server.url, server.url)
             for _ in range(tries):
                 await asyncio.sleep(run.dice.uniform(0, BETWEEN))
                 await asyncio.to_thread(server.stop, kill=True)
@@ -45,76 +104,27 @@ async def redis_killed(run: Run, row: Row) -> None:
                 await asyncio.to_thread(server.start)
                 row.tried += 1
                 await sender.heard("sent", sender.last("sent") + 20)
-            await _end(server, sender, tap)
-        await _judge(row, store, sender, None)
+            await end(server.port, carrier, sender, tap)
+        await judge(row, store, sender, None)
         shutil.rmtree(folder)
 
 
-@fault("proxy-cut", "Connections cut", short=4, long=80)
-async def cut(run: Run, row: Row) -> None:
-    """Nothing is sent twice, nobody is told a lie, what a listener missed lies in its gaps."""
-
-    async def act(proxy: Proxy) -> None:
-        proxy.cut()
-
-    await _through_proxies(run, row, act)
-
-
-@fault("proxy-silent", "A network that falls silent", short=2, long=25)
-async def silent(run: Run, row: Row) -> None:
-    """The same, and the silence is noticed."""
-
-    async def act(proxy: Proxy) -> None:
-        proxy.silent = True
-        await asyncio.sleep(SILENCE)
-        proxy.cut()
-        proxy.silent = False
-
-    await _through_proxies(run, row, act)
-
-
-@fault("proxy-half", "Writes cut in the middle", short=4, long=80)
-async def half(run: Run, row: Row) -> None:
-    """The same."""
-
-    async def act(proxy: Proxy) -> None:
-        proxy.cut_within_request = True
-        await until(lambda: not proxy.cut_within_request)
-
-    await _through_proxies(run, row, act, sender_only=True)
-
-
-@fault("proxy-answer", "Answers cut off after the write", short=4, long=80)
-async def answer(run: Run, row: Row) -> None:
-    """The same: the message may be out, so it is not sent again."""
-
-    async def act(proxy: Proxy) -> None:
-        proxy.requests, proxy.cut_answer_to = b"", b"PUBLISH"
-        await until(lambda: proxy.cut_answer_to is None)
-
-    await _through_proxies(run, row, act, sender_only=True)
-
-
-def _bursts(tries: int) -> list[int]:
-    return [min(BURST, tries - at) for at in range(0, tries, BURST)]
-
-
-async def _through_proxies(
-    run: Run, row: Row, act: Callable[[Proxy], Awaitable[None]], *, sender_only: bool = False
+async def through_proxies(
+    run: Run,
+    row: Row,
+    act: Callable[[Proxy], Awaitable[None]],
+    carrier: Carrier,
+    *,
+    sender_only: bool = False,
 ) -> None:
     """A sender and a tap, each behind a proxy of its own; a witness that is behind none."""
-    with redis_server() as server:
-        for tries in _bursts(run.tries):
+    with carrier.server() as server:
+        for tries in bursts(run.tries):
             folder = run.place(f"burst-{row.tried}")
-            store = folder / "log.db"
             async with AsyncExitStack() as stack:
-                witness = await stack.enter_async_context(Witness.watching(server.port))
+                witness = await stack.enter_async_context(Witness.watching(server.port, carrier))
                 proxies = [await stack.enter_async_context(Proxy(server.port).running()) for _ in range(2)]
-                urls = [f"redis://127.0.0.1:{proxy.port}/0" for proxy in proxies]
-                tap = await Worker.start("tap", folder, store=str(store), exp=EXP, redis=urls[1])
-                await tap.heard("ready")
-                sender = await Worker.start("send", folder, store=str(store), exp=EXP, redis=urls[0])
-                await sender.heard("sent", 20)
+                sender, tap = await started(folder, carrier, *(carrier.url(proxy.port) for proxy in proxies))
                 for _ in range(tries):
                     await asyncio.sleep(run.dice.uniform(0, BETWEEN))
                     await act(proxies[0] if sender_only else run.dice.choice(proxies))
@@ -122,35 +132,42 @@ async def _through_proxies(
                     await sender.heard("sent", sender.last("sent") + 20)
                     for proxy in proxies:
                         proxy.requests = b""
-                await _end(server, sender, tap)
+                await end(server.port, carrier, sender, tap)
                 await witness.caught_up()
-            await _judge(row, store, sender, witness.saw)
+            await judge(row, folder / "log.db", sender, witness.saw)
             shutil.rmtree(folder)
 
 
-async def _end(server: RedisServer, sender: Worker, tap: Worker) -> None:
+async def started(folder: Path, carrier: Carrier, sends_to: str, listens_to: str) -> tuple[Worker, Worker]:
+    """A sender and a tap that record into one store, once both are at it."""
+    store = str(folder / "log.db")
+    tap = await Worker.start("tap", folder, store=store, exp=EXP, broker=listens_to)
+    await tap.heard("ready")
+    sender = await Worker.start("send", folder, store=store, exp=EXP, broker=sends_to, pause=carrier.pause)
+    await sender.heard("sent", 20)
+    return sender, tap
+
+
+async def end(port: int, carrier: Carrier, sender: Worker, tap: Worker) -> None:
     """End the sender, let the tap hear the last of it, end the tap."""
     await sender.stop()
-    await _caught_up(server.port, tap)
+    await caught_up(port, carrier, tap)
     await tap.stop()
 
 
-async def _caught_up(port: int, tap: Worker) -> None:
+async def caught_up(port: int, carrier: Carrier, tap: Worker) -> None:
     """Return once the tap has heard, or has noticed that it missed, what was published before this call."""
     before = len(tap.said["heard"])
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with carrier.line.to(port) as line:
 
-    async def hears() -> bool:
-        writer.write(b"*3\r\n$7\r\nPUBLISH\r\n$1\r\n-\r\n$%d\r\n%s\r\n" % (len(LAST), LAST))
-        await reader.readline()
-        return 0 in tap.said["heard"][before:]
+        async def hears() -> bool:
+            await line.publish(b"-", LAST)
+            return 0 in tap.said["heard"][before:]
 
-    await until(hears, 30)
-    writer.close()
-    await writer.wait_closed()
+        await until(hears, 30)
 
 
-async def _judge(row: Row, store: Path, sender: Worker, saw: list[int] | None) -> None:
+async def judge(row: Row, store: Path, sender: Worker, saw: list[int] | None) -> None:
     roles = {recorder.ordinal: recorder.role for recorder in recorders(store, EXP)}
     logged = events(store, EXP)
     by_sender = [entry for entry in logged if roles[entry.recorder] == "messager"]
@@ -215,11 +232,11 @@ async def cut_off(run: Run, row: Row) -> None:
             store = folder / "log.db"
             seed = run.dice.randrange(1 << 30)
             tap = await Worker.start(
-                "tap", folder, store=str(store), exp=EXP, redis=server.url, blocked=seed, longest=0.4
+                "tap", folder, store=str(store), exp=EXP, broker=server.url, blocked=seed, longest=0.4
             )
             await tap.heard("ready")
             published = await _flood(server.port, tap)
-            await _caught_up(server.port, tap)
+            await caught_up(server.port, REDIS, tap)
             await tap.stop()
             row.tried += 1
             row.offered += len(published)
@@ -231,18 +248,14 @@ async def cut_off(run: Run, row: Row) -> None:
 
 async def _flood(port: int, tap: Worker) -> dict[int, int]:
     """Publish until the tap was cut off, came back and heard more; when (ns) each message was about to be written."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     published: dict[int, int] = {}
     back = 0  # the number after which the tap listened again
-    async with asyncio.timeout(FLOOD_SECONDS):
+    async with RedisLine.to(port) as line, asyncio.timeout(FLOOD_SECONDS):
         while not back or tap.last("heard") <= back:
             number = len(published) + 1
             payload = json.dumps({"n": number, "pad": "" if back else "x" * SLOW_PAYLOAD}).encode()
             published[number] = time.time_ns()
-            writer.write(b"*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n$%d\r\n%s\r\n" % (len(payload), payload))
-            await reader.readline()
+            await line.publish(b"c", payload)
             if not back and tap.said["gap"]:
                 back = number
-    writer.close()
-    await writer.wait_closed()
     return published

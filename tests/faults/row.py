@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,17 +102,26 @@ class Fault:
     long: int
     seconds: float
     """How long a long run may take before it counts as hung."""
+    needs: str | None
+    """A program without which it cannot be made."""
+
+    @property
+    def possible(self) -> bool:
+        """Whether what it needs is on PATH."""
+        return self.needs is None or shutil.which(self.needs) is not None
 
 
 FAULTS: dict[str, Fault] = {}
 """Every fault by its name, in the order of the table."""
 
 
-def fault(name: str, title: str, *, short: int, long: int, seconds: float = 300) -> Callable[[Act], Act]:
+def fault(
+    name: str, title: str, *, short: int, long: int, seconds: float = 300, needs: str | None = None
+) -> Callable[[Act], Act]:
     """Make a function a fault: it breaks something `run.tries` times and counts in the row."""
 
     def register(act: Act) -> Act:
-        FAULTS[name] = Fault(name, title, act, short, long, seconds)
+        FAULTS[name] = Fault(name, title, act, short, long, seconds, needs)
         return act
 
     return register

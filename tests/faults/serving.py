@@ -32,13 +32,15 @@ _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> p
 Break = Callable[[Run, PostgresServer, Proxy, str], Awaitable[None]]
 
 
-@fault("postgres-sigkill-buffered", "PostgreSQL: SIGKILL of a recording process, buffered", short=2, long=60)
+@fault(
+    "postgres-sigkill-buffered", "PostgreSQL: SIGKILL of a recording process, buffered", short=2, long=60, seconds=600
+)
 async def buffered(run: Run, row: Row) -> None:
     """What was acknowledged is there; what is missing came after it, and the log says so."""
     await _kills(run, row, "buffered")
 
 
-@fault("postgres-sigkill-strict", "PostgreSQL: SIGKILL of a recording process, strict", short=2, long=60)
+@fault("postgres-sigkill-strict", "PostgreSQL: SIGKILL of a recording process, strict", short=2, long=60, seconds=600)
 async def strict(run: Run, row: Row) -> None:
     """Whatever anybody has seen on the wire is in the log."""
     await _kills(run, row, "strict")
@@ -55,7 +57,7 @@ async def _kills(run: Run, row: Row, durability: str) -> None:
                     folder,
                     store=store,
                     exp=EXP,
-                    redis=redis.url,
+                    broker=redis.url,
                     listen=True,
                     recorder={"durability": durability, "spool": str(folder / "spool")},
                 )
@@ -73,7 +75,7 @@ async def _kills(run: Run, row: Row, durability: str) -> None:
             shutil.rmtree(folder)
 
 
-@fault("postgres-backends", "PostgreSQL: backends ended while events are appended", short=1, long=20)
+@fault("postgres-backends", "PostgreSQL: backends ended while events are appended", short=1, long=20, seconds=600)
 async def backends(run: Run, row: Row) -> None:
     """Nothing is lost, and nobody has to be told."""
 
@@ -86,7 +88,7 @@ async def backends(run: Run, row: Row) -> None:
     await _broken(run, row, end)
 
 
-@fault("postgres-immediate", "PostgreSQL: immediate shutdown, and a restart", short=1, long=15)
+@fault("postgres-immediate", "PostgreSQL: immediate shutdown, and a restart", short=1, long=15, seconds=600)
 async def immediate(run: Run, row: Row) -> None:
     """The same."""
 
@@ -101,7 +103,7 @@ async def immediate(run: Run, row: Row) -> None:
     await _broken(run, row, restart)
 
 
-@fault("postgres-cut", "PostgreSQL: connections cut within a batch", short=1, long=20)
+@fault("postgres-cut", "PostgreSQL: connections cut within a batch", short=1, long=20, seconds=600)
 async def cut(run: Run, row: Row) -> None:
     """The same, whichever part of a batch the server was sent."""
 
@@ -130,7 +132,7 @@ async def _broken(run: Run, row: Row, break_: Break) -> None:
                         folder,
                         store=server.url(store.rpartition("/")[2], port=proxy.port),
                         exp=durability,
-                        redis=redis.url,
+                        broker=redis.url,
                         first=1 + at * 10_000_000,
                         pause=0.002,
                         recorder={"durability": durability, "spool": str(folder / "spool")},

@@ -8,69 +8,47 @@ from collections.abc import AsyncIterator
 
 from tests.support import until
 
+from .carriers import REDIS, Carrier, Line
 from .evidence import number_of
 
 LAST = b"the last message"
 
 
 class Witness:
-    """Reads from Redis as fast as it can, and keeps the number of every message, in order."""
+    """Reads as fast as it can, and keeps the number of every message, in order."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, carrier: Carrier) -> None:
         self.saw: list[int] = []
         """The numbers of the messages, as they came."""
-        self._port = port
+        self._port, self._carrier = port, carrier
         self._lasts = 0
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def watching(cls, port: int) -> AsyncIterator[Witness]:
+    async def watching(cls, port: int, carrier: Carrier = REDIS) -> AsyncIterator[Witness]:
         """A witness whose subscription stands; it ends with the block, or with its connection."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
-        witness = cls(port)
-        writer.write(b"PSUBSCRIBE *\r\n")
-        await _value(reader)
-        task = asyncio.create_task(witness._read(reader))
-        try:
-            yield witness
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await _closed(writer)
+        witness = cls(port, carrier)
+        async with carrier.line.to(port) as line:
+            await line.listen()
+            task = asyncio.create_task(witness._read(line))
+            try:
+                yield witness
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     async def caught_up(self) -> None:
         """Return once it has seen all that was published before this call."""
         wanted = self._lasts + 1
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-        writer.write(b"*3\r\n$7\r\nPUBLISH\r\n$1\r\n-\r\n$%d\r\n%s\r\n" % (len(LAST), LAST))
-        await reader.readline()
-        await _closed(writer)
+        async with self._carrier.line.to(self._port) as line:
+            await line.publish(b"-", LAST)
         await until(lambda: self._lasts >= wanted, 30)
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
+    async def _read(self, line: Line) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
-                message = await _value(reader)
-                assert isinstance(message, list)
-                payload = message[-1]
+                payload = await line.message()
                 if payload == LAST:
                     self._lasts += 1
-                elif isinstance(payload, bytes) and (number := number_of(payload)) is not None:
+                elif (number := number_of(payload)) is not None:
                     self.saw.append(number)
-
-
-async def _closed(writer: asyncio.StreamWriter) -> None:
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-
-
-async def _value(reader: asyncio.StreamReader) -> bytes | int | list[object] | None:
-    """One value of the Redis protocol."""
-    line = (await reader.readuntil(b"\r\n"))[:-2]
-    sign, rest = line[:1], line[1:]
-    if sign == b"*":
-        return [await _value(reader) for _ in range(int(rest))]
-    if sign == b"$":
-        return None if rest == b"-1" else (await reader.readexactly(int(rest) + 2))[:-2]
-    return int(rest) if sign == b":" else rest

@@ -21,7 +21,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from messager import Clock, Messager, PublishError, RedisBroker
+from messager import Clock, Messager, PublishError
+from messager.brokers import Broker, open_broker
 from messager.record import MessageRecord
 from messager_store import EventLog, Recorder
 from messager_store.dialects.sqlite_append import Appender
@@ -127,15 +128,15 @@ def fill_on_request() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, turn)
 
 
-def broker_at(redis: str, **options: Any) -> RedisBroker:
+def broker_at(url: str) -> Broker:
     """A broker whose silence is noticed soon."""
-    return RedisBroker.from_url(redis, **{"timeout": 1.0, "ping_interval": 0.3, "ping_timeout": 0.3, **options})
+    return open_broker(url, timeout=1.0, ping_interval=0.3, ping_timeout=0.3)
 
 
 async def send(
     store: str,
     exp: str,
-    redis: str,
+    broker: str,
     *,
     channel: str = "faults",
     listen: bool = False,
@@ -150,7 +151,7 @@ async def send(
     first: int = 1,
     recorder: dict[str, Any] | None = None,
 ) -> None:
-    """Send numbered messages over Redis and record them, until told to end.
+    """Send numbered messages and record them, until told to end.
 
     Says `sent`, `not_sent`, `unknown` or `refused` with the number of each message, `accepted` and
     `secured` with numbers of events. `blocked` is the seed of blocking the event loop, `stepping` that
@@ -167,9 +168,9 @@ async def send(
         recording = Recorder(log, exp, **(recorder or {}))
         tell_secured(log, recording)
         await stack.enter_async_context(recording)
-        broker = broker_at(redis)
-        stack.push_async_callback(broker.close)
-        messager = await stack.enter_async_context(Messager(broker, exp))
+        carrier = broker_at(broker)
+        stack.push_async_callback(carrier.close)
+        messager = await stack.enter_async_context(Messager(carrier, exp))
         messager.add_log_hook(recording)
         messager.add_log_hook(Told(recording))
         if listen:
@@ -203,7 +204,7 @@ async def send(
     say("ended", recording.dropped)
 
 
-async def tap(store: str, exp: str, redis: str, *, blocked: int | None = None, longest: float = 0.15) -> None:
+async def tap(store: str, exp: str, broker: str, *, blocked: int | None = None, longest: float = 0.15) -> None:
     """Record what is published, until told to end. Says `heard` with the number of each message, and `gap`."""
     ending = asked_to_end()
     active = asyncio.Event()
@@ -216,8 +217,8 @@ async def tap(store: str, exp: str, redis: str, *, blocked: int | None = None, l
             say("gap" if record.kind == "gap" else "heard", found or 0)
 
         recorder.after = after_and_tell  # type: ignore[method-assign]
-        broker = broker_at(redis)
-        listening = asyncio.create_task(Tap(broker, recorder, active=active.set).run())
+        carrier = broker_at(broker)
+        listening = asyncio.create_task(Tap(carrier, recorder, active=active.set).run())
         await active.wait()
         say("ready")
         blocking = None if blocked is None else asyncio.create_task(block(blocked, longest))
@@ -226,7 +227,7 @@ async def tap(store: str, exp: str, redis: str, *, blocked: int | None = None, l
             if task is not None:
                 task.cancel()
         await asyncio.gather(listening, return_exceptions=True)
-        await broker.close()
+        await carrier.close()
     say("ended", recorder.dropped)
 
 

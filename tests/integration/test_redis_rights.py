@@ -128,6 +128,27 @@ async def test_wrong_credentials_are_told_with_where_they_belong(server: RedisSe
         assert "wrong" not in str(caught.value).replace("WRONGPASS", "")
 
 
+async def test_a_server_that_asks_for_a_password_after_the_handshake_only_is_told_the_same() -> None:
+    """As Redis 7.0: it looks for CLIENT SETINFO, which it does not know, before it looks for a password."""
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            unknown = b"-ERR unknown subcommand\r\n" * data.count(b"SETINFO")
+            writer.write(unknown or b"-NOAUTH Authentication required.\r\n")
+        writer.close()
+        ended.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    broker = RedisBroker.from_url(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
+    with pytest.raises(BrokerUnavailable, match=r"redis://USER:PASSWORD@HOST$"):
+        await broker.connect()
+    await broker.close()
+    await ended.wait()
+    server.close()
+    await server.wait_closed()
+
+
 async def test_messages_go_through_a_socket_of_the_file_system(tmp_path: Path) -> None:
     place = tmp_path / "redis.sock"
     with redis_server("--unixsocket", str(place), "--requirepass", "hunter2"):

@@ -180,11 +180,11 @@ async def test_a_payload_for_which_subscribers_would_be_cut_off_is_refused_unles
         async def output_limits(self) -> OutputLimits:
             return OutputLimits(1600, None)
 
-    await filled(log, [sent(1, b"small"), sent(2, b"x" * 1401, "big"), sent(3, b"y" * 1400)])
+    await filled(log, [sent(1, b"small"), sent(2, b"x" * 1153, "big"), sent(3, b"y" * 1152)])
     broker = Limited()
-    with pytest.raises(ReplayRefused, match=r"2:1:2 has 1,401 bytes.*--force"):
+    with pytest.raises(ReplayRefused, match=r"2:1:2 has 1,153 bytes.*--force"):
         await Replay(log, "e1", broker, speed="max", dry_run=True).run()
-    with pytest.raises(ReplayRefused, match=r"2:1:2 has 1,401 bytes.*--force"):
+    with pytest.raises(ReplayRefused, match=r"2:1:2 has 1,153 bytes.*--force"):
         await Replay(log, "e1", broker, speed="max").run()
     assert broker.published == []
     assert (await Replay(log, "e1", broker, speed="max", exclude=["big"]).run()).published == 2

@@ -7,18 +7,22 @@ import gzip
 import json
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import func, select
 
 from messager_store import EventLog
 from messager_store.errors import StoreError
 from messager_store.exchange.jsonl import event_to_dict, import_jsonl
 from messager_store.queries.overview import overview
+from messager_store.removal import remove
+from messager_store.schema import metadata
 from messager_store.verify import verify
 
 FILES = settings(
-    max_examples=50,
+    max_examples=100,
     deadline=None,
     database=None,
     print_blob=True,
@@ -57,67 +61,76 @@ def file_of(lines: list[dict[str, Any]]) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-async def imported_or_refused(path: Path, data: bytes) -> None:
+async def rows(log: EventLog) -> dict[str, int]:
+    """How many rows each table has."""
+    async with log.database.reading() as connection:
+        return {
+            name: (await connection.execute(select(func.count()).select_from(table))).scalar_one()
+            for name, table in metadata.tables.items()
+        }
+
+
+async def imported_or_refused(log: EventLog, path: Path, data: bytes) -> None:
     await asyncio.to_thread(path.write_bytes, data)
-    async with EventLog.open(":memory:") as log:
-        of, complaint = None, ""
-        try:
-            of = await import_jsonl(log, path, "e1")
-        except StoreError as error:
-            complaint = str(error)
-        if of is None:
-            assert len(complaint.splitlines()) == 1
-            async with log.database.reading() as connection:
-                query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-                tables = set((await connection.exec_driver_sql(query)).scalars()) - {"alembic_version"}
-                for table in tables:
-                    rows = await connection.exec_driver_sql(f"SELECT count(*) FROM {table}")
-                    assert rows.scalar_one() == 0, table
-            return
+    before = await rows(log)
+    of, complaint = None, ""
+    try:
+        of = await import_jsonl(log, path, uuid4().hex)
+    except StoreError as error:
+        complaint = str(error)
+    if of is None:
+        assert len(complaint.splitlines()) == 1
+    else:
         assert (await verify(log.database, of)).problems == []
         json.dumps(await overview(log, of))
-        async for entry in log.read("e1"):  # and whatever came in can be looked at
+        async for entry in log.read(of):  # and whatever came in can be looked at
             assert isinstance(entry.text, str)
             json.dumps(event_to_dict(entry))
             assert entry.msg.formatted_str() is not None
+        await remove(log.database, of)
+    assert await rows(log) == before
 
 
 @FILES
 @given(
     st.binary(max_size=300) | st.text(st.characters(), max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass"))
 )
-async def test_arbitrary_bytes(tmp_path: Path, data: bytes) -> None:
-    await imported_or_refused(tmp_path / "a", data)
+async def test_arbitrary_bytes(log: EventLog, tmp_path: Path, data: bytes) -> None:
+    await imported_or_refused(log, tmp_path / "a", data)
 
 
 @FILES
 @given(st.integers(0, len(GOOD) - 1), st.data())
-async def test_a_wrong_type_in_any_field(tmp_path: Path, line: int, data: st.DataObject) -> None:
+async def test_a_wrong_type_in_any_field(log: EventLog, tmp_path: Path, line: int, data: st.DataObject) -> None:
     fields = sorted({*GOOD[line], *(GOOD[1] if line else {})})
     field = data.draw(st.sampled_from(fields))
     changed = [dict(good) for good in GOOD]
     changed[line][field] = data.draw(anything)
-    await imported_or_refused(tmp_path / "a", file_of(changed))
+    await imported_or_refused(log, tmp_path / "a", file_of(changed))
 
 
 @FILES
 @given(st.sampled_from(sorted(GOOD[0]["recorders"][0])), anything)
-async def test_a_wrong_type_in_what_is_told_of_a_recorder(tmp_path: Path, field: str, value: Any) -> None:
+async def test_a_wrong_type_in_what_is_told_of_a_recorder(
+    log: EventLog, tmp_path: Path, field: str, value: Any
+) -> None:
     header = GOOD[0] | {"recorders": [GOOD[0]["recorders"][0] | {field: value}, {}]}
-    await imported_or_refused(tmp_path / "a", file_of([header, *GOOD[1:]]))
+    await imported_or_refused(log, tmp_path / "a", file_of([header, *GOOD[1:]]))
 
 
 @FILES
 @given(st.data(), st.booleans())
-async def test_bytes_swapped_cut_out_or_put_in(tmp_path: Path, data: st.DataObject, packed: bool) -> None:
+async def test_bytes_swapped_cut_out_or_put_in(
+    log: EventLog, tmp_path: Path, data: st.DataObject, packed: bool
+) -> None:
     whole = gzip.compress(file_of(GOOD), mtime=0) if packed else file_of(GOOD)
     at = data.draw(st.integers(0, len(whole)))
     end = data.draw(st.integers(at, min(at + 20, len(whole))))
-    await imported_or_refused(tmp_path / "a", whole[:at] + data.draw(st.binary(max_size=20)) + whole[end:])
+    await imported_or_refused(log, tmp_path / "a", whole[:at] + data.draw(st.binary(max_size=20)) + whole[end:])
 
 
 @FILES
 @given(st.integers(0, 400), st.booleans())
-async def test_a_file_that_ends_too_early(tmp_path: Path, at: int, packed: bool) -> None:
+async def test_a_file_that_ends_too_early(log: EventLog, tmp_path: Path, at: int, packed: bool) -> None:
     whole = gzip.compress(file_of(GOOD), mtime=0) if packed else file_of(GOOD)
-    await imported_or_refused(tmp_path / "a", whole[:at])
+    await imported_or_refused(log, tmp_path / "a", whole[:at])

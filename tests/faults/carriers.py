@@ -1,0 +1,158 @@
+"""How the harness itself talks to a broker: just enough of each protocol, and no code of what is tested."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Self
+from uuid import uuid4
+
+from messager.testing import MqttServer, RedisServer, mqtt_server, redis_server
+
+
+class Line(ABC):
+    """A connection to a broker on this machine."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to(cls, port: int, name: str = "") -> AsyncIterator[Self]:
+        """A line that is open for as long as the block runs; `name` is for brokers that let one of a name in."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        line = cls(reader, writer)
+        try:
+            await line.greet(name)
+            yield line
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    @abstractmethod
+    async def greet(self, name: str) -> None:
+        """What a client says first."""
+
+    @abstractmethod
+    async def listen(self) -> None:
+        """Subscribe to everything; active when this returns."""
+
+    @abstractmethod
+    async def message(self) -> bytes:
+        """The payload of the next message."""
+
+    @abstractmethod
+    async def publish(self, channel: bytes, payload: bytes) -> None:
+        """Publish, and return when the broker has taken it."""
+
+
+class RedisLine(Line):
+    """RESP, the second version."""
+
+    async def greet(self, name: str) -> None:
+        """Nothing has to be said."""
+
+    async def listen(self) -> None:
+        self._writer.write(b"PSUBSCRIBE *\r\n")
+        await self._value()
+
+    async def message(self) -> bytes:
+        message = await self._value()
+        assert isinstance(message, list) and isinstance(message[-1], bytes)
+        return message[-1]
+
+    async def publish(self, channel: bytes, payload: bytes) -> None:
+        words = (b"PUBLISH", channel, payload)
+        self._writer.write(b"*3\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
+        await self._value()
+
+    async def _value(self) -> bytes | int | list[object] | None:
+        line = (await self._reader.readuntil(b"\r\n"))[:-2]
+        sign, rest = line[:1], line[1:]
+        if sign == b"*":
+            return [await self._value() for _ in range(int(rest))]
+        if sign == b"$":
+            return None if rest == b"-1" else (await self._reader.readexactly(int(rest) + 2))[:-2]
+        return int(rest) if sign == b":" else rest
+
+
+_CONNACK, _PUBLISH, _PUBACK, _SUBACK = 2, 3, 4, 9
+
+
+class MqttLine(Line):
+    """MQTT 3.1.1, in quality of service 1."""
+
+    async def greet(self, name: str) -> None:
+        # a clean session, without keep alive
+        self._write(0x10, _field(b"MQTT") + b"\x04\x02\x00\x00" + _field((name or uuid4().hex).encode()))
+        await self._answer(_CONNACK)
+
+    async def listen(self) -> None:
+        self._write(0x82, b"\x00\x01" + _field(b"#") + b"\x01")
+        await self._answer(_SUBACK)
+
+    async def message(self) -> bytes:
+        while True:
+            head, body = await self._packet()
+            if head >> 4 != _PUBLISH:
+                continue
+            at = 2 + int.from_bytes(body[:2])
+            if head & 0x06:
+                self._write(0x40, body[at : at + 2])
+                at += 2
+            return body[at:]
+
+    async def publish(self, channel: bytes, payload: bytes, *, again: bool = False) -> None:
+        """With `again`, as what was sent before and not acknowledged."""
+        self.offer(channel, payload, again=again)
+        await self._answer(_PUBACK)
+
+    def offer(self, channel: bytes, payload: bytes, *, again: bool = False) -> None:
+        """Publish, and do not wait for the answer."""
+        self._write(0x3A if again else 0x32, _field(channel) + b"\x00\x01" + payload)
+
+    async def _answer(self, kind: int) -> None:
+        while (await self._packet())[0] >> 4 != kind:
+            pass
+
+    async def _packet(self) -> tuple[int, bytes]:
+        head = (await self._reader.readexactly(1))[0]
+        length = shift = 0
+        while (byte := (await self._reader.readexactly(1))[0]) & 0x80:
+            length |= (byte & 0x7F) << shift
+            shift += 7
+        return head, await self._reader.readexactly(length | byte << shift)
+
+    def _write(self, head: int, body: bytes) -> None:
+        length, left = b"", len(body)
+        while left > 0x7F:
+            length, left = length + bytes([left & 0x7F | 0x80]), left >> 7
+        self._writer.write(bytes([head]) + length + bytes([left]) + body)
+
+
+def _field(text: bytes) -> bytes:
+    return len(text).to_bytes(2) + text
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """One kind of broker."""
+
+    server: Callable[[], AbstractContextManager[RedisServer | MqttServer]]
+    line: type[Line]
+    scheme: str
+    pause: float
+    """Seconds a sender waits after each message, so that no listener falls behind so far that messages are dropped."""
+
+    def url(self, port: int, query: str = "") -> str:
+        """The URL of the broker, or of a proxy before it."""
+        return f"{self.scheme}://127.0.0.1:{port}{query}"
+
+
+REDIS = Carrier(redis_server, RedisLine, "redis", 0.0)
+MQTT = Carrier(mqtt_server, MqttLine, "mqtt", 0.002)

@@ -1,0 +1,161 @@
+"""The same over MQTT, and what only it has: clients of one name, messages sent again, messages dropped in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+
+from messager.testing import mqtt_server
+from messager_store import EventLog
+from messager_store.repair import close
+
+from . import network
+from .carriers import MQTT, MqttLine
+from .evidence import count_disorder, delivered, events, findings, gaps, within
+from .killing import kills
+from .network import BETWEEN, EXP
+from .process import Worker
+from .row import Row, Run, fault
+from .witness import Witness
+
+FLOOD = 6000
+"""Messages for a listener that is too slow: more than a broker keeps for it (mosquitto: a thousand)."""
+LANES = 200
+"""How many of them are on their way at a time."""
+AGAIN = 30
+"""Messages, in one try, of a publisher that sends again what was not acknowledged."""
+
+
+@fault("mqtt-sigkill-strict", "MQTT: SIGKILL of a recording process, strict", short=2, long=40, seconds=600)
+async def strict(run: Run, row: Row) -> None:
+    """Whatever anybody has seen on the wire is in the log."""
+    await kills(run, row, durability="strict", blocked=False, carrier=MQTT)
+
+
+@fault("mqtt-killed", "MQTT: kill -9 of the broker, and a restart", short=2, long=40, seconds=600)
+async def broker_killed(run: Run, row: Row) -> None:
+    """Sends that fail are logged as failed, what a listener missed lies in its gaps."""
+    await network.broker_killed(run, row, MQTT)
+
+
+@fault("mqtt-cut", "MQTT: connections cut", short=2, long=60, seconds=600)
+async def connections_cut(run: Run, row: Row) -> None:
+    """Nothing is sent twice, nobody is told a lie, what a listener missed lies in its gaps."""
+    await network.through_proxies(run, row, network.cut, MQTT)
+
+
+@fault("mqtt-silent", "MQTT: a network that falls silent", short=1, long=20, seconds=600)
+async def network_silent(run: Run, row: Row) -> None:
+    """The same, and the silence is noticed."""
+    await network.through_proxies(run, row, network.silence, MQTT)
+
+
+@fault("mqtt-half", "MQTT: writes cut in the middle", short=1, long=40, seconds=600)
+async def writes_cut(run: Run, row: Row) -> None:
+    """The same."""
+    await network.through_proxies(run, row, network.cut_a_write, MQTT, sender_only=True)
+
+
+@fault("mqtt-answer", "MQTT: acknowledgements (PUBACK) cut off", short=2, long=40, seconds=600)
+async def answers_cut(run: Run, row: Row) -> None:
+    """The same: the message may be out, so it is not sent again, not even as one that was sent before (DUP)."""
+    await network.through_proxies(run, row, network.cut_an_answer, MQTT, sender_only=True)
+
+
+# amqtt lets both clients of a name stay, against the standard (MQTT-3.1.4-2)
+@fault("mqtt-taken-over", "MQTT: another client takes the same name", short=2, long=40, seconds=600, needs="mosquitto")
+async def taken_over(run: Run, row: Row) -> None:
+    """As connections that are cut: the broker closes the one that had the name before."""
+    with mqtt_server() as server:
+        urls = [MQTT.url(server.port, f"?client_id={name}") for name in ("sender", "tap")]
+        for tries in network.bursts(run.tries):
+            folder = run.place(f"burst-{row.tried}")
+            async with Witness.watching(server.port, MQTT) as witness:
+                sender, tap = await network.started(folder, MQTT, *urls)
+                for _ in range(tries):
+                    await asyncio.sleep(run.dice.uniform(0, BETWEEN))
+                    async with MqttLine.to(server.port, run.dice.choice(("sender", "tap-1"))):
+                        await asyncio.sleep(run.dice.uniform(0, BETWEEN))
+                    row.tried += 1
+                    await sender.heard("sent", sender.last("sent") + 20)
+                await network.end(server.port, MQTT, sender, tap)
+                await witness.caught_up()
+            await network.judge(row, folder / "log.db", sender, witness.saw)
+            shutil.rmtree(folder)
+
+
+@fault(
+    "mqtt-sent-again", "MQTT: a publisher sends again what was not acknowledged (DUP)", short=1, long=10, seconds=600
+)
+async def sent_again(run: Run, row: Row) -> None:
+    """A broker passes it on as one more message: the log of a listener has it as often as it was on the wire."""
+    with mqtt_server() as server:
+        for number in range(run.tries):
+            folder = run.place(f"again-{number}")
+            store = folder / "log.db"
+            async with Witness.watching(server.port, MQTT) as witness:
+                tap = await Worker.start("tap", folder, store=str(store), exp=EXP, broker=server.url)
+                await tap.heard("ready")
+                for n in range(1, AGAIN + 1):
+                    payload = b'{"n": %d}' % n
+                    async with MqttLine.to(server.port, "publisher") as line:
+                        line.offer(b"c", payload)
+                    async with MqttLine.to(server.port, "publisher") as line:
+                        await line.publish(b"c", payload, again=True)
+                await network.caught_up(server.port, MQTT, tap)
+                await witness.caught_up()
+                await tap.stop()
+            row.tried += 1
+            row.offered += len(witness.saw)
+            seen = Counter(witness.saw)
+            kept = Counter(entry.n for entry in events(store, EXP) if entry.n is not None)
+            row.lost += (seen - kept).total()
+            row.doubled += (kept - seen).total()
+            row.add("on the wire twice", sum(1 for times in seen.values() if times > 1))
+            for problem in await findings(store):
+                row.problem(f"{folder.name}: {problem}")
+            shutil.rmtree(folder)
+
+
+@fault(
+    "mqtt-dropped",
+    "MQTT: a listener so slow that the broker drops messages",
+    short=1,
+    long=10,
+    seconds=600,
+    needs="mosquitto",
+)
+async def dropped(run: Run, row: Row) -> None:
+    """No gap can tell, as nobody is told; the deliveries, worked out at the end, say which did not arrive."""
+    with mqtt_server() as server:
+        for number in range(run.tries):
+            folder = run.place(f"slow-{number}")
+            store, seed = folder / "log.db", run.dice.randrange(1 << 30)
+            tap = await Worker.start(
+                "tap", folder, store=str(store), exp=EXP, broker=server.url, blocked=seed, longest=0.6
+            )
+            await tap.heard("ready")
+            sender = await Worker.start(
+                "send", folder, store=str(store), exp=EXP, broker=server.url, lanes=LANES, messages=FLOOD
+            )
+            await sender.heard("done")
+            await network.end(server.port, MQTT, sender, tap)
+            async with EventLog.open(str(store)) as log:
+                await close(log, await log.experiment(EXP))
+            row.tried += 1
+            logged = events(store, EXP)
+            count_disorder(row, logged, "received")
+            sent = {entry.n: entry.ts for entry in logged if entry.kind == "sent" and entry.n is not None}
+            received = {entry.n for entry in logged if entry.kind == "received"}
+            arrived = delivered(store, EXP)
+            row.offered += len(sent)
+            row.lost += len(set(sender.said["sent"]) - set(sent))
+            row.unnoticed += sum(1 for n in sent if (n in received) != (n in arrived))
+            missed = [ts for n, ts in sent.items() if n not in received and not within(ts, gaps(logged))]
+            row.add("dropped, as the deliveries say", len(missed))
+            if not missed:
+                row.problem(f"{folder.name}: the broker dropped nothing: the row shows nothing")
+            for problem in await findings(store):
+                row.problem(f"{folder.name}: {problem}")
+            shutil.rmtree(folder)
