@@ -71,6 +71,7 @@ class AutoRecorder:
         self._loop = asyncio.get_running_loop()
         self._tried = asyncio.Event()  # whether the store takes us in is known
         self._told = False  # that it is out of reach
+        self._opened = False
         self._ending = asyncio.Event()
         self._broken_promise = False
         self._cut_off = False  # cancelled, and nobody asked for the end
@@ -171,7 +172,9 @@ class AutoRecorder:
         return writer
 
     async def _open(self) -> Writer:
-        await self._recorder.log.database.open()
+        if not self._opened:
+            await self._recorder.log.database.open()
+            self._opened = True
         return await self._recorder.join()
 
     async def _in_time(self, work: Coroutine[Any, Any, T]) -> T:
@@ -190,6 +193,7 @@ class AutoRecorder:
         return task.result()
 
     async def _close_log(self) -> None:
+        self._opened = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS):
                 await self._recorder.log.close()

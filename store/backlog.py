@@ -57,6 +57,8 @@ class Backlog:
         self._thread = ThreadPoolExecutor(1, "messager-spool")  # not the loop's own, which agents may keep busy
         self._first = 1  # seq of the first in memory
         self._done = 0  # the last seq that the store has acknowledged
+        self.before = 0
+        """How many of the events were another recorder's, before `begin_anew`; the log counts from there."""
         self._lock = asyncio.Lock()
         self.lost = 0
         """How many events were not kept, all in all."""
@@ -152,9 +154,9 @@ class Backlog:
             self._keep(gap)
 
     def acknowledge(self, seq: int) -> None:
-        """Forget the events up to `seq`: the store has them."""
-        self._done = seq
-        self._forget(seq)
+        """Forget the events up to `seq`, as the log counts: the store has them."""
+        self._done = seq + self.before
+        self._forget(self._done)
         if not self._lock.locked():
             self._empty_spool()
 
@@ -182,9 +184,30 @@ class Backlog:
             finally:
                 self._empty_spool()
 
+    async def begin_anew(self, spool: Spool) -> None:
+        """Make what the store has not got the first events of another recorder, whose spool this is.
+
+        Raises `SpoolFull`, or `SpoolDamaged` where the old spool cannot be read; all is as before then.
+        """
+        async with self._lock:
+            old, seq = self.spool, self._done + 1
+            gone = self._done - self.before
+            try:
+                while seq <= old.last_seq:
+                    entries = await self._in_thread(old.read, seq, BATCH_EVENTS, BATCH_BYTES)
+                    moved = [NewEvent._make(_caused_later(entry, gone)) for entry in entries]
+                    await self._in_thread(self._write_to, spool, seq, moved, old.complete_until or 0)
+                    seq += len(entries)
+            except BaseException:
+                spool.remove()
+                raise
+            self._memory = [_caused_later(entry, gone) for entry in self._memory]
+            self.before, self.spool = self._done, spool
+            await self._in_thread(old.remove)
+
     async def spooled(self, seq: int, number: int) -> list[NewEvent]:
-        """So many events of the spool, from `seq` on."""
-        return await self._in_thread(self.spool.read, seq, number, self.spool.size)
+        """So many events of the spool, from `seq`, as the log counts, on."""
+        return await self._in_thread(self.spool.read, seq + self.before, number, self.spool.size)
 
     async def end(self, ended_at: int) -> None:
         """Move everything to the spool, and note there that its recorder has ended. Raises `SpoolFull`."""
@@ -213,9 +236,12 @@ class Backlog:
         return self._first, entries, self._complete_behind(count)
 
     def _write(self, first: int, entries: list[NewEvent], complete: int) -> None:
+        self._write_to(self.spool, first, entries, complete)
+
+    def _write_to(self, spool: Spool, first: int, entries: list[NewEvent], complete: int) -> None:
         while True:
             try:
-                return self.spool.write(first, entries, complete)
+                return spool.write(first, entries, complete)
             except BadEvent as error:
                 log.error("%s; it is not recorded", error)
                 entries[error.index] = unfit(entries[error.index], error)
@@ -255,6 +281,14 @@ class Backlog:
     def _empty_spool(self) -> None:
         if self.spool.first_seq and self._done >= self.spool.last_seq:
             self.spool.remove()
+
+
+def _caused_later(entry: Fields, gone: int) -> Fields:
+    """An event whose recorder begins anew behind so many; what it takes back may be among those."""
+    cause = entry[10]
+    if cause is None or cause[0]:
+        return entry
+    return *entry[:10], (0, cause[1] - gone) if cause[1] > gone else None, entry[11]
 
 
 def _size(entry: Fields) -> int:

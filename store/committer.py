@@ -15,7 +15,9 @@ from typing import Any
 
 from .backlog import BATCH_EVENTS, Backlog, unfit
 from .errors import BadEvent, RecorderFenced, SpoolDamaged, SpoolFull, StoreError, StoreUnavailable
+from .experiments import recorder_by_uuid
 from .log import EventLog, Writer
+from .spool import Spool
 
 FLUSH_SECONDS = 0.02
 SPOOL_SECONDS = 1.0
@@ -34,7 +36,8 @@ class Committer:
     """Commits one recorder's backlog in the name of its writer; made in the event loop that it works in.
 
     Where there is no writer yet, `join` is asked for one, again and again while it raises `StoreUnavailable`.
-    What goes wrong then, whoever gave `join` tells.
+    What goes wrong then, whoever gave `join` tells. Where the experiment takes no more events, the recorder ends;
+    with `anew`, which gives the spool of another one, it goes on as that, and asks `join` for its place.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Committer:
         backlog: Backlog,
         facts: dict[str, Any],
         join: Callable[[], Awaitable[Writer]],
+        anew: Callable[[], Spool] | None = None,
     ) -> None:
         self.failure: StoreError | None = None
         """Why nothing more is recorded, if so."""
@@ -51,6 +55,8 @@ class Committer:
         """Whether nothing new is taken any more."""
         self._writer = writer
         self._join = join
+        self._anew = anew
+        self._shut_out = False  # the log takes no more from this writer
         self._log = events
         self._backlog = backlog
         self._facts = facts  # what is to be noted about this recorder with the next heartbeat
@@ -194,19 +200,22 @@ class Committer:
         """Commit what waits, again and again; say that we are alive in between. Nobody else commits."""
         pause = FLUSH_SECONDS
         while True:
-            if not self.ending and self.joined:
+            if not self.ending and not self._place_wanted:
                 await self._something_to_do()
             self._flush_now = False
             ending = self.ending  # once this is set, nothing new comes
             try:
-                if not self.joined:
+                if self._shut_out:
+                    await self._begin_anew()
+                if self._place_wanted:
                     self._writer = await self._join()
                 while self._backlog.waiting:
                     await self._commit()
                     self._answer()
                     if not self._pressing:
                         break  # what came meanwhile gathers first
-                await self._touch(ending=ending)
+                if self.joined:
+                    await self._touch(ending=ending)
                 pause = FLUSH_SECONDS
                 if ending:
                     return await self._end()
@@ -214,7 +223,9 @@ class Committer:
                 return await self._end(error)
             except RecorderFenced as error:
                 if not self.joined or not await self._take_place_again():
-                    return await self._end(error)
+                    if not self.joined or self._anew is None:
+                        return await self._end(error)
+                    self._shut_out = True
                 self._wake.set()
             except Exception as error:
                 self._refuse(error, everybody=False)
@@ -225,6 +236,11 @@ class Committer:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
                 self._wake.set()
+
+    @property
+    def _place_wanted(self) -> bool:
+        """Whether to join: at the beginning, and where a place was lost, once there is something for another."""
+        return self._writer is None and (not self._backlog.before or self._backlog.waiting > 0)
 
     @property
     def _pressing(self) -> bool:
@@ -298,9 +314,19 @@ class Committer:
         log.warning("%s had been taken for dead; it goes on", self._who)
         return True
 
+    async def _begin_anew(self) -> None:
+        """Go on as another recorder with what the log has not got of this one."""
+        assert self._anew is not None
+        row = await recorder_by_uuid(self._log.database, self.writer.uuid)
+        if row is not None and self._backlog.acknowledged < row.last_seq + self._backlog.before <= self._backlog.last:
+            self._backlog.acknowledge(row.last_seq)  # committed, although we were not told
+        await self._backlog.begin_anew(self._anew())
+        log.warning("%s takes no more events: what comes, and what it has not got, goes elsewhere", self._exp_id)
+        self._writer, self._uncertain, self._shut_out = None, False, False
+
     async def _drained_by_others(self, known: int, writer: Writer) -> bool:
         """Whether what is there behind `known` is what our spool holds: somebody did not see that we hold it."""
-        if not known < writer.last_seq <= self._backlog.spool.last_seq:
+        if not known < writer.last_seq <= self._backlog.spool.last_seq - self._backlog.before:
             return False
         ours = await self._backlog.spooled(known + 1, writer.last_seq - known)
         return [entry.ts for entry in ours] == await self._log.times(writer, known + 1)

@@ -89,11 +89,10 @@ class Recorder:
         """Its name, which its row and its spool bear."""
         self._identifier = Identifier(sender)
         self._redact = redact
+        self._spool_bytes = spool_bytes
         self._close_experiment = close_experiment
         folder = spool_folder(log.database.dialect.spool_folder, spool)
-        facts = {"recorder": self.uuid, "exp_id": self.exp_id, "store": log.where}
-        spool_file = Spool(folder / f"{self.uuid}{ENDING}", facts, spool_bytes)
-        self._backlog = Backlog(spool_file, self.clock, self._horizon)
+        self._backlog = Backlog(self._spool_in(folder, spool_bytes), self.clock, self._horizon)
         self._enrolment = Enrolment(
             uuid=self.uuid,
             exp_id=self.exp_id,
@@ -104,7 +103,7 @@ class Recorder:
             role=role,
             patterns=list(patterns),
             durability=durability,
-            spool=str(spool_file.path),
+            spool=str(self.spool_path),
             facts={},
             row={},
         )
@@ -177,7 +176,8 @@ class Recorder:
         """Take events at once, and a place in the experiment as soon as `join`, which awaits ours, gives one.
 
         Where it raises `StoreUnavailable` it is asked again, and events go to the spool meanwhile; any other
-        `StoreError` ends the recorder. To be called in the event loop that it works in.
+        `StoreError` ends the recorder. Where the experiment takes no more events, what it has not got goes on,
+        as another recorder, into what `join` gives then. To be called in the event loop that it works in.
         """
         self._prepare()
 
@@ -185,7 +185,7 @@ class Recorder:
             await self._look_around()
             return await join()
 
-        self._committer = Committer(self.log, None, self._backlog, self._facts, joined)
+        self._committer = Committer(self.log, None, self._backlog, self._facts, joined, self._anew)
 
     async def join(self) -> Writer:
         """Find or make the experiment, in an open store, and take a place in it. Raises as `start` does."""
@@ -274,7 +274,8 @@ class Recorder:
         if self._intents and (intent := self._intents.pop(id(record), None)) is not None:
             if record.kind == "sent":
                 return  # it is in the log already
-            cause, ts = (0, intent[1]), max(ts, intent[2])  # never before what it takes back
+            seq = intent[1] - self._backlog.before  # what it takes back may be in another experiment
+            cause, ts = (0, seq) if seq > 0 else None, max(ts, intent[2])  # never before that
         if self._committer is not None and self._committer.ending:
             self._backlog.lost += 1
             return
@@ -338,6 +339,19 @@ class Recorder:
         """Return once at most so many events wait in memory; in one outage after `HOLD_SECONDS` in all."""
         if self._committer is not None and (len(self._backlog) > most or self._backlog.full):
             await self._committer.hold(most)
+
+    def _spool_in(self, folder: Path, most: int, before: int = 0) -> Spool:
+        facts = {"recorder": self.uuid, "exp_id": self.exp_id, "store": self.log.where}
+        return Spool(folder / f"{self.uuid}{ENDING}", facts, most, before)
+
+    def _anew(self) -> Spool:
+        """Become another recorder; its spool."""
+        self.uuid = new_uuid()
+        spool = self._spool_in(self.spool_path.parent, self._spool_bytes, self._backlog.acknowledged)
+        self._enrolment.uuid, self._enrolment.spool = self.uuid, str(spool.path)
+        spool.enrolment = self._enrolment.said()
+        self._experiment = None
+        return spool
 
     def _prepare(self) -> None:
         if self._committer is not None:

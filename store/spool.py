@@ -51,8 +51,11 @@ class Spool:
     beside `write`.
     """
 
-    def __init__(self, path: Path, facts: dict[str, Any], limit: int = SPOOL_BYTES) -> None:
-        """`facts` go into the header: recorder (its uuid), exp_id, store."""
+    def __init__(self, path: Path, facts: dict[str, Any], limit: int = SPOOL_BYTES, before: int = 0) -> None:
+        """`facts` go into the header: recorder (its uuid), exp_id, store.
+
+        So many events `before` were another recorder's: in the file, seqs are counted from there.
+        """
         self.path = path
         self.facts = facts
         self.first_seq = self.last_seq = 0
@@ -66,6 +69,7 @@ class Spool:
         self.damaged_at: int | None = None
         """The byte from which on it cannot be read, where more follows than a frame cut short."""
         self._limit = limit
+        self._before = before
         self._file: BinaryIO | None = None
         self._size = 0
         self._next = (0, 0)  # the seq to be read next, and where it begins
@@ -121,7 +125,7 @@ class Spool:
                 raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be kept: {error}") from None
         last = first_seq + len(entries) - 1
         enrolment = self.enrolment
-        frames.append(self._note(enrolment, complete_until=complete_until, last_seq=last))
+        frames.append(self._note(enrolment, complete_until=complete_until, last_seq=last - self._before))
         self._append(b"".join(frames), first_seq)
         self._noted = enrolment
         self.first_seq = self.first_seq or first_seq
@@ -203,7 +207,7 @@ class Spool:
             raise SpoolFull(str(self.path), f"it may hold {self._limit:,} bytes")
         try:
             if self._file is None:
-                self._make(first_seq)
+                self._make(first_seq - self._before)
             elif not _is_at(self._file, self.path):
                 self._make_again()
             assert self._file is not None

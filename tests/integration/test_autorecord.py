@@ -20,7 +20,7 @@ from messager_store.experiments import recorders_of
 from messager_store.repair import close
 from tests.integration.outage import everything_drained, locked
 from tests.integration.test_outbox import Held
-from tests.support import sql, until
+from tests.support import sql
 
 
 @pytest.fixture(autouse=True)
@@ -315,22 +315,6 @@ async def test_a_program_that_cancels_its_tasks_and_goes_on_is_told_that_it_is_n
     _, cut_off, lost = capsys.readouterr().err.splitlines()
     assert "e1 is not recorded any more" in cut_off and "3 events of e1 are lost" in lost
     assert await said(store) == [0]
-
-
-async def test_an_experiment_that_is_closed_in_mid_run_is_told_with_how_much_is_not_in_it(
-    store: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with Messager(MemoryBroker(), "e1") as messager:
-        [hook] = messager._offered
-        assert isinstance(hook, autorecord.AutoRecorder)
-        await hook._recorder.flush()
-        async with EventLog.open(store) as log:
-            await close(log, await log.experiment("e1"), force=True)
-        await say(messager, 1)
-        await until(lambda: hook._recorder.failure is not None)
-        await say(messager, 3, 1)
-    told = capsys.readouterr().err
-    assert "3 events of e1 were dropped" in told
 
 
 SLOW = "from messager_store import committer; committer.FLUSH_SECONDS = 600"

@@ -269,6 +269,7 @@ async def test_memory_that_fills_up_goes_to_disk_before_the_store_is_known_to_be
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(committer, "SPOOL_SECONDS", 60)
+    monkeypatch.setattr(committer, "HOLD_SECONDS", 60)  # a busy disk takes its time
     monkeypatch.setattr(backlog, "MEMORY_BYTES", 1_000_000)
     async with Recorder(log, "e1") as taker:
         with locked(store):
