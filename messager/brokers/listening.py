@@ -54,9 +54,6 @@ class Listening(ABC, Generic[C]):
     async def _forget(self) -> None:
         """End what goes on beside the connection that is gone."""
 
-    def _mended(self, connection: C) -> None:
-        """The connection stands again."""
-
     def lost_since(self) -> int | None:
         return None if self._lost is None else self._lost[1]
 
@@ -103,7 +100,6 @@ class Listening(ABC, Generic[C]):
             reason, since = self._lost
             self._connection, self._lost, self._backoff = connection, None, FIRST_BACKOFF
             self._proven = began
-            self._mended(connection)
             return {"type": "gap", "reason": reason, "since": since, "until": time.monotonic_ns()}
 
     async def _bury(self) -> None:

@@ -85,10 +85,6 @@ class RedisPubSub(Listening[Wire]):
     async def _forget(self) -> None:
         self._pinged_at = None
 
-    def _mended(self, connection: Wire) -> None:
-        self._pause_if_full(connection)
-        self._alive = time.monotonic_ns()
-
     async def aclose(self) -> None:
         self._patterns.clear()
         await super().aclose()
@@ -158,14 +154,11 @@ class RedisPubSub(Listening[Wire]):
                 self._answered()
         wire = self._connection
         if wire is not None and len(inbox) > before:
-            self._pause_if_full(wire)
+            if len(inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES:
+                wire.pause()
             if self._pinged_at is None and now - self._proven >= PROVE_NS:
                 self._ping(wire)
         self._stirred.set()
-
-    def _pause_if_full(self, wire: Wire) -> None:
-        if len(self._inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES:
-            wire.pause()
 
     def _answered(self) -> None:
         """A ping was: what was delivered to us before it has come in."""

@@ -67,7 +67,7 @@ class ChannelMap:
 
 def is_mqtt(url: str) -> bool:
     """Whether it is the URL of an MQTT broker."""
-    return url.startswith(("mqtt://", "mqtts://"))
+    return url.lower().startswith(("mqtt://", "mqtts://"))
 
 
 def between(recorded: Iterable[str | None], target: str) -> Callable[[str], str] | None:
