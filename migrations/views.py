@@ -16,6 +16,18 @@ _SQLITE_ID = """CASE
         WHEN json_type({name}.text) = 'integer' AND length({name}.text) > 18 THEN {name}.text
         ELSE json_extract({name}.text, '$') END"""
 
+# What an object says, where that is text: its content, the texts of the blocks in it, or its text.
+_SQLITE_SAID = """coalesce(
+            CASE json_type({json}, '$.content')
+                WHEN 'text' THEN json_extract({json}, '$.content')
+                WHEN 'array' THEN (
+                    SELECT group_concat(json_extract(block.value, '$.text'), char(10))
+                    FROM json_each({json}, '$.content') block
+                    WHERE block.type = 'object' AND json_type(block.value, '$.text') = 'text')
+            END,
+            CASE json_type({json}, '$.text') WHEN 'text' THEN json_extract({json}, '$.text') END)"""
+_SAID = _SQLITE_SAID.format(json="CAST(e.payload AS TEXT)")
+
 _SQLITE_EVENTS = f"""
 CREATE VIEW event_view AS
 SELECT
@@ -40,16 +52,14 @@ SELECT
     CASE
         WHEN e.kind > 4 THEN e.meta
         WHEN e.flags & 4 THEN NULL
+        WHEN instr(e.payload, x'00') THEN 'hex:' || hex(e.payload)
+        WHEN instr(CAST(e.payload AS TEXT), '\\u0000') THEN CAST(e.payload AS TEXT)
         WHEN json_valid(CAST(e.payload AS TEXT)) IS NOT 1 THEN CAST(e.payload AS TEXT)
-        WHEN json_type(CAST(e.payload AS TEXT)) <> 'object' THEN json_extract(CAST(e.payload AS TEXT), '$')
-        WHEN json_valid(json_extract(CAST(e.payload AS TEXT), '$.content')) = 1
-            AND json_type(json_extract(CAST(e.payload AS TEXT), '$.content')) = 'object'
-            THEN coalesce(
-                json_extract(json_extract(CAST(e.payload AS TEXT), '$.content'), '$.content'),
-                json_extract(CAST(e.payload AS TEXT), '$.content'))
+        WHEN json_type(CAST(e.payload AS TEXT)) = 'text' THEN json_extract(CAST(e.payload AS TEXT), '$')
+        WHEN json_type(CAST(e.payload AS TEXT)) <> 'object' THEN CAST(e.payload AS TEXT)
         ELSE coalesce(
-            json_extract(CAST(e.payload AS TEXT), '$.content'),
-            json_extract(CAST(e.payload AS TEXT), '$.text'),
+            (SELECT CASE WHEN json_valid(said) = 1 THEN coalesce({_SQLITE_SAID.format(json="said")}, said) ELSE said END
+            FROM (SELECT {_SAID} AS said LIMIT 1)),
             CAST(e.payload AS TEXT))
     END AS text,
     e.payload AS payload,
@@ -94,36 +104,54 @@ WHERE (e.kind = 1 AND e.id NOT IN (SELECT cause FROM event WHERE kind = 4 AND ca
         AND (e.experiment_id, e.channel_id, e.id >> 40) IN (SELECT * FROM listener))
 """
 
-# PostgreSQL raises where a text is no JSON, or bytes are no text, and cannot be asked before; a text of
-# it holds no U+0000, whether as a byte or as an escape of JSON: such a payload is shown as it is kept.
+# PostgreSQL raises where a text is no JSON, or bytes are no text, and cannot be asked before. A text of it holds
+# no U+0000, whether as a byte or as an escape of JSON: on both databases such a payload is shown as it is kept.
 _FUNCTIONS = (
     """
-CREATE FUNCTION messager_plain(value bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+CREATE FUNCTION messager_said(value text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+DECLARE
+    data json;
+    kind text;
+    texts text;
 BEGIN
-    RETURN convert_from(value, 'UTF8');
+    data := value::json;
+    kind := json_typeof(data -> 'content');
+    IF kind = 'string' THEN
+        RETURN data ->> 'content';
+    END IF;
+    IF kind = 'array' THEN
+        SELECT string_agg(block ->> 'text', E'\\n' ORDER BY place) INTO texts
+        FROM json_array_elements(data -> 'content') WITH ORDINALITY blocks (block, place)
+        WHERE json_typeof(block) = 'object' AND json_typeof(block -> 'text') = 'string';
+    END IF;
+    IF texts IS NULL AND json_typeof(data -> 'text') = 'string' THEN
+        RETURN data ->> 'text';
+    END IF;
+    RETURN texts;
 EXCEPTION WHEN others THEN
-    RETURN encode(value, 'escape');
+    RETURN NULL;
 END $$""",
     """
 CREATE FUNCTION messager_text(payload bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 DECLARE
-    plain text := messager_plain(payload);
-    data json;
-    content text;
+    plain text;
+    said text;
 BEGIN
-    data := plain::json;
-    IF json_typeof(data) <> 'object' THEN
-        RETURN data #>> '{}';
+    IF position('\\x00'::bytea IN payload) > 0 THEN
+        RETURN 'hex:' || upper(encode(payload, 'hex'));
     END IF;
-    content := data ->> 'content';
-    BEGIN
-        IF json_typeof(content::json) = 'object' THEN
-            RETURN coalesce(content::json ->> 'content', content);
-        END IF;
-    EXCEPTION WHEN others THEN
-        NULL;
-    END;
-    RETURN coalesce(content, data ->> 'text', plain);
+    plain := convert_from(payload, 'UTF8');
+    IF strpos(plain, '\\u0000') > 0 THEN
+        RETURN plain;
+    END IF;
+    IF ltrim(plain, E' \\t\\n\\r') LIKE '"%' THEN
+        RETURN plain::json #>> '{}';
+    END IF;
+    said := messager_said(plain);
+    IF strpos(said, '{') > 0 THEN
+        said := coalesce(messager_said(said), said);
+    END IF;
+    RETURN coalesce(said, plain);
 EXCEPTION WHEN others THEN
     RETURN plain;
 END $$""",
@@ -234,7 +262,8 @@ DROP = {
     "postgresql": (
         *_VIEWS,
         "DROP FUNCTION messager_text(bytea)",
-        "DROP FUNCTION messager_plain(bytea)",
+        "DROP FUNCTION IF EXISTS messager_plain(bytea)",
+        "DROP FUNCTION IF EXISTS messager_said(text)",
         "DROP FUNCTION messager_id(bytea, text)",
         "DROP FUNCTION messager_member(text, text)",
         "DROP FUNCTION messager_number(text, text)",

@@ -128,7 +128,6 @@ async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
     assert await remove(log.database, of) is False
 
 
-@pytest.mark.sqlite  # what it takes on disk is a rule of thumb for files
 async def test_what_an_experiment_holds_is_known_from_its_counters(log: EventLog) -> None:
     of = await over(log, "e1", 10_000, 200)
     (held,) = await holdings(log.database, [of])
@@ -136,7 +135,7 @@ async def test_what_an_experiment_holds_is_known_from_its_counters(log: EventLog
     assert held.last_at == of.closed_at
     await compact(log.database)
     async with log.database.reading() as connection:
-        assert 0.8 < held.bytes / await log.database.dialect.bytes_on_disk(connection) < 1.2
+        assert 0.7 < held.bytes / await log.database.dialect.bytes_on_disk(connection) < 1.2  # a rule of thumb
 
 
 async def test_only_what_ended_before_the_moment_is_pruned(log: EventLog) -> None:

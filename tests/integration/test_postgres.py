@@ -11,16 +11,15 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from messager_store import EventLog, Recorder, committer, migrating, recorder
 from messager_store import experiments as registry
 from messager_store.database import Database
 from messager_store.dialects import postgres_append
-from messager_store.errors import RecorderFenced, ScrubUnfinished, StoreUnavailable
+from messager_store.errors import RecorderFenced, StoreUnavailable
 from messager_store.log import new_uuid
-from messager_store.redaction import redact, scrub
+from messager_store.redaction import redact
 from messager_store.removal import remove
 from messager_store.schema import SEQ_BITS
 from messager_store.testing import Databases, PostgresServer, execute, transaction
@@ -270,20 +269,6 @@ async def test_a_connection_that_is_cut_within_the_events_leaves_nothing_of_them
         assert (await verify(log.database, of)).problems == []
 
 
-async def test_a_reader_of_an_old_state_keeps_what_was_redacted_and_is_told_of(
-    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("messager_store.dialects.postgres.REWRITE_SECONDS", 0.1)
-    await filled(log, [sent(1, b"secret"), sent(2)])
-    sql(store, "UPDATE recorder SET ended_at = 1")
-    with transaction(store, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM experiment"):
-        with pytest.raises(ScrubUnfinished, match="another program reads an old state"):
-            await redact(log, "e1", Where(contains=("secret",)), who="me", why="x")
-        assert await log.database.rewrite_wanted()
-    await scrub(log)
-    assert not await log.database.rewrite_wanted()
-
-
 async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,26 +316,6 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
             await connection.run_sync(migrating.downgrade, "0001")
             await connection.run_sync(migrating.upgrade)
         assert await remove(log.database, of)
-
-
-async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(
-    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = asyncpg.Connection.execute
-
-    async def meanwhile(self: Any, query: str, *given: Any, **more: Any) -> Any:
-        done = await plain(self, query, *given, **more)
-        if query == "VACUUM (FULL) event":
-            sql(store, "COMMENT ON INDEX ix_event_replay IS 'another'")
-        return done
-
-    async with log.database.writing() as connection:
-        await log.database.dialect.want_rewrite(connection)
-    with monkeypatch.context() as patched:
-        patched.setattr(asyncpg.Connection, "execute", meanwhile)
-        assert await log.database.rewrite() is None
-    assert await log.database.rewrite_wanted()
-    assert await log.database.rewrite() is None and not await log.database.rewrite_wanted()
 
 
 async def test_tables_are_as_the_models_say_for_many_who_make_them_at_once(unmade: str, tmp_path: Path) -> None:

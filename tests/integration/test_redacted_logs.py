@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiosqlite
+import asyncpg
 import pytest
 
 from messager import MemoryBroker
@@ -225,22 +226,28 @@ async def test_what_was_redacted_and_not_scrubbed_goes_with_the_next_redaction(
     assert SECRET + SECRET not in on_disk(store) and not await log.database.rewrite_wanted()
 
 
-@pytest.mark.sqlite
 async def test_a_rewrite_leaves_the_mark_of_a_redaction_that_came_meanwhile(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = aiosqlite.Connection.execute_fetchall
+    in_file, on_server = aiosqlite.Connection.execute_fetchall, asyncpg.Connection.execute
 
-    async def meanwhile(self: Any, sql: str, *more: Any) -> Any:
-        rows = await plain(self, sql, *more)
-        if sql == "VACUUM":
-            await plain(self, "PRAGMA user_version=77")
+    async def then_in_file(self: Any, statement: str, *more: Any) -> Any:
+        rows = await in_file(self, statement, *more)
+        if statement == "VACUUM":
+            await in_file(self, "PRAGMA user_version=77")
         return rows
+
+    async def then_on_server(self: Any, statement: str, *given: Any, **more: Any) -> Any:
+        done = await on_server(self, statement, *given, **more)
+        if statement == "VACUUM (FULL) event":
+            sql(store, "COMMENT ON INDEX ix_event_replay IS 'another'")
+        return done
 
     async with log.database.writing() as connection:
         await log.database.dialect.want_rewrite(connection)
     with monkeypatch.context() as patched:
-        patched.setattr(aiosqlite.Connection, "execute_fetchall", meanwhile)
+        patched.setattr(aiosqlite.Connection, "execute_fetchall", then_in_file)
+        patched.setattr(asyncpg.Connection, "execute", then_on_server)
         assert await log.database.rewrite() is None
     assert await log.database.rewrite_wanted()
     assert await log.database.rewrite() is None and not await log.database.rewrite_wanted()
