@@ -142,6 +142,7 @@ async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_i
     monkeypatch.setenv("MESSAGER_STORE", str(store))
     monkeypatch.setattr(autorecord, "START_SECONDS", 0.01)
     async with Messager(MemoryBroker(), "e1") as messager:
+        monkeypatch.setattr(autorecord, "START_SECONDS", 5.0)  # closing may take longer
         await say(messager, 3)
         store.parent.mkdir()
         told: list[str] = []
