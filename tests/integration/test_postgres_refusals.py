@@ -216,6 +216,36 @@ async def test_a_server_that_is_going_down_is_told(server: PostgresServer) -> No
         await refused(store, "the server takes nobody now, as it starts, recovers or shuts down: try again")
 
 
+async def test_a_pooler_that_refuses_settings_is_told() -> None:
+    async def pooler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)  # which asks for TLS
+        writer.write(b"N")
+        await reader.readexactly(int.from_bytes(await reader.readexactly(4)) - 4)
+        fields = b"SFATAL\0C08P01\0Munsupported startup parameter: lock_timeout\0\0"
+        writer.write(b"E" + (len(fields) + 4).to_bytes(4) + fields)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(pooler, "127.0.0.1", 0) as server:
+        url = f"postgresql://u:hunter2@127.0.0.1:{server.sockets[0].getsockname()[1]}/db"
+        await refused(url, "a pooler in between refuses the setting lock_timeout: connect to the server itself$")
+
+
+async def test_a_pooler_that_changes_connections_between_transactions_is_told(store: str) -> None:
+    async with EventLog.open(store) as log:
+        of = await experiment(log)
+
+        async def find_it_prepared_no_more() -> None:
+            for _ in range(2):
+                async with log.database.writing() as connection:
+                    await connection.exec_driver_sql("SELECT 1")
+                    await connection.exec_driver_sql("DEALLOCATE ALL")
+
+        with pytest.raises(StoreUnavailable, match="have it pool sessions"):
+            await find_it_prepared_no_more()
+        assert (await log.register(of, role="tap")).ordinal == 1
+
+
 async def test_a_replica_is_read_from_and_says_that_it_only_reads(server: PostgresServer, tmp_path: Path) -> None:
     store = Databases(server.url("postgres")).create()
     async with EventLog.open(store) as log:
