@@ -37,6 +37,10 @@ _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 """Parameters of a URL that name files; so do the variables PGSSLROOTCERT and so on."""
 _ANOTHER_NAME = (62, 63, 64)
 """OpenSSL's X509_V_ERR codes for a name or an address that the certificate is not for."""
+_POOLED = (
+    "a pooler in between gives each transaction another connection: have it pool sessions (pool_mode = session), "
+    "or connect to the server itself"
+)
 
 _REASONS: tuple[tuple[type[BaseException], str, str], ...] = (
     (pg.InvalidPasswordError, "", "the password is wrong, or there is no such user"),
@@ -86,7 +90,14 @@ _REASONS: tuple[tuple[type[BaseException], str, str], ...] = (
         'configuration parameter (".*")',
         "the URL has a parameter {0}, and neither the driver nor the server knows one of that name",
     ),
+    (
+        pg.ProtocolViolationError,
+        "unsupported startup parameter: (.*)",
+        "a pooler in between refuses the setting {0}: connect to the server itself",
+    ),
     (pg.PostgresConnectionError, "", "the connection broke"),
+    (pg.DuplicatePreparedStatementError, "", _POOLED),
+    (pg.InvalidSQLStatementNameError, "", _POOLED),
     (asyncpg.InternalClientError, "", "the connection broke"),
     (
         asyncpg.InterfaceError,
