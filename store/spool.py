@@ -52,10 +52,7 @@ class Spool:
     """
 
     def __init__(self, path: Path, facts: dict[str, Any], limit: int = SPOOL_BYTES, before: int = 0) -> None:
-        """`facts` go into the header: recorder (its uuid), exp_id, store.
-
-        So many events `before` were another recorder's: in the file, seqs are counted from there.
-        """
+        """`facts` go into the header: recorder (its uuid), exp_id, store. In the file, seqs begin behind `before`."""
         self.path = path
         self.facts = facts
         self.first_seq = self.last_seq = 0
