@@ -10,6 +10,7 @@ from pathlib import Path
 from messager.testing import redis_server
 from messager_store import EventLog
 from messager_store.draining import drain
+from messager_store.repair import repair, unclean
 from messager_store.testing import Databases, PostgresServer, execute, postgres_server
 from tests.support import Proxy, until
 
@@ -149,6 +150,12 @@ async def _broken(run: Run, row: Row, break_: Break) -> None:
             row.tried += 1
             if not any(worker.said["away"] for worker in workers):
                 row.problem(f"broken-{number}: no recorder noticed that anything was broken: the row shows nothing")
+            if (folder / "spool").exists():  # the store was not back in the seconds that a recorder takes to end
+                row.add("spools left for a drain", 1)
+                await _drained(row, store, folder / "spool")
+                async with EventLog.open(store) as log:
+                    for of in await unclean(log):
+                        await repair(log, of)
             for durability, worker in zip(DURABILITIES, workers, strict=True):
                 await judge_away(row, store, durability, worker, witness.saw)
             if (folder / "spool").exists():
