@@ -198,7 +198,8 @@ class Messager:
     async def subscribe_and_start_listening(self, channels: Iterable[str]) -> None:
         """Listen on these channels, taken as glob patterns; active when this returns.
 
-        May be called again for more. Raises `NotConnected` and `BrokerUnavailable`.
+        May be called again for more. Raises `NotConnected`, `BrokerUnavailable`, and on MQTT `ValueError` for a
+        pattern that no topic can fit.
         """
         if not self.connected:
             raise NotConnected(f"cannot subscribe: not connected. Call `await messager.{self._CONNECT}()` first.")

@@ -116,15 +116,18 @@ class Messager(redis_messager.Messager):
         """Subscribe to a topic, a list of topics, or a list of (topic, qos); wildcards are welcome.
 
         Active when this returns; `start_listening` begins to take messages in. `agents` is there for the
-        contract. Raises `NotConnected` and `BrokerUnavailable`.
+        contract. Raises `NotConnected`, `BrokerUnavailable`, and `ValueError` for what no topic can fit; then nothing
+        is subscribed to.
         """
         if not self.connected:
             raise NotConnected("cannot subscribe: not connected. Call `await messager.connect()` first.")
-        wanted = [topics] if isinstance(topics, str | tuple) else list(topics)
+        listed = [topics] if isinstance(topics, str | tuple) else list(topics)
+        wanted = [(one, None) if isinstance(one, str) else one for one in listed]
+        for topic, _ in wanted:
+            names.filter_of(topic)
         async with self._subscribing:
             pubsub = self._subscriber()
-            for one in wanted:
-                topic, qos = (one, None) if isinstance(one, str) else one
+            for topic, qos in wanted:
                 if isinstance(pubsub, MqttPubSub):
                     await pubsub.psubscribe(topic, qos=qos)
                 else:

@@ -188,6 +188,9 @@ class Outbox:
     async def _write(self, wave: _Wave) -> asyncio.Future[list[int | PublishError | None]]:
         """Ask the hooks, stamp, and write; the broker's answers. Raises what a hook raised."""
         records = wave.records
+        if (meta := getattr(self._broker, "sends_with", None)) is not None:
+            for record in records:
+                record.meta = meta
         wave.hooks = tuple(self._hooks)
         for hook in wave.hooks:
             await hook.before_send(records)

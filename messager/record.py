@@ -40,7 +40,7 @@ class MessageRecord:
     """How many subscribers the broker said it delivered to."""
     meta: dict[str, Any] | None = None
     """Gap: `reason, since, until, count`. Mark: `name, fields`. Failed: `outcome, error`.
-    Received over MQTT, where it was so: `retained` (True), `qos` (other than 1)."""
+    Over MQTT, where it was so: `qos` (other than 1), and of what was received `retained` (True)."""
 
     @property
     def msg(self) -> Msg:

@@ -19,7 +19,7 @@ from .. import topics
 from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
 from .glance import GLANCE_NS, Glance
-from .mqtt_pubsub import MqttPubSub
+from .mqtt_pubsub import MqttPubSub, meta_of
 from .mqtt_session import Access, Events, Session
 from .urls import URLFault, fault_of, without_credentials
 
@@ -62,6 +62,8 @@ class MqttBroker:
         self._access = Access(hostname, port, username, password, tls, client_id)
         self.url = self._access.url
         self.qos = qos
+        self.sends_with = meta_of(qos, retained=False) or None
+        """The meta of what is published: the same as a subscriber is told, where it is not the usual."""
         self.ping_interval = ping_interval
         self.ping_timeout = ping_timeout
         self._timeout = timeout or None

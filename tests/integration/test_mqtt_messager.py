@@ -79,6 +79,33 @@ async def test_a_subscription_in_quality_0_is_one(messager: Messager) -> None:
     assert (await fetched(messager, 1))[0].qos == 0
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_what_was_sent_is_logged_with_the_quality_of_service_that_is_logged_where_it_is_received(
+    mqtt: MqttServer, qos: int
+) -> None:
+    broker, hook = MqttBroker.from_url(f"{mqtt.url}?qos={qos}"), Listed()
+    await broker.connect()
+    async with Messager(broker) as messager:
+        messager.add_log_hook(hook)
+        await messager.subscribe([("a", qos)])
+        await messager.start_listening()
+        await messager.send_message("a", {})
+        await fetched(messager, 1)
+    await broker.close()
+    assert sorted(hook.kinds()) == ["received", "sent"]
+    assert [record.meta for record in hook.records] == [None if qos == 1 else {"qos": qos}] * 2
+
+
+async def test_where_one_of_several_topics_is_none_nothing_is_subscribed_to(messager: Messager) -> None:
+    with pytest.raises(ValueError, match="one whole level"):
+        await messager.subscribe(["good", "a/#/b"])
+    await messager.subscribe("other")
+    await messager.start_listening()
+    await messager.send_message("good", {})
+    await messager.send_message("other", {})
+    assert [message.topic.value for message in await fetched(messager, 1)] == ["other"]
+
+
 async def test_what_comes_between_subscribing_and_listening_is_kept_and_more_can_be_subscribed_to(
     messager: Messager,
 ) -> None:
