@@ -223,10 +223,7 @@ class AutoRecorder:
     def _tell_what_is_left(self) -> None:
         recorder = self._recorder
         if recorder.spooled:
-            run = "`messager drain`"
-            if not recorder.log.database.dialect.exists():
-                run = f"`messager db upgrade`, which makes the store, and then {run}"
-            say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run {run}")
+            say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
         elif len(recorder):
             say(f"{len(recorder)} events of {recorder.exp_id} are lost: {recorder.log.where} could not be reached")
         if recorder.dropped:

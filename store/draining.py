@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .backlog import BATCH_BYTES, BATCH_EVENTS, unfit
+from .dialects import for_store
 from .enrolment import Enrolment, enrol
 from .errors import (
     BadEvent,
@@ -32,7 +33,7 @@ from .event import NewEvent
 from .experiments import RecorderRow, recorder_by_uuid, recorders_of
 from .host import this_process
 from .log import EventLog, Writer
-from .spool import LOCKS, Spool, left_in, spool_folder
+from .spool import LOCKS, Spool, left_in, spool_folder, spools
 
 log = logging.getLogger("messager_store")
 
@@ -63,6 +64,14 @@ async def folders_of(log_: EventLog) -> list[Path]:
     named = {Path(row.spool).parent for row in await recorders_of(log_.database) if row.spool}
     beside = log_.database.dialect.spool_folder
     return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
+
+
+def waited_for(store: str, folder: str | None = None) -> bool:
+    """Whether recorders that a store never took in left spools for it, in this folder or where they go by default."""
+    dialect = for_store(store)
+    beside = dialect.spool_folder
+    folders = {Path(folder)} if folder else {Path(beside), spool_folder(beside)}
+    return any(info.store == dialect.where and not info.enrolled for each in folders for info in spools(each))
 
 
 async def drain(

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     "--spool",
     type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
-    help="Only the spools of this folder. [default: those beside the store, and wherever its recorders spool]",
+    help="Only the spools of this folder. [default: those beside the store, of MESSAGER_SPOOL, and wherever its "
+    "recorders spool]",
 )
 @store_option
 @json_option
@@ -29,7 +30,7 @@ def command(spool: str | None, store: str, as_json: bool) -> None:
     """Put what recorders left in their spools into the store.
 
     A recorder spools while the store is away, and drains its spool when it is back. One that was killed, or
-    ended before that, leaves it behind. May be interrupted and run again: nothing is lost and
+    ended before that, leaves it behind; where its store never came, that and its experiment are made now. May be interrupted and run again: nothing is lost and
     nothing doubled. Exit code 1 where a spool could not be drained; its file stays.
     """
     found = run(_drain(spool, store, as_json))
@@ -40,10 +41,10 @@ def command(spool: str | None, store: str, as_json: bool) -> None:
 
 
 async def _drain(spool: str | None, store: str, quiet: bool) -> list[Drained]:
-    from ..draining import drain, folders_of
+    from ..draining import drain, folders_of, waited_for
 
     found = []
-    async with opened(store) as log:
+    async with opened(store, create=waited_for(store, spool)) as log:
         folders = [Path(spool)] if spool else await folders_of(log)
         for folder in folders:
             async for done in drain(log, folder, progress=None if quiet else counter("drained")):
