@@ -33,7 +33,7 @@ format: $(VENV)/test  ## Put the code into its standard form
 bench: $(VENV)/bin/python  ## Measure, side by side: make bench ROWS="append read" ROUNDS=9
 	$(BIN)/python bench/run.py $(ROWS) $(if $(ROUNDS),--rounds $(ROUNDS)) $(BENCH)
 
-faults: $(VENV)/test  ## Kill, cut, fill, lock and step, many times: the long form of tests/faults (20 minutes)
+faults: $(VENV)/test  ## Kill, cut, fill, lock and step, many times: the long form of tests/faults
 	$(BIN)/python -m tests.faults --long
 
 ray: $(VENV)/ray  ## Run the tests that need Ray (80 MB to download)

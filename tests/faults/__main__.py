@@ -84,7 +84,7 @@ def main() -> int:
     """Run the faults that are asked for; 1 where a promise was broken."""
     faults = every_fault()
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--long", action="store_true", help="many tries of each, for about twenty minutes")
+    parser.add_argument("--long", action="store_true", help="many tries of each, which takes long")
     parser.add_argument("--only", action="append", choices=list(faults), metavar="NAME", help=", ".join(faults))
     parser.add_argument("--tries", type=int, help="so many of each instead")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32), help="the dice of an earlier run")
