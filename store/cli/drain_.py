@@ -30,7 +30,8 @@ def command(spool: str | None, store: str, as_json: bool) -> None:
     """Put what recorders left in their spools into the store.
 
     A recorder spools while the store is away, and drains its spool when it is back. One that was killed, or
-    ended before that, leaves it behind; where its store never came, that and its experiment are made now. May be interrupted and run again: nothing is lost and
+    ended before that, leaves it behind; where its store never came, that and its experiment are made now. May
+    be interrupted and run again: nothing is lost and
     nothing doubled. Exit code 1 where a spool could not be drained; its file stays.
     """
     found = run(_drain(spool, store, as_json))
