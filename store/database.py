@@ -15,6 +15,8 @@ from .dialects import for_store
 from .errors import NotAStore, StoreUnavailable, WrongRevision
 from .schema import HEAD_REVISION
 
+_NOTHING = "there is none yet. Record or import something first, or name another with --store"
+
 
 class Database:
     """Connections to one store. `writing` and `reading` give them, with errors in our words."""
@@ -33,15 +35,13 @@ class Database:
         """
         if not create and not self.dialect.exists():
             self.dialect.look()
-            raise StoreUnavailable(
-                self.where, "there is none yet. Record or import something first, or name another with --store"
-            )
+            raise StoreUnavailable(self.where, _NOTHING)
         await self.open_engines()
         try:
             found = await self.look()
             if found is None:
                 if not create:
-                    raise WrongRevision(self.where, "none", HEAD_REVISION, newer=False)
+                    raise StoreUnavailable(self.where, _NOTHING)
                 async with self.writing() as connection:
                     await connection.run_sync(_create)
             elif not any_revision and found != HEAD_REVISION:

@@ -66,21 +66,31 @@ async def folders_of(log_: EventLog) -> list[Path]:
     return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
 
 
-def waited_for(store: str, folder: str | None = None) -> bool:
-    """Whether recorders that a store never took in left spools for it, in this folder or where they go by default."""
+def waited_for(store: str, folder: str | None = None, *, adopt: bool = False) -> bool:
+    """Whether recorders that a store never took in left spools for it, in this folder or where they go by default.
+
+    With `adopt`, for any store.
+    """
     dialect = for_store(store)
     beside = dialect.spool_folder
     folders = {Path(folder)} if folder else {Path(beside), spool_folder(beside)}
-    return any(info.store == dialect.where and not info.enrolled for each in folders for info in spools(each))
+    waiting = [info for each in folders for info in spools(each) if not info.enrolled]
+    return any(adopt or info.store == dialect.where for info in waiting)
 
 
 async def drain(
-    log_: EventLog, folder: Path, *, exp_id: str | None = None, progress: Callable[[int], None] | None = None
+    log_: EventLog,
+    folder: Path,
+    *,
+    exp_id: str | None = None,
+    adopt: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> AsyncIterator[Drained]:
     """Put the spools of a folder, or those of one experiment, into the store, and remove their files.
 
     Spools that a live recorder holds, that belong to another store, or whose experiment takes no more
-    events stay as they are; `reason` says why. Raises `StoreUnavailable`; running it again goes on.
+    events stay as they are; `reason` says why. With `adopt`, this store takes in the recorders that another
+    one never took in. Raises `StoreUnavailable`; running it again goes on.
     """
     for path in await asyncio.to_thread(left_in, folder):
         try:
@@ -93,7 +103,7 @@ async def drain(
             continue
         try:
             if exp_id in (None, spool.facts.get("exp_id")):
-                yield await _drain_one(log_, spool, progress)
+                yield await _drain_one(log_, spool, adopt, progress)
         finally:
             spool.close()
 
@@ -110,10 +120,10 @@ async def drain_left(log_: EventLog, folder: Path, exp_id: str) -> None:
         log.warning("a spool of %s could not be drained: %s", exp_id, error)
 
 
-async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], None] | None) -> Drained:
+async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callable[[int], None] | None) -> Drained:
     done = Drained(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
     row = await recorder_by_uuid(log_.database, done.recorder)
-    if row is None and spool.enrolment is not None and spool.facts.get("store") == log_.where:
+    if row is None and spool.enrolment is not None and (adopt or spool.facts.get("store") == log_.where):
         try:
             done.exp_id = await _enrolled(log_, spool.enrolment)
         except (StoreUnavailable, DamagedStore):
@@ -122,7 +132,7 @@ async def _drain_one(log_: EventLog, spool: Spool, progress: Callable[[int], Non
             done.left, done.reason = len(spool), f"its experiment cannot be made: {error}"
             return done
         row = await recorder_by_uuid(log_.database, done.recorder)
-    done.reason = _why_not(log_, spool, row)
+    done.reason = _why_not(log_, spool, row, adopt)
     if done.reason is not None:
         done.left = len(spool)
         return done
@@ -171,14 +181,15 @@ async def _enrolled(log_: EventLog, said: dict[str, Any]) -> str:
     return (await enrol(log_, who)).experiment.exp_id
 
 
-def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None) -> str | None:
+def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool) -> str | None:
     """Why a spool is not drained into this store, if it is not."""
     store = str(spool.facts.get("store", ""))
-    if store != log_.where and os.path.exists(store):
+    if store != log_.where and os.path.exists(store) and not (adopt and spool.enrolment is not None):
         return f"it belongs to the store {store}: drain it into that one, with --store"
     if row is None and spool.enrolment is not None:
         return (
-            f"it belongs to the store {store}, which never took its recorder in: drain it into that one, with --store"
+            f"it belongs to the store {store}, which never took its recorder in: drain it into that one, with --store, "
+            "or into this one, with --adopt"
         )
     if row is None:
         return (

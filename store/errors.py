@@ -71,6 +71,8 @@ class WrongRevision(StoreError):
             "It was made by a newer messager: upgrade with `pip install -U messager`."
             if newer
             else f"Upgrade it with `messager --store {where} db upgrade`."
+            if "://" not in where
+            else "Upgrade it with `messager db upgrade` and the same --store."  # `where` says no user and no password
         )
         super().__init__(f"the store {where} is at revision {found}, this messager needs {expected}. {remedy}")
         self.where, self.found, self.expected = where, found, expected

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .database import Database
 from .errors import ExperimentChanged
 from .experiments import SILENT_NS, Experiment, RecorderRow, check_idle, lock, recorders_of
 from .host import this_process
-from .schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, name, recorder, redaction, tag
+from .schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, metadata, name, recorder, redaction, tag
 
 CHUNK = 50_000
 """Events deleted in one transaction, so that other writers get their turn."""
@@ -42,6 +42,8 @@ async def remove(
             check_idle(of, rows, "remove it")
         if spare_changed:
             await _check_unchanged(connection, of)
+        for table in reversed(metadata.sorted_tables):  # who may not remove is told while nothing is
+            await connection.execute(delete(table).where(false()))
         seen = VISIBLE if of.status in VISIBLE else (of.status,)
         hidden = await connection.execute(
             update(experiment)

@@ -35,6 +35,7 @@ def command(store: str, ticks: int, durability: Durability) -> None:
     """
     from messager.testing import redis_server
 
+    store = click.get_current_context().find_root().params.get("store") or store
     with redis_server() as server:
         _step(f"started a redis-server on port {server.port}")
         run(_demo(server.url, server.port, store, ticks, durability))

@@ -24,9 +24,14 @@ if TYPE_CHECKING:
     help="Only the spools of this folder. [default: those beside the store, of MESSAGER_SPOOL, and wherever its "
     "recorders spool]",
 )
+@click.option(
+    "--adopt",
+    is_flag=True,
+    help="Take in what was recorded for another store that never came, as where that has moved or its URL was mistyped.",
+)
 @store_option
 @json_option
-def command(spool: str | None, store: str, as_json: bool) -> None:
+def command(spool: str | None, adopt: bool, store: str, as_json: bool) -> None:
     """Put what recorders left in their spools into the store.
 
     A recorder spools while the store is away, and drains its spool when it is back. One that was killed, or
@@ -34,21 +39,21 @@ def command(spool: str | None, store: str, as_json: bool) -> None:
     be interrupted and run again: nothing is lost and
     nothing doubled. Exit code 1 where a spool could not be drained; its file stays.
     """
-    found = run(_drain(spool, store, as_json))
+    found = run(_drain(spool, adopt, store, as_json))
     if as_json:
         print_json([asdict(done) for done in found])
     if any(done.reason and not done.held for done in found):
         raise click.exceptions.Exit(1)
 
 
-async def _drain(spool: str | None, store: str, quiet: bool) -> list[Drained]:
+async def _drain(spool: str | None, adopt: bool, store: str, quiet: bool) -> list[Drained]:
     from ..draining import drain, folders_of, waited_for
 
     found = []
-    async with opened(store, create=waited_for(store, spool)) as log:
+    async with opened(store, create=waited_for(store, spool, adopt=adopt)) as log:
         folders = [Path(spool)] if spool else await folders_of(log)
         for folder in folders:
-            async for done in drain(log, folder, progress=None if quiet else counter("drained")):
+            async for done in drain(log, folder, adopt=adopt, progress=None if quiet else counter("drained")):
                 found.append(done)
                 if not quiet:
                     _show(done)
