@@ -69,7 +69,11 @@ class _Server:
             process.kill()
         else:
             process.terminate()
-        process.wait(10)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:  # as a redis-server does not end that may not save
+            process.kill()
+            process.wait(10)
 
     def remove(self) -> None:
         """Stop it for good and remove its folder."""

@@ -62,8 +62,9 @@ def is_filter(pattern: str | bytes) -> bool:
     text = channels.decode(pattern)
     levels = text.split("/")
     last = levels.pop()
-    wild = last in ("+", "#") or "+" in levels
-    return wild and not any(char in level for level in (*levels, last) if level not in ("+", "#") for char in "+#*?[\\")
+    if "#" in levels or not (last in ("+", "#") or "+" in levels):
+        return False
+    return not any(char in level for level in (*levels, last) if level not in ("+", "#") for char in "+#*?[\\")
 
 
 def filter_of(pattern: str | bytes) -> str:

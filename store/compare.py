@@ -14,8 +14,10 @@ from .event import Cursor, Event
 from .experiments import Experiment, recorders_of
 from .log import EventLog
 from .messages import message_pages
+from .names import all_names
 from .reading import Selection, Span
-from .replay.channelmap import ChannelMap, alike
+from .replay.channelmap import ChannelMap, spelling
+from .schema import CHANNEL
 
 DETAILED = 100
 """Channels whose difference is given with its neighbours; the others are counted."""
@@ -53,6 +55,8 @@ class Comparison:
     """The first `DETAILED` of them, by name."""
     redacted: int = 0
     """Messages of which either side was redacted: taken for the same as what stands across."""
+    translated: bool = False
+    """Whether `exps/...` counted as `exps:...`, as the sides come from different kinds of broker."""
 
     @property
     def equal(self) -> bool:
@@ -122,9 +126,9 @@ async def compare(
 ) -> Comparison:
     """Compare the messages of two experiments (as a replay would publish them), payload by payload.
 
-    `mapping` renames A's channels first; `log_b` is B's log where it is another store. Where they come from different
-    kinds of broker, or it is not known from which, `exps/...` counts as `exps:...` on both sides, and `selection` may
-    name either, unless `keep_names`.
+    `mapping` renames A's channels first; `log_b` is B's log where it is another store. Where one comes from Redis and
+    the other from MQTT, `exps/...` counts as `exps:...` on both sides, and `selection` may name either, unless
+    `keep_names`. Of an import, which does not tell where it comes from, its names do, where they are all alike.
     Memory grows only with how far one side runs ahead of the other on a channel, by a
     digest a message. What was redacted on one side is taken for the same as what stands across, and counted.
     """
@@ -132,11 +136,11 @@ async def compare(
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
     of_b = b if isinstance(b, Experiment) else await other.experiment(b)
     chosen = selection or Selection()
-    rows_a, rows_b = await recorders_of(log.database, of_a.id), await recorders_of(other.database, of_b.id)
-    as_one = not keep_names and not alike((row.broker for row in rows_a), (row.broker for row in rows_b))
+    spelt = {await _spelling(log.database, of_a), await _spelling(other.database, of_b)}
+    as_one = not keep_names and spelt == {False, True}
     if as_one:
         chosen = _EitherSpelling(chosen)
-    result = Comparison(of_a.exp_id, of_b.exp_id)
+    result = Comparison(of_a.exp_id, of_b.exp_id, translated=as_one)
     known: dict[str, _Channel] = {}
     sides = [
         _messages(log.database, of_a, chosen, mapping, as_one),
@@ -199,6 +203,11 @@ class _EitherSpelling(Selection):
         if self.channels is not None and not any(channels.matches_any(self.channels, name) for name in names):
             return False
         return self.exclude is None or not any(channels.matches_any(self.exclude, name) for name in names)
+
+
+async def _spelling(database: Database, of: Experiment) -> bool | None:
+    brokers = [row.broker for row in await recorders_of(database, of.id)]
+    return spelling(brokers, (await all_names(database, of.id, CHANNEL)).values())
 
 
 async def _messages(

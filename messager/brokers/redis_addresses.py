@@ -9,7 +9,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection, SSLConnection
@@ -52,7 +52,7 @@ class Server:
 
     async def connect(self) -> AbstractConnection:
         connection = await _opened(self._make(), self.url, self._timeout)
-        await _asked(connection, self.url, "PING")  # Redis 7.0 lets through the handshake who has to give a password
+        await _let_in(connection, self.url)
         return connection
 
 
@@ -253,6 +253,18 @@ async def _opened(connection: AbstractConnection, url: str, seconds: float) -> A
     return connection
 
 
+async def _let_in(connection: AbstractConnection, url: str) -> None:
+    """Redis 7.0 lets through the handshake who has to give a password. Raises `BrokerUnavailable`."""
+    try:
+        async with asyncio.timeout(TRY_TIMEOUT):
+            await connection.send_command("PING")
+            await connection.read_response()
+    except ResponseError:
+        return  # MISCONF and BUSY, say, are signs of life, and keep no message out; NOAUTH is none of these
+    except BaseException as error:
+        await _refuse(connection, url, error)
+
+
 async def _asked(connection: AbstractConnection, url: str, *command: str) -> Any:
     """The answer to a command on a connection just made; None where an ACL forbids it. Raises `BrokerUnavailable`."""
     try:
@@ -262,10 +274,15 @@ async def _asked(connection: AbstractConnection, url: str, *command: str) -> Any
     except NoPermissionError:
         return None
     except BaseException as error:
-        await connection.disconnect(nowait=True)
-        if isinstance(error, OSError | RedisError):
-            raise BrokerUnavailable(url, reason_of(error, _secrets(connection))) from None
-        raise
+        await _refuse(connection, url, error)
+
+
+async def _refuse(connection: AbstractConnection, url: str, error: BaseException) -> NoReturn:
+    """Give up a connection on which this was raised."""
+    await connection.disconnect(nowait=True)
+    if isinstance(error, OSError | RedisError):
+        raise BrokerUnavailable(url, reason_of(error, _secrets(connection))) from None
+    raise error
 
 
 def _secrets(connection: AbstractConnection) -> list[str | None]:

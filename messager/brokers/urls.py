@@ -30,8 +30,8 @@ def without_credentials(url: str) -> str:
         whole = all(map(_whole, hosts.split(","))) and "@" not in parts.path
         socket = not hosts and ("@" in parts.netloc or not parts.netloc)
         rest = hosts + parts.path if whole or socket else rest.rpartition("@")[2]
-    except ValueError:
-        rest = rest.rpartition("@")[2]
+    except ValueError:  # where no @ is there, the host may have been forgotten, and the port be a password
+        rest = rest.rpartition("@")[2] if "@" in rest else "..."
     return f"{scheme}://" + re.split(r"[?#]", rest, maxsplit=1)[0]
 
 

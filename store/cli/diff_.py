@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import json_option, opened, pairs, run, store_option
-from .output import plural, print_json, safe
+from .output import note, plural, print_json, safe
 
 if TYPE_CHECKING:
     from ..compare import Comparison, Difference
@@ -27,7 +27,7 @@ SHOWN = 10
 @click.option(
     "--keep-names",
     is_flag=True,
-    help="Also where they come from different kinds of broker. Else exps/... counts as exps:... on both sides.",
+    help="Also where one side comes from Redis and the other from MQTT. Else exps/... counts as exps:... then.",
 )
 @click.option("--store-b", metavar="URL", help="The store that B is in, where it is another.")
 @store_option
@@ -82,6 +82,7 @@ def _as_dict(result: Comparison) -> dict[str, Any]:
         "channels_same": result.same,
         "channels_differing": result.differing,
         "redacted": result.redacted,
+        "translated": result.translated,
         "differences": [
             {
                 "channel": difference.channel,
@@ -100,6 +101,8 @@ def _event(entry: Event | None) -> dict[str, Any] | None:
 
 
 def _show(result: Comparison) -> None:
+    if result.translated:
+        note("one side comes from Redis, the other from MQTT: exps/... counts as exps:... (--keep-names: it does not)")
     a, b = plural(result.messages_a, "message"), plural(result.messages_b, "message")
     counts = f"{safe(result.a)}: {a}, {safe(result.b)}: {b}"
     if result.redacted:

@@ -212,11 +212,17 @@ def _show_stopped(report: ReplayReport, as_json: bool) -> None:
         note(line)
 
 
+def _cut(channel: str) -> str:
+    return channel if len(channel) <= LONGEST else channel[: LONGEST - 1] + "…"
+
+
 def _named(report: ReplayReport) -> Iterator[tuple[str, str]]:
     """A line of facts, without a name, for each failure that the report names, and one for the others."""
     for one in report.failures:
-        channel = one.channel if len(one.channel) <= LONGEST else one.channel[: LONGEST - 1] + "…"
-        yield "", f"{one.outcome}: {channel} ({plural(one.messages, 'message')} from {one.first} on): {one.reason}"
+        yield (
+            "",
+            f"{one.outcome}: {_cut(one.channel)} ({plural(one.messages, 'message')} from {one.first} on): {one.reason}",
+        )
     others = report.failed + report.unknown - sum(one.messages for one in report.failures)
     if others:
         yield "", f"and {others:,} more"
@@ -225,10 +231,12 @@ def _named(report: ReplayReport) -> Iterator[tuple[str, str]]:
 def _show(report: ReplayReport) -> None:
     data = report.to_dict()
     if report.dry_run:
-        click.echo(f"would publish {report.planned:,} messages, and skip {report.skipped:,} events")
+        would = plural(report.planned - report.failed, "message")
+        click.echo(f"would publish {would}, and skip {plural(report.skipped, 'event')}")
         if report.channels:
             ranked = sorted(report.channels.items(), key=lambda item: (-item[1], item[0]))
-            table([("MESSAGES", "right"), ("CHANNEL", "left")], [(f"{n:,}", channel) for channel, n in ranked[:20]])
+            rows = [(f"{n:,}", _cut(channel)) for channel, n in ranked[:20]]
+            table([("MESSAGES", "right"), ("CHANNEL", "left")], rows)
             if len(ranked) > 20:
                 note(f"and {len(ranked) - 20:,} more channels")
         if report.failed:

@@ -49,7 +49,7 @@ def _scripts() -> tuple[str, str]:
     columns = list(batch_table.c.keys())
     values = ", ".join(f"%(batch_{column})s" for column in columns)
     add = f"INSERT INTO {batch_table.name} ({', '.join(columns)}) VALUES ({values})"
-    return f"BEGIN; {lock}", f"{advance}; {add}; COMMIT"
+    return f"BEGIN ISOLATION LEVEL READ COMMITTED; {lock}", f"{advance}; {add}; COMMIT"
 
 
 _BEGIN, _END = _scripts()

@@ -9,9 +9,10 @@ from ..schema import experiment, metadata, recorder
 
 _TABLES = tuple(table.name for table in metadata.sorted_tables)
 _SEQUENCES = tuple(f"{table.name}_id_seq" for table in metadata.sorted_tables if table.autoincrement_column is not None)
-_NAMES = ("alembic_version", *_TABLES, *_SEQUENCES)
+_VIEWS = ("event_view", "message")
+_NAMES = ("alembic_version", *_TABLES, *_VIEWS, *_SEQUENCES)
 _JOBS: tuple[tuple[str, Mapping[str, tuple[str, ...]]], ...] = (
-    ("read", {"SELECT": ("alembic_version", *_TABLES)}),
+    ("read", {"SELECT": ("alembic_version", *_TABLES, *_VIEWS)}),
     ("record", {"INSERT": _TABLES, "UPDATE": (experiment.name, recorder.name), "USAGE": _SEQUENCES}),
     ("remove", {"DELETE": _TABLES}),
 )
@@ -36,7 +37,7 @@ SELECT c.relname::text AS name, w.word, pg_get_userbyid(c.relowner)::text AS own
         ELSE has_table_privilege(c.oid, w.word) END AS has
 FROM pg_class c
 JOIN unnest('{SELECT,INSERT,UPDATE,DELETE,USAGE}'::text[]) w (word) ON (c.relkind = 'S') = (w.word = 'USAGE')
-WHERE c.relnamespace = $1 AND c.relkind IN ('r', 'S') AND c.relname = ANY ($2::name[])
+WHERE c.relnamespace = $1 AND c.relkind IN ('r', 'v', 'S') AND c.relname = ANY ($2::name[])
 """
 
 

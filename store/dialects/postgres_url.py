@@ -50,8 +50,8 @@ def place(url: str) -> Place:
         raise StoreError(f"write {FORM}, with / ? # @ and % in a user or a password percent-encoded")
     credentials, _, hosts = parts.netloc.rpartition("@")
     found = [_HOST.fullmatch(host) for host in hosts.lower().split(",")]
-    if not all(found):
-        raise StoreError(f"the port is not a number in this PostgreSQL URL: write {FORM}")
+    if not all(host and int((host[2] or ":0")[1:]) < 65536 for host in found):
+        raise StoreError(f"the port is not a number below 65,536 in this PostgreSQL URL: write {FORM}")
     database = unquote(parts.path.removeprefix("/"))
     if not database:
         raise StoreError(f"this PostgreSQL URL names no database: write {FORM}")

@@ -81,10 +81,13 @@ def between(recorded: Iterable[str | None], target: str) -> Callable[[str], str]
     return topics.as_topic if is_mqtt(target) else topics.as_channel
 
 
-def alike(recorded: Iterable[str | None], others: Iterable[str | None]) -> bool:
-    """Whether both were recorded from the same one kind of broker, as far as is known, so that their names compare."""
-    kinds = _kinds(recorded)
-    return kinds == _kinds(others) and len(kinds) == 1
+def spelling(recorded: Iterable[str | None], names: Iterable[str]) -> bool | None:
+    """Whether an experiment has the names that are usual on MQTT (True) or on Redis (False); None for both or neither.
+
+    Where it is not known what was recorded, as of an import, the names themselves tell.
+    """
+    found = _kinds(recorded) or {name.startswith("exps/") for name in names if name.startswith(("exps/", "exps:"))}
+    return found.pop() if len(found) == 1 else None
 
 
 def _kinds(recorded: Iterable[str | None]) -> set[bool]:

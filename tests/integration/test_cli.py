@@ -316,7 +316,7 @@ def test_db_verbs(run: Run, tmp_path: Path) -> None:
     assert run("db", "downgrade", "base", "--yes").returncode == 0
     assert run("db", "current").stdout == "none\n"
     assert run("db", "check").returncode == 1
-    one_line(run("ls"), 2, "at revision none", f"needs {HEAD_REVISION}", "db upgrade")
+    one_line(run("ls"), 3, "there is none yet")
     one_line(run("db", "upgrade", "nonsense"), 2, "nonsense")
     assert run("db", "upgrade").returncode == 0
     assert run("ls").returncode == 0

@@ -14,7 +14,7 @@ from messager_store import experiments as registry
 from messager_store.errors import StoreError, StoreUnavailable
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.redaction import redact
-from messager_store.removal import remove, sweep_imports
+from messager_store.removal import remove
 from messager_store.testing import SUPERUSER, Databases, PostgresServer, execute
 from messager_store.verify import verify
 from messager_store.where import Where
@@ -78,6 +78,8 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
     execute(store, *grants(caught.value, "to read"))
     async with EventLog.open(url) as log:
         assert len(await listed(log.read("e1"))) == 1
+        async with log.database.reading() as connection:
+            assert (await connection.exec_driver_sql("SELECT count(*) FROM message, event_view")).scalar_one() == 1
         assert (await verify(log.database, await log.experiment("e1"))).problems == []
         with pytest.raises(
             StoreUnavailable, match=r"on it: to record, .* to remove, .* to redact or upgrade"
@@ -94,8 +96,9 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
         await import_jsonl(log, tmp_path / "a.jsonl", "e2")
         with pytest.raises(StoreUnavailable, match=r"on it: to remove, `GRANT DELETE ON .*`; to redact") as caught:
             await remove(log.database, await log.experiment("e2"))
+        assert (await log.experiment("e2")).status == "closed"  # all of it is there still
         execute(store, *grants(caught.value, "to remove"))
-        assert await sweep_imports(log.database) == 1  # it was out of sight already
+        assert await remove(log.database, await log.experiment("e2"))
         owner = f'on it: to redact or upgrade, be "{SUPERUSER}", who owns its tables$'
         with pytest.raises(StoreUnavailable, match=owner):
             await redact(log, "e1", Where(kinds=("sent",)), who="me", why="asked to")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.exceptions import ResponseError
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.testing import RedisServer, redis_server
@@ -377,3 +379,27 @@ async def test_what_is_published_while_it_connects_leaves_in_the_order_of_the_ca
     assert not broker._behind
     await pubsub.aclose()
     await broker.close()
+
+
+async def test_a_redis_that_cannot_save_still_carries_messages(tmp_path: Path) -> None:
+    """It refuses PING then, and takes PUBLISH and PSUBSCRIBE."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with redis_server("--dir", str(gone)) as server, Redis.from_url(server.url) as admin:
+        gone.rmdir()
+        admin.config_set("save", "3600 1")
+        admin.set("a", 1)
+        admin.bgsave()
+        await until(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "err")
+        with pytest.raises(ResponseError, match="MISCONF"):
+            admin.ping()
+        broker = RedisBroker.from_url(server.url)
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("c")
+        await broker.connect()
+        assert await broker.publish([(b"c", b"1")]) == [1]
+        message = await pubsub.get_message(timeout=5)
+        assert message is not None and message["data"] == b"1"
+        await pubsub.aclose()
+        await broker.close()
+        gone.mkdir()  # it ends politely where it may save

@@ -207,6 +207,23 @@ async def test_a_mistyped_folder_is_made_for_the_spool_and_what_is_told_brings_t
     assert await said(store) == [0, 1]
 
 
+async def test_what_waits_for_a_mistyped_store_goes_into_another_one_if_that_is_told_to_adopt_it(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESSAGER_STORE", "postgresql://nobody@127.0.0.1:1/mistyped")
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "spool"))
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 2)
+    drain = ["--store", store, "drain", "--spool", str(tmp_path / "spool")]
+    async with EventLog.open(store):
+        pass
+    stays = command_line(*drain, cwd=tmp_path)
+    assert (stays.returncode, "or into this one, with --adopt" in stays.stdout) == (1, True), stays
+    adopted = command_line(*drain, "--adopt", cwd=tmp_path)
+    assert (adopted.returncode, "2 events of e1 into the store" in adopted.stdout) == (0, True), adopted
+    assert await said(store) == [0, 1] and not (tmp_path / "spool").exists()
+
+
 async def test_a_recorder_of_the_same_experiment_takes_in_what_waits_for_a_store_that_never_came(
     store: str, away: Away
 ) -> None:
