@@ -132,7 +132,7 @@ class Session:
             raise
         except (aiomqtt.MqttError, OSError, ValueError) as error:
             _drop(client)
-            reason = _reason_of(error)
+            reason = _reason_of(error) + _asked(error, access)
             _let_go(error)
             raise BrokerUnavailable(access.url, reason) from None
         return cls(client, events)
@@ -291,6 +291,16 @@ def _let_go(error: BaseException) -> None:
     while cause is not None:
         traceback.clear_frames(cause.__traceback__)
         cause = cause.__context__
+
+
+def _asked(error: BaseException, access: Access) -> str:
+    """What may be the matter where somebody else than such a broker listens."""
+    if isinstance(error, aiomqtt.MqttCodeError) and str(error.rc) != "Unspecified error":
+        return ""
+    cause = error.__cause__ or error.__context__ or error
+    if isinstance(cause, ConnectionRefusedError | socket.gaierror | ssl.SSLCertVerificationError):
+        return ""
+    return "; is that an MQTT broker" + (" that speaks TLS there? If not, write mqtt" if access.tls else "?")
 
 
 def _reason_of(error: BaseException) -> str:

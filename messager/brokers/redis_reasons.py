@@ -33,6 +33,8 @@ def reason_of(error: BaseException, secrets: Iterable[str | None] = (), *, tls: 
     if isinstance(_cause(error), socket.gaierror):
         return "there is no such host"
     text = _tls_reason(error) or " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    if text.startswith(("Protocol error", "Error UNKNOWN while")):
+        return "what answers there is no Redis"
     text = re.split(r",? with args beginning with", text, maxsplit=1)[0]
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")

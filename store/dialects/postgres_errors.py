@@ -42,8 +42,9 @@ _POOLED = (
     "or connect to the server itself"
 )
 
+_BROKE, _SILENT = "the connection broke", "it does not answer"
 _REASONS: tuple[tuple[type[BaseException], str, str], ...] = (
-    (pg.InvalidPasswordError, "", "the password is wrong, or there is no such user"),
+    (pg.InvalidPasswordError, "", "the password is wrong, or there is no such user (URL, PGPASSWORD, ~/.pgpass)"),
     (pg.InvalidAuthorizationSpecificationError, 'role (".*") does not exist', "there is no user {0} on the server"),
     (
         pg.InvalidAuthorizationSpecificationError,
@@ -95,24 +96,25 @@ _REASONS: tuple[tuple[type[BaseException], str, str], ...] = (
         "unsupported startup parameter: (.*)",
         "a pooler in between refuses the setting {0}: connect to the server itself",
     ),
-    (pg.PostgresConnectionError, "", "the connection broke"),
+    (pg.PostgresConnectionError, "", _BROKE),
     (pg.DuplicatePreparedStatementError, "", _POOLED),
     (pg.InvalidSQLStatementNameError, "", _POOLED),
-    (asyncpg.InternalClientError, "", "the connection broke"),
+    (asyncpg.InternalClientError, "", _BROKE),
     (
         asyncpg.InterfaceError,
         "root certificate file",
         "sslmode asks who signed the server's certificate: name the file of that authority with sslrootcert=FILE",
     ),
-    (asyncpg.InterfaceError, "", "the connection broke"),
+    (asyncpg.InterfaceError, "", _BROKE),
     (ConnectionRefusedError, "", "nobody listens there: is PostgreSQL running, and is that its port?"),
     (
         ConnectionError,
         "rejected SSL upgrade",
-        "the server does not speak TLS, and sslmode asks for it: switch it on there (ssl = on), or use sslmode=prefer",
+        "the server does not speak TLS (is it PostgreSQL?), and sslmode asks for it: switch it on there (ssl = on), or "
+        "use sslmode=prefer",
     ),
-    (ConnectionError, "", "the connection broke"),
-    (TimeoutError, "", "it does not answer"),
+    (ConnectionError, "", _BROKE),
+    (TimeoutError, "", _SILENT),
     (PoolTimeout, "", "all connections to it are in use"),
     (socket.gaierror, "", "there is no such host"),
     (FileNotFoundError, "", "there is no such socket: is PostgreSQL running?"),
@@ -145,7 +147,8 @@ def translate(place: Place, error: BaseException, *, connecting: bool = False) -
         if isinstance(cause, kind) and (found := re.search(says, str(cause))):
             if connecting and isinstance(cause, ValueError) and not says:
                 return wrong  # asyncpg's own that are an InterfaceError too
-            return StoreUnavailable(place.where, reason.format(*found.groups()))
+            asked = ": is that PostgreSQL?" if connecting and reason in (_BROKE, _SILENT) else ""
+            return StoreUnavailable(place.where, reason.format(*found.groups()) + asked)
     if isinstance(cause, ValueError) and not isinstance(cause, pg.PostgresError):
         return wrong
     if isinstance(cause, OSError):
