@@ -110,8 +110,8 @@ _REASONS: tuple[tuple[type[BaseException], str, str], ...] = (
     (
         ConnectionError,
         "rejected SSL upgrade",
-        "the server does not speak TLS (is it PostgreSQL?), and sslmode asks for it: switch it on there (ssl = on), or "
-        "use sslmode=prefer",
+        "the server does not speak TLS, and sslmode asks for it: switch it on there (ssl = on), or use sslmode=prefer; "
+        "or it is no PostgreSQL",
     ),
     (ConnectionError, "", _BROKE),
     (TimeoutError, "", _SILENT),
