@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Take in what was recorded for another store that never came, as where that has moved or its URL was mistyped.",
+    help="Take in what was recorded for another store that never came, as where that has moved or its URL was wrong.",
 )
 @store_option
 @json_option

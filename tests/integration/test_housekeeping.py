@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from messager_store import EventLog, Experiment
+from messager_store import EventLog, Experiment, Recorder
 from messager_store import experiments as registry
 from messager_store.compacting import compact, plan
 from messager_store.errors import (
@@ -22,6 +24,7 @@ from messager_store.errors import (
     StoreUnavailable,
 )
 from messager_store.queries.standing import standing
+from messager_store.recorder import IfExists
 from messager_store.removal import remove, sweep_imports
 from messager_store.repair import repair
 from messager_store.retention import holdings, outdated
@@ -126,6 +129,20 @@ async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
     assert await sweep_imports(log.database) == 1
     assert [verdict.exp_id async for verdict in verify_all(log.database)] == ["e2"]
     assert await remove(log.database, of) is False
+
+
+@pytest.mark.parametrize(("status", "becomes"), [("removing", "removed"), ("importing", "imported")])
+async def test_an_exp_id_that_is_not_free_yet_is_told_or_passed_over_and_never_waited_for(
+    log: EventLog, status: str, becomes: str
+) -> None:
+    await registry.create(log.database, "e1", name=None, tags=[], meta={}, status=status)
+    async with asyncio.timeout(20):
+        for choice in (None, "append", "fail"):
+            with pytest.raises(StoreUnavailable, match=f"'e1' is being {becomes}. .*`messager compact`"):
+                await Recorder(log, "e1", if_exists=cast(IfExists | None, choice)).start()
+        for choice, exp_id in (("next", "e1-2"), ("next", "e1-2"), ("new", "e1-3")):
+            async with Recorder(log, "e1", if_exists=cast(IfExists, choice)) as recorder:
+                assert recorder.exp_id == exp_id
 
 
 async def test_what_an_experiment_holds_is_known_from_its_counters(log: EventLog) -> None:
