@@ -255,9 +255,11 @@ MOST_TAG, MOST_NAME = 200, 1000
 
 
 def checked_name(name: str | None) -> str | None:
-    """A name that fits on a page. Raises `StoreError` for any other."""
+    """A name that fits on a page, and into any database. Raises `StoreError` for any other."""
     if name is not None and len(name) > MOST_NAME:
         raise StoreError(f"{name[:20]!r}... cannot be a name: it has {len(name):,} characters, not up to {MOST_NAME:,}")
+    if name is not None and any(char == "\0" or "\ud800" <= char <= "\udfff" for char in name):
+        raise StoreError(f"{name[:20]!r} cannot be a name: it is not valid UTF-8, or has a NUL")
     return name
 
 
@@ -314,12 +316,12 @@ async def lock(connection: AsyncConnection, experiment_id: int | None) -> None:
 async def describe(
     database: Database, of: Experiment, *, name: str | None, tags: Iterable[str], meta: dict[str, Any]
 ) -> None:
-    """Add tags, a name where there is none, and meta under keys that are free."""
+    """Add tags, a name where there is none, and meta under keys that are free. Raises `StoreError` for bad words."""
     async with database.writing() as connection:
         await lock(connection, of.id)
         row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one()
         merged = {**meta, **jsontext.load_object(row.meta)}
-        values = {"name": row.name or name, "meta": jsontext.dump(merged)}
+        values = {"name": row.name or checked_name(name), "meta": jsontext.dump(merged)}
         await connection.execute(update(experiment).where(experiment.c.id == of.id).values(values))
         await _add_tags(database, connection, of.id, tags)
 

@@ -167,6 +167,7 @@ class Recorder:
         What an earlier recorder of the experiment left in the spool is put into the store first.
         Raises `ExperimentClosed`, `ExperimentExists`, or what opening the store raises.
         """
+        self._enrolment.check()
         self._prepare()
         await self._look_around()
         writer = await self.join()

@@ -136,7 +136,7 @@ async def test_an_exp_id_that_is_not_free_yet_is_told_or_passed_over_and_never_w
     log: EventLog, status: str, becomes: str
 ) -> None:
     await registry.create(log.database, "e1", name=None, tags=[], meta={}, status=status)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for choice in (None, "append", "fail"):
             with pytest.raises(StoreUnavailable, match=f"'e1' is being {becomes}. .*`messager compact`"):
                 await Recorder(log, "e1", if_exists=cast(IfExists | None, choice)).start()

@@ -16,7 +16,7 @@ from messager_store import EventLog, Recorder, autorecord, committer
 from messager_store.database import Database
 from messager_store.dialects import for_store
 from messager_store.draining import Drained, folders_of
-from messager_store.errors import StoreUnavailable
+from messager_store.errors import StoreError, StoreUnavailable
 from messager_store.experiments import recorders_of
 from messager_store.queries.standing import standing
 from messager_store.spool import spools
@@ -109,6 +109,39 @@ async def test_what_happened_while_the_store_never_came_is_in_the_spool_and_a_dr
     assert row.ended_at is not None and row.started_at <= row.heartbeat_at <= row.ended_at
 
 
+BAD_NAMES = {"long": "n" * 1001, "half a character": "bad\udc80", "NUL": "bad\0"}
+
+
+@pytest.mark.parametrize("name", BAD_NAMES.values(), ids=list(BAD_NAMES))
+async def test_a_name_that_no_experiment_can_have_costs_the_name_and_not_the_recording(
+    store: str,
+    away: Away,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "spools"))
+    async with Messager(MemoryBroker(), "e1") as messager:
+        messager.describe(name, seed=7)
+        await say(messager, 2)
+        if name == BAD_NAMES["long"]:  # the store comes while it records; else a drain finds the name
+            away.comes()
+            [hook] = messager._offered
+            assert isinstance(hook, autorecord.AutoRecorder)
+            await until(lambda: not hook._recorder.spooled and not len(hook._recorder))
+            await say(messager, 1, 2)
+    away.comes()
+    assert all(done.reason is None for done in await drained(store))
+    assert (await said(store))[:2] == [0, 1] and not (tmp_path / "spools").exists()
+    async with EventLog.open(store) as log:
+        of = await log.experiment("e1")
+        assert (of.name, of.meta["seed"]) == (None, 7)
+        with pytest.raises(StoreError, match="cannot be a name"):  # but who gives one on purpose is told
+            await Recorder(log, "e1", name=name).start()
+    assert "cannot be a name" in caplog.text and "e1 goes without" in caplog.text
+
+
 async def test_strict_is_kept_in_the_spool_while_the_store_has_never_been_there(
     store: str, away: Away, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -143,7 +176,7 @@ NEVER = """
 import asyncio, os, signal, sys
 from messager import MemoryBroker, Messager
 from messager_store.database import Database
-from messager_store.errors import StoreUnavailable
+from messager_store.errors import StoreError, StoreUnavailable
 async def look(self):
     raise StoreUnavailable("the store", "it is away")
 Database.look = look
