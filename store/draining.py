@@ -84,15 +84,18 @@ async def drain(
     *,
     exp_id: str | None = None,
     adopt: bool = False,
+    but: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> AsyncIterator[Drained]:
-    """Put the spools of a folder, or those of one experiment, into the store, and remove their files.
+    """Put the spools of a folder, or those of one experiment, all `but` one, into the store, and remove their files.
 
     Spools that a live recorder holds, that belong to another store, or whose experiment takes no more
     events stay as they are; `reason` says why. With `adopt`, this store takes in the recorders that another
     one never took in. Raises `StoreUnavailable`; running it again goes on.
     """
     for path in await asyncio.to_thread(left_in, folder):
+        if path == but:  # whoever asks has it, which a lock does not tell on every file system
+            continue
         try:
             spool = await asyncio.to_thread(Spool.open, path)
         except FileNotFoundError:
@@ -108,10 +111,11 @@ async def drain(
             spool.close()
 
 
-async def drain_left(log_: EventLog, folder: Path, exp_id: str) -> None:
-    """Drain what earlier recorders of an experiment left. What cannot be drained is logged, and stays."""
+async def drain_left(log_: EventLog, own: Path, exp_id: str) -> None:
+    """Drain what earlier recorders of an experiment left beside one's own spool. What cannot be drained is logged,
+    and stays."""
     try:
-        async for done in drain(log_, folder, exp_id=exp_id):
+        async for done in drain(log_, own.parent, exp_id=exp_id, but=own):
             if done.reason is None:
                 log.warning("%d events were drained from the spool %s", done.events, done.path)
             else:

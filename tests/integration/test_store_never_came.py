@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -72,6 +73,25 @@ async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_i
         [row] = await recorders_of(log.database)
         assert (await log.experiment("first run")).meta["seed"] == 7
     assert (row.state, row.broker, row.pid) == ("ended", messager.broker.url, os.getpid())
+
+
+async def test_a_recorder_leaves_its_own_spool_alone_where_the_file_system_has_no_locks(
+    store: str, away: Away, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flock(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("messager_store.spool.fcntl.flock", flock)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 3)
+        [hook] = messager._offered
+        assert isinstance(hook, autorecord.AutoRecorder)
+        await until(lambda: hook._recorder.spooled == 3)
+        away.comes()
+        await hook._recorder.flush()
+        await say(messager, 1, 3)
+    assert await said(store) == [0, 1, 2, 3]
+    assert "drained" not in caplog.text and "fenced" not in caplog.text and "taken for dead" not in caplog.text
 
 
 @pytest.mark.parametrize("durability", ["buffered", "strict"])
