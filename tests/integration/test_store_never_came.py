@@ -14,13 +14,15 @@ import pytest
 
 from messager import MemoryBroker, Messager, PublishError
 from messager_store import EventLog, Recorder, autorecord, committer
+from messager_store import experiments as registry
 from messager_store.database import Database
 from messager_store.dialects import for_store
 from messager_store.draining import Drained, folders_of
-from messager_store.errors import StoreError, StoreUnavailable
+from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 from messager_store.experiments import recorders_of
 from messager_store.queries.standing import standing
-from messager_store.spool import spools
+from messager_store.repair import close
+from messager_store.spool import Spool, spools
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import ran, recording, said, say
 from tests.support import messager as command_line
@@ -196,7 +198,7 @@ NEVER = """
 import asyncio, os, signal, sys
 from messager import MemoryBroker, Messager
 from messager_store.database import Database
-from messager_store.errors import StoreError, StoreUnavailable
+from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 async def look(self):
     raise StoreUnavailable("the store", "it is away")
 Database.look = look
@@ -238,10 +240,37 @@ async def test_what_waits_for_a_store_that_never_came_goes_into_no_other_and_int
     assert other.left == 2 and other.reason is not None
     assert f"it belongs to the store {for_store(store).where}" in other.reason
     async with EventLog.open(store) as log:
-        async with Recorder(log, "e1", spool=tmp_path / "elsewhere", close_experiment=True):
+        async with Recorder(log, "e1", spool=tmp_path / "elsewhere"):
             pass
+        await close(log, await log.experiment("e1"), force=True)
         [done] = [done for folder in await folders_of(log) for done in await everything_drained(log, folder)]
     assert (done.exp_id, done.events) == ("e1-2", 2) and await said(store, "e1-2") == [0, 1]
+
+
+async def test_an_experiment_is_not_closed_while_events_wait_that_would_go_into_another_then(
+    store: str, away: Away, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path))
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 2)
+    away.comes()
+    async with EventLog.open(store) as log:
+        other = await registry.create(log.database, "e2", name=None, tags=[], meta={})
+        of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+        assert of is not None and other is not None
+        [left] = tmp_path.glob("*.spool")
+        held = Spool.open(left)
+        with pytest.raises(ExperimentBusy, match=f"no place in it yet, with its spool {left}"):
+            await close(log, of)
+        held.close()
+        with pytest.raises(StoreError, match=r"events for e1 wait in .*spool.*`messager drain`.*--force"):
+            await close(log, of)
+        assert (await log.experiment("e1")).status == "open"
+        await close(log, other)
+        await everything_drained(log, tmp_path)
+        await close(log, of, force=True)
+        assert (await log.experiment("e1")).status == "closed"
+    assert await said(store) == [0, 1]
 
 
 async def test_a_mistyped_folder_is_made_for_the_spool_and_what_is_told_brings_the_events_into_a_store(
