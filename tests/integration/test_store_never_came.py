@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import time
@@ -18,11 +19,13 @@ from messager_store import experiments as registry
 from messager_store.database import Database
 from messager_store.dialects import for_store
 from messager_store.draining import Drained, folders_of
+from messager_store.enrolment import Enrolment, enrol
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 from messager_store.experiments import recorders_of
 from messager_store.queries.standing import standing
+from messager_store.removal import remove
 from messager_store.repair import close
-from messager_store.spool import Spool, spools
+from messager_store.spool import Spool, _frame, spools
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import ran, recording, said, say
 from tests.support import messager as command_line
@@ -198,6 +201,7 @@ NEVER = """
 import asyncio, os, signal, sys
 from messager import MemoryBroker, Messager
 from messager_store.database import Database
+from messager_store.enrolment import Enrolment, enrol
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 async def look(self):
     raise StoreUnavailable("the store", "it is away")
@@ -271,6 +275,28 @@ async def test_an_experiment_is_not_closed_while_events_wait_that_would_go_into_
         await close(log, of, force=True)
         assert (await log.experiment("e1")).status == "closed"
     assert await said(store) == [0, 1]
+
+
+async def test_a_removed_experiment_does_not_come_back_from_the_spool_of_a_recorder_that_died_as_it_joined(
+    store: str, away: Away, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path))
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 2)
+    away.comes()
+    [left] = tmp_path.glob("*.spool")
+    with open(left, "ab") as file:
+        file.write(_frame(1, b"x" * 1000)[:500])  # cut short by the kill
+    async with EventLog.open(store) as log:
+        with contextlib.closing(Spool.open(left)) as spool:
+            assert spool.enrolment is not None
+            of = (await enrol(log, Enrolment(**spool.enrolment))).experiment
+        await remove(log.database, of)
+        [done] = await everything_drained(log, tmp_path)
+        assert done.left == 2 and done.reason is not None and "its experiment was removed" in done.reason
+        assert await registry.every(log.database) == []
+    with contextlib.closing(Spool.open(left)) as spool:
+        assert (len(spool), spool.damaged_at) == (2, None)
 
 
 async def test_a_mistyped_folder_is_made_for_the_spool_and_what_is_told_brings_the_events_into_a_store(
