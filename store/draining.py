@@ -33,6 +33,7 @@ from .event import NewEvent
 from .experiments import RecorderRow, recorder_by_uuid, recorders_of
 from .host import this_process
 from .log import EventLog, Writer
+from .schema import recorder
 from .spool import LOCKS, Spool, left_in, spool_folder, spools
 
 log = logging.getLogger("messager_store")
@@ -132,7 +133,7 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
             done.exp_id = await _enrolled(log_, spool.enrolment)
         except (StoreUnavailable, DamagedStore):
             raise
-        except (StoreError, TypeError, KeyError) as error:
+        except Exception as error:  # another version may have said anything; it must not keep others out
             done.left, done.reason = len(spool), f"its experiment cannot be made: {error}"
             return done
         row = await recorder_by_uuid(log_.database, done.recorder)
@@ -181,6 +182,8 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
 async def _enrolled(log_: EventLog, said: dict[str, Any]) -> str:
     """Take in a recorder whose store never came, as it would have been taken in; the exp_id."""
     who = Enrolment(**said)
+    if unknown := who.row.keys() - recorder.c.keys():
+        raise StoreError(f"it says {', '.join(sorted(unknown))} of its recorder, which this version does not know")
     who.row["heartbeat_at"] = who.row["started_at"]  # a drain is no sign of its life
     return (await enrol(log_, who)).experiment.exp_id
 

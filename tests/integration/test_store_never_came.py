@@ -299,6 +299,44 @@ async def test_a_removed_experiment_does_not_come_back_from_the_spool_of_a_recor
         assert (len(spool), spool.damaged_at) == (2, None)
 
 
+@pytest.mark.parametrize(
+    ("foreign", "told"),
+    [
+        ({"row": {"clock_source": "tsc"}}, "it says clock_source of its recorder, which this version does not know"),
+        ({"facts": ["of another kind"]}, "its experiment cannot be made"),
+    ],
+)
+async def test_a_spool_of_a_version_that_says_more_is_told_and_stops_no_recorder(
+    store: str,
+    away: Away,
+    foreign: dict[str, Any],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path))
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 2)
+    away.comes()
+    [left] = tmp_path.glob("*.spool")
+    with contextlib.closing(Spool.open(left)) as spool:
+        entries, facts, said_of_it = spool.read(1, 9, 1 << 20), spool.facts, spool.enrolment
+    left.unlink()
+    assert said_of_it is not None
+    if "row" in foreign:
+        foreign = {"row": {**said_of_it["row"], **foreign["row"]}}
+    with contextlib.closing(Spool(left, facts)) as spool:
+        spool.enrolment = {**said_of_it, **foreign}
+        spool.write(1, entries, 1)
+    async with EventLog.open(store) as log:
+        assert [told in (done.reason or "") for done in await everything_drained(log, tmp_path)] == [True]
+        assert await registry.every(log.database) == []
+        async with Recorder(log, "e1"):
+            pass
+    assert left.exists() and told in caplog.text
+
+
 async def test_a_mistyped_folder_is_made_for_the_spool_and_what_is_told_brings_the_events_into_a_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
