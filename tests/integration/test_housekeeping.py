@@ -319,6 +319,19 @@ async def test_a_disk_that_is_nearly_full_is_told(log: EventLog) -> None:
     assert "MB left" in what and "messager prune" in remedy
 
 
+async def test_verify_tells_an_import_that_did_not_finish_from_a_removal_with_what_clears_them_away(
+    log: EventLog,
+) -> None:
+    for exp_id, status in (("a", "importing"), ("b", "removing"), ("c", "removing")):
+        await registry.create(log.database, exp_id, name=None, tags=[], meta={}, status=status)
+    [stray] = [verdict async for verdict in verify_all(log.database)]
+    remedy = "did not finish (yet); `messager compact` clears away what was killed"
+    assert (stray.problems, stray.notes) == ([], [f"1 import {remedy}", f"2 removals {remedy}"])
+    await compact(log.database)
+    [stray] = [verdict async for verdict in verify_all(log.database)]
+    assert stray.notes == [f"1 import {remedy}"], "its process may still be at its beginning"
+
+
 async def test_a_killed_import_is_counted(log: EventLog) -> None:
     await registry.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
     found = await standing(log)
