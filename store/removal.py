@@ -13,7 +13,7 @@ from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .database import Database
-from .errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld
+from .errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld, StoreError
 from .experiments import SILENT_NS, Experiment, RecorderRow, check_idle, lock, recorders_of
 from .host import this_process
 from .schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, metadata, name, recorder, redaction, tag
@@ -120,7 +120,7 @@ def _may_go_on(entry: RecorderRow) -> bool:
 
 
 async def sweep_imports(database: Database) -> int:
-    """Remove imports that did not finish and that nobody works on any more; how many."""
+    """Remove imports and removals that did not finish and that nobody works on any more; how many."""
     async with database.reading() as connection:
         query = select(experiment.c.id, experiment.c.exp_id, experiment.c.created_at, experiment.c.status).where(
             experiment.c.status.not_in(VISIBLE)
@@ -137,5 +137,14 @@ async def sweep_imports(database: Database) -> int:
             if any(_may_go_on(entry) for entry in workers):
                 continue
         left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders), 1)
-        swept += await remove(database, left)
+        swept += await clear_away(database, left)
     return swept
+
+
+async def clear_away(database: Database, left: Experiment) -> bool:
+    """Remove what nobody will finish; where that cannot be, as for who has no right to it, it is logged, and stays."""
+    try:
+        return await remove(database, left)
+    except StoreError as error:
+        log.warning("%s stays, half done and out of sight: %s", left.exp_id, error)
+        return False

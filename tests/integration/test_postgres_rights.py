@@ -11,10 +11,11 @@ import pytest
 
 from messager_store import EventLog
 from messager_store import experiments as registry
-from messager_store.errors import StoreError, StoreUnavailable
+from messager_store.errors import BadFile, StoreError, StoreUnavailable
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
+from messager_store.exchange.unpack import unpack
 from messager_store.redaction import redact
-from messager_store.removal import remove, sweep_imports
+from messager_store.removal import remove
 from messager_store.testing import SUPERUSER, Databases, PostgresServer, execute
 from messager_store.verify import verify
 from messager_store.where import Where
@@ -95,13 +96,41 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
         with pytest.raises(StoreUnavailable, match=r"on it: to remove, `GRANT DELETE ON .*`; to redact") as caught:
             await remove(log.database, await log.experiment("e2"))
         execute(store, *grants(caught.value, "to remove"))
-        assert await sweep_imports(log.database) == 1  # it was out of sight already
+        assert await remove(log.database, await log.experiment("e2"))  # it was left as it is
         owner = f'on it: to redact or upgrade, be "{SUPERUSER}", who owns its tables$'
         with pytest.raises(StoreUnavailable, match=owner):
             await redact(log, "e1", Where(kinds=("sent",)), who="me", why="asked to")
         assert await log.database.rewrite() == "only the owner of its tables can rewrite them"
     done = await asyncio.to_thread(messager, "db", "downgrade", "0001", "--yes", "--store", url, cwd=tmp_path)
     assert done.returncode == 3 and re.search(owner, done.stderr.strip()), done.stderr
+
+
+async def test_who_may_record_and_not_remove_can_import_although_a_killed_one_was_not_cleared_away(
+    server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = Databases(server.url("postgres")).create().rpartition("/")[2]
+    store = server.url(name)
+    async with EventLog.open(store) as log:
+        await filled(log, [sent(1)])
+        await export_jsonl(log, "e1", tmp_path / "a.jsonl")
+        await registry.create(log.database, "killed", name=None, tags=[], meta={}, status="removing")
+    execute(
+        store,
+        "CREATE ROLE writer LOGIN",
+        "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO writer",
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO writer",
+    )
+    (tmp_path / "bad.jsonl").write_text('{"ts": 1, "kind": "sent", "channel": "c", "payload": "x"}\n{"ts": "x"}\n')
+    async with EventLog.open(server.url(name, "writer")) as log:
+        for take in (import_jsonl(log, tmp_path / "none.jsonl", "e2"), unpack(log, tmp_path / "none.pack")):
+            with pytest.raises(BadFile, match="No such file"):
+                await take
+        assert "killed" not in caplog.text
+        with pytest.raises(BadFile, match="line 2"):
+            await import_jsonl(log, tmp_path / "bad.jsonl", "e2")
+        assert (await import_jsonl(log, tmp_path / "a.jsonl", "e2")).status == "closed"
+        assert len(await listed(log.read("e2"))) == 1
+    assert re.search(r"killed stays, half done .*lacks rights on it: .*to remove", caplog.text)
 
 
 async def test_a_right_that_is_taken_away_in_mid_recording_is_named(server: PostgresServer) -> None:
