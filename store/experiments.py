@@ -258,8 +258,8 @@ def checked_name(name: str | None) -> str | None:
     """A name that fits on a page, and into any database. Raises `StoreError` for any other."""
     if name is not None and len(name) > MOST_NAME:
         raise StoreError(f"{name[:20]!r}... cannot be a name: it has {len(name):,} characters, not up to {MOST_NAME:,}")
-    if name is not None and any(char == "\0" or "\ud800" <= char <= "\udfff" for char in name):
-        raise StoreError(f"{name[:20]!r} cannot be a name: it is not valid UTF-8, or has a NUL")
+    if name is not None and any("\ud800" <= char <= "\udfff" for char in name):
+        raise StoreError(f"{name[:20]!r} cannot be a name: it is not valid UTF-8")
     return name
 
 

@@ -16,6 +16,7 @@ from .database import Database
 from .errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld, StoreError
 from .experiments import SILENT_NS, Experiment, RecorderRow, check_idle, lock, recorders_of
 from .host import this_process
+from .repair import left_spool
 from .schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, metadata, name, recorder, redaction, tag
 from .spool import Spool
 
@@ -87,10 +88,11 @@ async def remove(
 def _keep_out(store: str, recorders: list[RecorderRow]) -> None:
     """See that what recorders left in spools here, from before the store took them in, does not bring them back."""
     for row in recorders:
-        if row.spool is None:
+        left = left_spool(row)
+        if left is None:
             continue
         try:
-            with contextlib.closing(Spool.open(Path(row.spool))) as spool:
+            with contextlib.closing(Spool.open(Path(left))) as spool:
                 if spool.enrolment is not None and (spool.facts["recorder"], spool.facts.get("store")) == (
                     row.uuid,
                     store,

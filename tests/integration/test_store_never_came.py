@@ -134,7 +134,7 @@ async def test_what_happened_while_the_store_never_came_is_in_the_spool_and_a_dr
     assert row.ended_at is not None and row.started_at <= row.heartbeat_at <= row.ended_at
 
 
-BAD_NAMES = {"long": "n" * 1001, "half a character": "bad\udc80", "NUL": "bad\0"}
+BAD_NAMES = {"long": "n" * 1001, "half a character": "bad\udc80"}
 
 
 @pytest.mark.parametrize("name", BAD_NAMES.values(), ids=list(BAD_NAMES))
