@@ -33,6 +33,7 @@ from .event import NewEvent
 from .experiments import RecorderRow, recorder_by_uuid, recorders_of
 from .host import this_process
 from .log import EventLog, Writer
+from .schema import recorder
 from .spool import LOCKS, Spool, left_in, spool_folder, spools
 
 log = logging.getLogger("messager_store")
@@ -84,15 +85,18 @@ async def drain(
     *,
     exp_id: str | None = None,
     adopt: bool = False,
+    but: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> AsyncIterator[Drained]:
-    """Put the spools of a folder, or those of one experiment, into the store, and remove their files.
+    """Put the spools of a folder, or those of one experiment, all `but` one, into the store, and remove their files.
 
     Spools that a live recorder holds, that belong to another store, or whose experiment takes no more
     events stay as they are; `reason` says why. With `adopt`, this store takes in the recorders that another
     one never took in. Raises `StoreUnavailable`; running it again goes on.
     """
     for path in await asyncio.to_thread(left_in, folder):
+        if path == but:  # whoever asks has it, which a lock does not tell on every file system
+            continue
         try:
             spool = await asyncio.to_thread(Spool.open, path)
         except FileNotFoundError:
@@ -108,10 +112,11 @@ async def drain(
             spool.close()
 
 
-async def drain_left(log_: EventLog, folder: Path, exp_id: str) -> None:
-    """Drain what earlier recorders of an experiment left. What cannot be drained is logged, and stays."""
+async def drain_left(log_: EventLog, own: Path, exp_id: str) -> None:
+    """Drain what earlier recorders of an experiment left beside one's own spool. What cannot be drained is logged,
+    and stays."""
     try:
-        async for done in drain(log_, folder, exp_id=exp_id):
+        async for done in drain(log_, own.parent, exp_id=exp_id, but=own):
             if done.reason is None:
                 log.warning("%d events were drained from the spool %s", done.events, done.path)
             else:
@@ -128,7 +133,7 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
             done.exp_id = await _enrolled(log_, spool.enrolment)
         except (StoreUnavailable, DamagedStore):
             raise
-        except (StoreError, TypeError, KeyError) as error:
+        except Exception as error:  # another version may have said anything; it must not keep others out
             done.left, done.reason = len(spool), f"its experiment cannot be made: {error}"
             return done
         row = await recorder_by_uuid(log_.database, done.recorder)
@@ -177,6 +182,8 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
 async def _enrolled(log_: EventLog, said: dict[str, Any]) -> str:
     """Take in a recorder whose store never came, as it would have been taken in; the exp_id."""
     who = Enrolment(**said)
+    if unknown := who.row.keys() - recorder.c.keys():
+        raise StoreError(f"it says {', '.join(sorted(unknown))} of its recorder, which this version does not know")
     who.row["heartbeat_at"] = who.row["started_at"]  # a drain is no sign of its life
     return (await enrol(log_, who)).experiment.exp_id
 

@@ -6,13 +6,16 @@ spool, and whoever drains that enrols it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
 from . import experiments
-from .errors import ExperimentClosed
+from .errors import ExperimentClosed, StoreError
 from .log import EventLog, Writer
+
+log = logging.getLogger("messager_store")
 
 _NOTED = ("git", "command", "host")
 
@@ -42,17 +45,36 @@ class Enrolment:
         """As a dict, of which another one is made."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
+    def check(self) -> None:
+        """Raise `StoreError` for a name or tags that no experiment can have."""
+        experiments.checked_name(self.name)
+        experiments.checked_tags(self.tags)
 
-async def enrol(log: EventLog, who: Enrolment, first: Callable[[str], Awaitable[None]] | None = None) -> Writer:
+    def leave_out_unfit(self) -> None:
+        """Go without a name or tags that no experiment can have: what is recorded is worth more."""
+        try:
+            self.name = experiments.checked_name(self.name)
+        except StoreError as error:
+            log.warning("%s; %s goes without", error, self.exp_id)
+            self.name = None
+        try:
+            self.tags = experiments.checked_tags(self.tags)
+        except StoreError as error:
+            log.warning("%s; %s goes without", error, self.exp_id)
+            self.tags = []
+
+
+async def enrol(store: EventLog, who: Enrolment, first: Callable[[str], Awaitable[None]] | None = None) -> Writer:
     """Find or make the experiment, and take a place in it; `first` is awaited with its exp_id in between.
 
-    Where an answer is lost, asking again gives the same place. Raises `ExperimentClosed`, `ExperimentExists`,
-    `RecorderFenced`, or `StoreUnavailable`.
+    Where an answer is lost, asking again gives the same place. A name or tags that do not fit are left out, and
+    logged. Raises `ExperimentClosed`, `ExperimentExists`, `RecorderFenced`, or `StoreUnavailable`.
     """
+    who.leave_out_unfit()
     noted = {key: value for key, value in who.facts.items() if key in _NOTED}
     while True:
         of = await experiments.join(
-            log.database,
+            store.database,
             who.exp_id,
             who.if_exists,
             uuid=who.uuid,
@@ -64,7 +86,7 @@ async def enrol(log: EventLog, who: Enrolment, first: Callable[[str], Awaitable[
         if first is not None:
             await first(of.exp_id)
         try:
-            return await log.register(
+            return await store.register(
                 of,
                 role=who.role,
                 patterns=who.patterns,

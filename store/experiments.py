@@ -22,6 +22,7 @@ from .errors import (
     ExperimentExists,
     ExperimentNotFound,
     StoreError,
+    StoreUnavailable,
 )
 from .host import this_process
 from .queries import deliveries
@@ -254,9 +255,11 @@ MOST_TAG, MOST_NAME = 200, 1000
 
 
 def checked_name(name: str | None) -> str | None:
-    """A name that fits on a page. Raises `StoreError` for any other."""
+    """A name that fits on a page, and into any database. Raises `StoreError` for any other."""
     if name is not None and len(name) > MOST_NAME:
         raise StoreError(f"{name[:20]!r}... cannot be a name: it has {len(name):,} characters, not up to {MOST_NAME:,}")
+    if name is not None and any("\ud800" <= char <= "\udfff" for char in name):
+        raise StoreError(f"{name[:20]!r} cannot be a name: it is not valid UTF-8")
     return name
 
 
@@ -313,12 +316,12 @@ async def lock(connection: AsyncConnection, experiment_id: int | None) -> None:
 async def describe(
     database: Database, of: Experiment, *, name: str | None, tags: Iterable[str], meta: dict[str, Any]
 ) -> None:
-    """Add tags, a name where there is none, and meta under keys that are free."""
+    """Add tags, a name where there is none, and meta under keys that are free. Raises `StoreError` for bad words."""
     async with database.writing() as connection:
         await lock(connection, of.id)
         row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one()
         merged = {**meta, **jsontext.load_object(row.meta)}
-        values = {"name": row.name or name, "meta": jsontext.dump(merged)}
+        values = {"name": row.name or checked_name(name), "meta": jsontext.dump(merged)}
         await connection.execute(update(experiment).where(experiment.c.id == of.id).values(values))
         await _add_tags(database, connection, of.id, tags)
 
@@ -337,7 +340,8 @@ async def join(
     """The experiment to record into, made where it is not there; `if_exists` as `Recorder` has it.
 
     Where the recorder of this `uuid` is registered already, because the answer was lost, the one it is in.
-    `noted` is meta of a new one only. Raises `ExperimentClosed` and `ExperimentExists`.
+    `noted` is meta of a new one only. Raises `ExperimentClosed` and `ExperimentExists`, and `StoreUnavailable`
+    where one of that exp_id is not gone yet.
     """
     async with database.reading() as connection:
         of = select(experiment.c.exp_id).join(recorder).where(recorder.c.uuid == uuid)
@@ -351,7 +355,14 @@ async def join(
             made = await create(database, wanted, name=name, tags=tags, meta={**noted, **meta})
             if made is not None:
                 return made
-            continue  # somebody else was faster
+            hidden = await _hidden(database, wanted)
+            if hidden is None:
+                continue  # somebody else was faster
+            if if_exists not in ("new", "next"):
+                remedy = "Record under another exp_id, or clear it away with `messager compact`"
+                raise StoreUnavailable(database.where, f"the experiment {wanted!r} is {hidden}. {remedy}")
+            wanted = f"{exp_id}-{next(numbers)}"
+            continue
         if if_exists == "new" or (if_exists == "next" and there.status != "open"):
             wanted = f"{exp_id}-{next(numbers)}"
             continue
@@ -363,6 +374,15 @@ async def join(
             )
         await describe(database, there, name=name, tags=tags, meta=meta)
         return there
+
+
+async def _hidden(database: Database, exp_id: str) -> str | None:
+    """What becomes of an experiment that has this exp_id and is out of sight; None where there is none."""
+    words = {"removing": "being removed", "importing": "being imported"}
+    async with database.reading() as connection:
+        query = select(experiment.c.status).where(experiment.c.exp_id == exp_id, experiment.c.status.not_in(VISIBLE))
+        status = (await connection.execute(query)).scalar_one_or_none()
+    return None if status is None else words.get(status, f"of the status {status!r}")
 
 
 async def retag(database: Database, of: Experiment, add: Iterable[str], remove: Iterable[str]) -> list[str]:

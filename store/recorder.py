@@ -167,6 +167,7 @@ class Recorder:
         What an earlier recorder of the experiment left in the spool is put into the store first.
         Raises `ExperimentClosed`, `ExperimentExists`, or what opening the store raises.
         """
+        self._enrolment.check()
         self._prepare()
         await self._look_around()
         writer = await self.join()
@@ -191,7 +192,7 @@ class Recorder:
         """Find or make the experiment, in an open store, and take a place in it. Raises as `start` does."""
         who = self._enrolment
         meta = who.meta
-        writer = await enrol(self.log, who, lambda exp_id: drain_left(self.log, self.spool_path.parent, exp_id))
+        writer = await enrol(self.log, who, lambda exp_id: drain_left(self.log, self.spool_path, exp_id))
         self._experiment = writer.experiment
         self.exp_id = self._backlog.spool.facts["exp_id"] = writer.experiment.exp_id
         self._backlog.spool.enrolment = None

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .database import Database
-from .errors import ExperimentChanged
+from .errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld, StoreError
 from .experiments import SILENT_NS, Experiment, RecorderRow, check_idle, lock, recorders_of
 from .host import this_process
+from .repair import left_spool
 from .schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, metadata, name, recorder, redaction, tag
+from .spool import Spool
+
+log = logging.getLogger("messager_store")
 
 CHUNK = 50_000
 """Events deleted in one transaction, so that other writers get their turn."""
@@ -32,8 +40,8 @@ async def remove(
     It is out of sight at once, and its recorders are fenced: what they append from then on is refused.
     What a crash leaves of it is swept with unfinished imports. With `spare_busy`, raises
     `ExperimentBusy` while a recorder is alive; with `spare_changed`, `ExperimentChanged` where it was
-    tagged, closed or recorded into since `of` was read. `progress` is told how many events of how many.
-    Whether it was there to be removed.
+    tagged, closed or recorded into since `of` was read. What waits in spools stays there.
+    `progress` is told how many events of how many. Whether it was there to be removed.
     """
     async with database.writing(long=True) as connection:
         await lock(connection, of.id)
@@ -56,6 +64,7 @@ async def remove(
             update(recorder).where(recorder.c.experiment_id == of.id).values(epoch=recorder.c.epoch + 1)
         )
     recorders = await recorders_of(database, of.id)
+    await asyncio.to_thread(_keep_out, database.where, recorders)
     total = sum(row.last_seq for row in recorders)
     done = 0
     for row in recorders:
@@ -76,6 +85,25 @@ async def remove(
     return True
 
 
+def _keep_out(store: str, recorders: list[RecorderRow]) -> None:
+    """See that what recorders left in spools here, from before the store took them in, does not bring them back."""
+    for row in recorders:
+        left = left_spool(row)
+        if left is None:
+            continue
+        try:
+            with contextlib.closing(Spool.open(Path(left))) as spool:
+                if spool.enrolment is not None and (spool.facts["recorder"], spool.facts.get("store")) == (
+                    row.uuid,
+                    store,
+                ):
+                    spool.forget_enrolment()
+        except (FileNotFoundError, SpoolHeld):  # who holds it finds that it is shut out
+            continue
+        except (SpoolDamaged, SpoolFull) as error:
+            log.warning("a drain of what recorder %d left may bring it back: %s. Delete the file", row.ordinal, error)
+
+
 async def _check_unchanged(connection: AsyncConnection, of: Experiment) -> None:
     row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one_or_none()
     if row is None or row.status == "removing":
@@ -94,7 +122,7 @@ def _may_go_on(entry: RecorderRow) -> bool:
 
 
 async def sweep_imports(database: Database) -> int:
-    """Remove imports that did not finish and that nobody works on any more; how many."""
+    """Remove imports and removals that did not finish and that nobody works on any more; how many."""
     async with database.reading() as connection:
         query = select(experiment.c.id, experiment.c.exp_id, experiment.c.created_at, experiment.c.status).where(
             experiment.c.status.not_in(VISIBLE)
@@ -111,5 +139,14 @@ async def sweep_imports(database: Database) -> int:
             if any(_may_go_on(entry) for entry in workers):
                 continue
         left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders), 1)
-        swept += await remove(database, left)
+        swept += await clear_away(database, left)
     return swept
+
+
+async def clear_away(database: Database, left: Experiment) -> bool:
+    """Remove what nobody will finish; where that cannot be, as for who has no right to it, it is logged, and stays."""
+    try:
+        return await remove(database, left)
+    except StoreError as error:
+        log.warning("%s stays, half done and out of sight: %s", left.exp_id, error)
+        return False

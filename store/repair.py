@@ -6,6 +6,7 @@ recorder's own chain stays as its process left it, so that a spool that turns up
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,13 @@ from pathlib import Path
 from sqlalchemy import update
 
 from . import experiments
-from .errors import StoreError
+from .draining import folders_of
+from .errors import ExperimentBusy, StoreError
 from .event import NewEvent, iso
 from .experiments import SILENT_NS, Experiment, RecorderRow
 from .log import EventLog
 from .schema import recorder
+from .spool import spools
 
 
 @dataclass(slots=True)
@@ -97,8 +100,10 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
     """Repair what ended uncleanly, and close the experiment; what was repaired.
 
     Raises `ExperimentBusy` while a recorder is alive, and `StoreError` where one left a spool that is
-    not drained; neither, if forced: what they still have is refused then.
+    not drained, also one that the store never took in; neither, if forced: what they still have is refused then.
     """
+    if not force:
+        await _refuse_left_over(log, of)
     found = await repair(log, of, force=force)
     for known in found:
         if known.spool is not None:
@@ -108,6 +113,20 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
             )
     await experiments.close(log.database, of, force=force)
     return found
+
+
+async def _refuse_left_over(log: EventLog, of: Experiment) -> None:
+    """Raise as `close` does where recorders that the store never took in have events for an experiment."""
+    for folder in await folders_of(log):
+        for info in await asyncio.to_thread(list, spools(folder)):
+            if info.enrolled or (info.store, info.exp_id) != (log.where, of.exp_id):
+                continue
+            if info.held:
+                raise ExperimentBusy(of.exp_id, [f"one that has no place in it yet, with its spool {info.path}"])
+            raise StoreError(
+                f"events for {of.exp_id} wait in {info.path}. Put them into the store with `messager drain`, "
+                "or close without them with --force."
+            )
 
 
 def _known(of: Experiment, row: RecorderRow) -> Repaired:

@@ -137,6 +137,26 @@ class Spool:
         self._append(self._note(self.enrolment, ended_at=ended_at), next_seq)
         self.ended_at = ended_at
 
+    def forget_enrolment(self) -> None:
+        """Note in a spool that was left that the store took its recorder in: no drain does it again.
+
+        Raises `SpoolFull`, or `SpoolDamaged` where nothing can be put behind a damage.
+        """
+        if self.damaged_at is not None:
+            raise SpoolDamaged(str(self.path), f"it is damaged from byte {self.damaged_at:,} on")
+        assert self._file is not None
+        frame = _frame(_NOTE, json.dumps({"enrolment": None}).encode())
+        try:
+            self._file.truncate(self._size)  # the rest of a frame that was cut short would stand behind this one
+            self._file.seek(self._size)
+            self._file.write(frame)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise SpoolFull(str(self.path), error.strerror or str(error)) from None
+        self._size += len(frame)
+        self.enrolment = None
+
     def _note(self, enrolment: dict[str, Any] | None, **facts: int) -> bytes:
         news = {} if enrolment is None or enrolment is self._noted else {"enrolment": enrolment}
         return _frame(_NOTE, json.dumps({**facts, **news}, default=str).encode())

@@ -100,10 +100,11 @@ async def verify_all(database: Database) -> AsyncIterator[Verdict]:
             rows = (await connection.execute(query)).scalar_one()
             if rows:
                 stray.wrong(f"{rows} rows of table {table.name} belong to no {owner.table.name}")
-        query = select(func.count()).select_from(experiment).where(experiment.c.status.not_in(VISIBLE))
-        unfinished = (await connection.execute(query)).scalar_one()
-        if unfinished:
-            stray.notes.append(f"{unfinished} imports did not finish; importing that exp_id again clears them away")
+        for status, what in (("importing", "import"), ("removing", "removal")):
+            query = select(func.count()).select_from(experiment).where(experiment.c.status == status)
+            if number := (await connection.execute(query)).scalar_one():
+                count = f"{number} {what}{'' if number == 1 else 's'}"
+                stray.notes.append(f"{count} did not finish (yet); `messager compact` clears away what was killed")
     if await database.rewrite_wanted():
         stray.notes.append(UNSCRUBBED)
     if stray.problems or stray.notes:

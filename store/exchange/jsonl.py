@@ -29,7 +29,7 @@ from ..experiments import Experiment, RecorderRow
 from ..log import EventLog, Writer
 from ..messages import causes
 from ..names import all_names
-from ..removal import remove, sweep_imports
+from ..removal import clear_away, sweep_imports
 from ..schema import AGENT
 from ..seals import without_seal
 from .fields import Unfit, bytes_field
@@ -178,10 +178,10 @@ async def import_jsonl(
     experiments.checked_exp_id(exp_id)
     if await experiments.by_exp_id(log.database, exp_id) is not None:
         raise ExperimentExists(exp_id, "Import under another --exp.")
-    await sweep_imports(log.database)
     source = Source(path)
     with source.opened():
         header = source.header()
+        await sweep_imports(log.database)
         of = await experiments.create(
             log.database,
             f"importing {exp_id} {uuid4().hex}",
@@ -195,7 +195,7 @@ async def import_jsonl(
             await _import_events(log, of, source, header, progress)
             await experiments.publish_import(log.database, of, exp_id)
         except BaseException:
-            await remove(log.database, of)
+            await clear_away(log.database, of)
             raise
     made = await experiments.by_exp_id(log.database, exp_id)
     assert made is not None

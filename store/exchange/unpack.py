@@ -20,7 +20,7 @@ from ..experiments import Experiment
 from ..jsontext import is_no_text
 from ..log import EventLog
 from ..names import agent_value
-from ..removal import remove, sweep_imports
+from ..removal import clear_away, sweep_imports
 from ..schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
 from ..seals import RedactionRow, SealCheck
 from .fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
@@ -76,7 +76,6 @@ async def unpack(
     `BadFile` with the number of the line, `ExperimentExists`, and `RecorderExists` where this
     store has these recordings already.
     """
-    await sweep_imports(log.database)
     lines = _Lines(path)
     with lines.opened():
         return await _unpack(log.database, lines, exp_id, head, progress)
@@ -93,6 +92,7 @@ async def _unpack(
     wanted = of["exp_id"] if exp_id is None else experiments.checked_exp_id(exp_id)
     if await experiments.by_exp_id(database, wanted) is not None:
         raise ExperimentExists(wanted, "Unpack it under another --exp.")
+    await sweep_imports(database)
     loading = await Loading.begin(database, of, wanted, tags)
     try:
         await _recorders(lines, loading, of["recorders"])
@@ -107,7 +107,7 @@ async def _unpack(
         lines.check_end()
         await loading.publish(of, wanted)
     except BaseException:
-        await remove(database, loading.of)
+        await clear_away(database, loading.of)
         raise
     made = await experiments.by_exp_id(database, wanted)
     assert made is not None

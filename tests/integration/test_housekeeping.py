@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from collections import namedtuple
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from messager_store import EventLog, Experiment
+from messager_store import EventLog, Experiment, Recorder
 from messager_store import experiments as registry
 from messager_store.compacting import compact, plan
 from messager_store.errors import (
@@ -22,6 +24,7 @@ from messager_store.errors import (
     StoreUnavailable,
 )
 from messager_store.queries.standing import standing
+from messager_store.recorder import IfExists
 from messager_store.removal import remove, sweep_imports
 from messager_store.repair import repair
 from messager_store.retention import holdings, outdated
@@ -126,6 +129,20 @@ async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
     assert await sweep_imports(log.database) == 1
     assert [verdict.exp_id async for verdict in verify_all(log.database)] == ["e2"]
     assert await remove(log.database, of) is False
+
+
+@pytest.mark.parametrize(("status", "becomes"), [("removing", "removed"), ("importing", "imported")])
+async def test_an_exp_id_that_is_not_free_yet_is_told_or_passed_over_and_never_waited_for(
+    log: EventLog, status: str, becomes: str
+) -> None:
+    await registry.create(log.database, "e1", name=None, tags=[], meta={}, status=status)
+    async with asyncio.timeout(60):
+        for choice in (None, "append", "fail"):
+            with pytest.raises(StoreUnavailable, match=f"'e1' is being {becomes}. .*`messager compact`"):
+                await Recorder(log, "e1", if_exists=cast(IfExists | None, choice)).start()
+        for choice, exp_id in (("next", "e1-2"), ("next", "e1-2"), ("new", "e1-3")):
+            async with Recorder(log, "e1", if_exists=cast(IfExists, choice)) as recorder:
+                assert recorder.exp_id == exp_id
 
 
 async def test_what_an_experiment_holds_is_known_from_its_counters(log: EventLog) -> None:
@@ -300,6 +317,19 @@ async def test_an_experiment_is_told_with_the_spool_that_waits_for_it(log: Event
 async def test_a_disk_that_is_nearly_full_is_told(log: EventLog) -> None:
     ((what, remedy),) = await problems(log, min_free=1 << 60)
     assert "MB left" in what and "messager prune" in remedy
+
+
+async def test_verify_tells_an_import_that_did_not_finish_from_a_removal_with_what_clears_them_away(
+    log: EventLog,
+) -> None:
+    for exp_id, status in (("a", "importing"), ("b", "removing"), ("c", "removing")):
+        await registry.create(log.database, exp_id, name=None, tags=[], meta={}, status=status)
+    [stray] = [verdict async for verdict in verify_all(log.database)]
+    remedy = "did not finish (yet); `messager compact` clears away what was killed"
+    assert (stray.problems, stray.notes) == ([], [f"1 import {remedy}", f"2 removals {remedy}"])
+    await compact(log.database)
+    [stray] = [verdict async for verdict in verify_all(log.database)]
+    assert stray.notes == [f"1 import {remedy}"], "its process may still be at its beginning"
 
 
 async def test_a_killed_import_is_counted(log: EventLog) -> None:

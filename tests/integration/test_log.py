@@ -30,6 +30,7 @@ from messager_store.errors import (
     StoreUnavailable,
 )
 from messager_store.redaction import redact
+from messager_store.removal import remove
 from messager_store.seals import redactions_of
 from messager_store.verify import verify
 from messager_store.where import Where
@@ -101,6 +102,7 @@ async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_t
     assert (await redact(log, "e1", Where(kinds=("mark",)), who=odd, why=odd)).events == 1
     assert [(row.who, row.why) for row in await redactions_of(log.database, of.id)] == [(odd, odd)]
     assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert await remove(log.database, of)
 
 
 @settings(

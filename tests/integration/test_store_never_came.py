@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -13,13 +15,17 @@ import pytest
 
 from messager import MemoryBroker, Messager, PublishError
 from messager_store import EventLog, Recorder, autorecord, committer
+from messager_store import experiments as registry
 from messager_store.database import Database
 from messager_store.dialects import for_store
 from messager_store.draining import Drained, folders_of
-from messager_store.errors import StoreUnavailable
+from messager_store.enrolment import Enrolment, enrol
+from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 from messager_store.experiments import recorders_of
 from messager_store.queries.standing import standing
-from messager_store.spool import spools
+from messager_store.removal import remove
+from messager_store.repair import close
+from messager_store.spool import Spool, _frame, spools
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import ran, recording, said, say
 from tests.support import messager as command_line
@@ -74,6 +80,25 @@ async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_i
     assert (row.state, row.broker, row.pid) == ("ended", messager.broker.url, os.getpid())
 
 
+async def test_a_recorder_leaves_its_own_spool_alone_where_the_file_system_has_no_locks(
+    store: str, away: Away, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def flock(handle: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("messager_store.spool.fcntl.flock", flock)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 3)
+        [hook] = messager._offered
+        assert isinstance(hook, autorecord.AutoRecorder)
+        await until(lambda: hook._recorder.spooled == 3)
+        away.comes()
+        await hook._recorder.flush()
+        await say(messager, 1, 3)
+    assert await said(store) == [0, 1, 2, 3]
+    assert "drained" not in caplog.text and "fenced" not in caplog.text and "taken for dead" not in caplog.text
+
+
 @pytest.mark.parametrize("durability", ["buffered", "strict"])
 async def test_what_happened_while_the_store_never_came_is_in_the_spool_and_a_drain_makes_its_experiment(
     durability: str,
@@ -107,6 +132,39 @@ async def test_what_happened_while_the_store_never_came_is_in_the_spool_and_a_dr
     assert (row.durability, row.broker, row.anchor_wall) == (durability, messager.broker.url, messager.clock.wall_ns)
     assert "python" in row.meta["versions"] and row.started_at >= began
     assert row.ended_at is not None and row.started_at <= row.heartbeat_at <= row.ended_at
+
+
+BAD_NAMES = {"long": "n" * 1001, "half a character": "bad\udc80"}
+
+
+@pytest.mark.parametrize("name", BAD_NAMES.values(), ids=list(BAD_NAMES))
+async def test_a_name_that_no_experiment_can_have_costs_the_name_and_not_the_recording(
+    store: str,
+    away: Away,
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "spools"))
+    async with Messager(MemoryBroker(), "e1") as messager:
+        messager.describe(name, seed=7)
+        await say(messager, 2)
+        if name == BAD_NAMES["long"]:  # the store comes while it records; else a drain finds the name
+            away.comes()
+            [hook] = messager._offered
+            assert isinstance(hook, autorecord.AutoRecorder)
+            await until(lambda: not hook._recorder.spooled and not len(hook._recorder))
+            await say(messager, 1, 2)
+    away.comes()
+    assert all(done.reason is None for done in await drained(store))
+    assert (await said(store))[:2] == [0, 1] and not (tmp_path / "spools").exists()
+    async with EventLog.open(store) as log:
+        of = await log.experiment("e1")
+        assert (of.name, of.meta["seed"]) == (None, 7)
+        with pytest.raises(StoreError, match="cannot be a name"):  # but who gives one on purpose is told
+            await Recorder(log, "e1", name=name).start()
+    assert "cannot be a name" in caplog.text and "e1 goes without" in caplog.text
 
 
 async def test_strict_is_kept_in_the_spool_while_the_store_has_never_been_there(
@@ -143,7 +201,8 @@ NEVER = """
 import asyncio, os, signal, sys
 from messager import MemoryBroker, Messager
 from messager_store.database import Database
-from messager_store.errors import StoreUnavailable
+from messager_store.enrolment import Enrolment, enrol
+from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 async def look(self):
     raise StoreUnavailable("the store", "it is away")
 Database.look = look
@@ -185,10 +244,97 @@ async def test_what_waits_for_a_store_that_never_came_goes_into_no_other_and_int
     assert other.left == 2 and other.reason is not None
     assert f"it belongs to the store {for_store(store).where}" in other.reason
     async with EventLog.open(store) as log:
-        async with Recorder(log, "e1", spool=tmp_path / "elsewhere", close_experiment=True):
+        async with Recorder(log, "e1", spool=tmp_path / "elsewhere"):
             pass
+        await close(log, await log.experiment("e1"), force=True)
         [done] = [done for folder in await folders_of(log) for done in await everything_drained(log, folder)]
     assert (done.exp_id, done.events) == ("e1-2", 2) and await said(store, "e1-2") == [0, 1]
+
+
+async def test_an_experiment_is_not_closed_while_events_wait_that_would_go_into_another_then(
+    store: str, away: Away, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path))
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 2)
+    away.comes()
+    async with EventLog.open(store) as log:
+        other = await registry.create(log.database, "e2", name=None, tags=[], meta={})
+        of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+        assert of is not None and other is not None
+        [left] = tmp_path.glob("*.spool")
+        held = Spool.open(left)
+        with pytest.raises(ExperimentBusy, match=f"no place in it yet, with its spool {left}"):
+            await close(log, of)
+        held.close()
+        with pytest.raises(StoreError, match=r"events for e1 wait in .*spool.*`messager drain`.*--force"):
+            await close(log, of)
+        assert (await log.experiment("e1")).status == "open"
+        await close(log, other)
+        await everything_drained(log, tmp_path)
+        await close(log, of, force=True)
+        assert (await log.experiment("e1")).status == "closed"
+    assert await said(store) == [0, 1]
+
+
+async def test_a_removed_experiment_does_not_come_back_from_the_spool_of_a_recorder_that_died_as_it_joined(
+    store: str, away: Away, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path))
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 2)
+    away.comes()
+    [left] = tmp_path.glob("*.spool")
+    with open(left, "ab") as file:
+        file.write(_frame(1, b"x" * 1000)[:500])  # cut short by the kill
+    async with EventLog.open(store) as log:
+        with contextlib.closing(Spool.open(left)) as spool:
+            assert spool.enrolment is not None
+            of = (await enrol(log, Enrolment(**spool.enrolment))).experiment
+        await remove(log.database, of)
+        [done] = await everything_drained(log, tmp_path)
+        assert done.left == 2 and done.reason is not None and "its experiment was removed" in done.reason
+        assert await registry.every(log.database) == []
+    with contextlib.closing(Spool.open(left)) as spool:
+        assert (len(spool), spool.damaged_at) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("foreign", "told"),
+    [
+        ({"row": {"clock_source": "tsc"}}, "it says clock_source of its recorder, which this version does not know"),
+        ({"facts": ["of another kind"]}, "its experiment cannot be made"),
+    ],
+)
+async def test_a_spool_of_a_version_that_says_more_is_told_and_stops_no_recorder(
+    store: str,
+    away: Away,
+    foreign: dict[str, Any],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path))
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 2)
+    away.comes()
+    [left] = tmp_path.glob("*.spool")
+    with contextlib.closing(Spool.open(left)) as spool:
+        entries, facts, said_of_it = spool.read(1, 9, 1 << 20), spool.facts, spool.enrolment
+    left.unlink()
+    assert said_of_it is not None
+    if "row" in foreign:
+        foreign = {"row": {**said_of_it["row"], **foreign["row"]}}
+    with contextlib.closing(Spool(left, facts)) as spool:
+        spool.enrolment = {**said_of_it, **foreign}
+        spool.write(1, entries, 1)
+    async with EventLog.open(store) as log:
+        assert [told in (done.reason or "") for done in await everything_drained(log, tmp_path)] == [True]
+        assert await registry.every(log.database) == []
+        async with Recorder(log, "e1"):
+            pass
+    assert left.exists() and told in caplog.text
 
 
 async def test_a_mistyped_folder_is_made_for_the_spool_and_what_is_told_brings_the_events_into_a_store(
