@@ -92,8 +92,13 @@ class AutoRecorder:
 
     async def stop(self) -> None:
         """Return once everything is in the store, or in the spool. Never raises."""
-        if asyncio.get_running_loop() is not self._loop:  # which is closed, or does not run, or runs elsewhere
-            await asyncio.to_thread(self.save_at_exit)
+        if asyncio.get_running_loop() is not self._loop:
+            if self._loop.is_running():  # in another thread
+                stopping = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.stop(), self._loop))
+                while not stopping.done() and self._loop.is_running():
+                    await asyncio.wait([stopping], timeout=1)
+            else:
+                await asyncio.to_thread(self.save_at_exit)
             return
         if not self._task.done():
             self._ending.set()

@@ -363,6 +363,23 @@ async def test_a_messager_may_be_closed_in_another_event_loop_than_the_one_it_re
     assert await said(store) == [0, 1, 2]
 
 
+async def test_a_messager_may_be_closed_in_another_threads_event_loop(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(committer, "FLUSH_SECONDS", 600)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 3)
+        [hook] = messager._offered
+        assert isinstance(hook, autorecord.AutoRecorder)
+        await asyncio.to_thread(asyncio.run, messager.close())
+        assert hook._task.done()
+    assert await said(store) == [0, 1, 2]
+    async with EventLog.open(store) as log:
+        [row] = await recorders_of(log.database)
+    assert (row.state, row.unclean) == ("ended", False)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 async def test_a_hook_of_an_entry_point_that_cannot_be_stopped_harms_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
