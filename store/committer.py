@@ -121,15 +121,20 @@ class Committer:
                     await self._moved.wait()
 
     async def secured(self, seq: int) -> None:
-        """Return once everything up to `seq` is in the store or on disk. Raises where neither takes it."""
+        """Return once everything up to `seq` is in the store or on disk. Raises where neither takes it.
+
+        Where somebody was held back in vain already, at once.
+        """
         while self._backlog.secured < seq:
+            if self._held_out and self._spool_error is not None:
+                raise StoreUnavailable(self._log.where, f"not sent, and {self._spool_error}")
             self._spool_in_need()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HOLD_SECONDS):
                     await self._wait_for(seq, store=False)
-            except TimeoutError:
-                if self._spool_error is not None:
-                    raise StoreUnavailable(self._log.where, f"not sent, and {self._spool_error}") from None
+                    return
+            if self._spool_error is not None:
+                self._held_out = True
 
     async def flush(self) -> None:
         """Return once everything accepted so far is in the store. Raises `StoreError` where a commit fails."""
@@ -293,7 +298,7 @@ class Committer:
     async def _recover(self) -> int:
         """See what the store has; how many events more than we knew of."""
         found = await self._log.recover(self.writer)
-        self._uncertain = False
+        self._uncertain = self._held_out = False
         self._backlog.acknowledge(self.writer.last_seq)
         return found
 
