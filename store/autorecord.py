@@ -229,10 +229,8 @@ class AutoRecorder:
         recorder = self._recorder
         if recorder.spooled:
             say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
-        elif len(recorder):
-            say(f"{len(recorder)} events of {recorder.exp_id} are lost: {recorder.log.where} could not be reached")
-        if recorder.dropped:
-            say(f"{recorder.dropped} events of {recorder.exp_id} were dropped: the log has their number at most")
+        if recorder.dropped and not isinstance(recorder.failure, StoreUnavailable):  # which tells of them
+            say(f"{recorder.dropped} events of {recorder.exp_id} are lost: the log has their number at most")
 
     def save_at_exit(self) -> None:
         """`save` where it harms nobody: in the thread of an event loop that still runs, else here."""

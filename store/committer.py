@@ -414,9 +414,9 @@ class Committer:
                 else:
                     await self._backlog.to_disk()
             except Exception as full:
-                lost = len(self._backlog)
-                self._backlog.lost += lost
-                self.failure = StoreUnavailable(self._log.where, f"{lost} events are lost: {error}; and {full}")
+                self._backlog.lost += len(self._backlog)
+                told = f"{self._backlog.lost} events are lost: {error}; and {full}"
+                self.failure = StoreUnavailable(self._log.where, told)
             waiting, path = self._backlog.spool_only, self._backlog.spool.path
             left = f"{waiting} events wait in {path}: put them into the store with `messager drain`"
             if self.joined:

@@ -322,7 +322,10 @@ class Recorder:
         if committer is not None and not committer.ending:
             committer.ending = True
             if committer.joined or self._backlog.waiting:
-                self._backlog.save(time.time_ns())
+                try:
+                    self._backlog.save(time.time_ns())
+                finally:
+                    self._backlog.lost += len(self._backlog)
 
     def mark(self, name: str, /, **fields: Any) -> None:
         """Log a step, a tick or a note of this recorder's own. Raises `TypeError` for what JSON cannot hold."""

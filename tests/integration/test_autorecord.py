@@ -338,6 +338,17 @@ async def test_where_the_event_loop_is_simply_left_the_rest_is_in_the_spool(stor
     assert await said(store) == list(range(100))
 
 
+async def test_where_the_event_loop_is_left_and_the_spool_takes_nothing_it_is_told_how_much_is_lost(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "file" / "spool"))
+    run = "import warnings; warnings.simplefilter('ignore'); asyncio.new_event_loop().run_until_complete(main())"
+    told = [line for line in program(store, run, before=SLOW).splitlines() if line.startswith("messager: ")]
+    _, full, lost = told
+    assert full.startswith("messager: e1: the spool") and " events of e1 are lost" in lost
+
+
 ELSEWHERE = """
 import asyncio, warnings
 from messager import MemoryBroker, Messager
