@@ -74,8 +74,9 @@ class Committer:
         self._uncertain = False  # whether the batch may have been committed without our knowing
         self._in_flight = 0  # how many events it has
         self._last_commit = time.monotonic()
-        self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run())
+        self.loop = asyncio.get_running_loop()
+        """In which it works."""
+        self._task = self.loop.create_task(self._run())
         if backlog.waiting or facts:
             self.look()
 
@@ -178,7 +179,7 @@ class Committer:
         return str(self._backlog.spool.facts["exp_id"])
 
     async def _wait_for(self, seq: int, *, store: bool) -> None:
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: asyncio.Future[None] = self.loop.create_future()
         self._waiters.append((seq, store, done))
         self._flush_now = True
         self._wake.set()
@@ -362,7 +363,7 @@ class Committer:
         if self._alarm is None and not self._ended:
             if wait is None:
                 wait = max(0.0, self._patience() - self._backlog.oldest_age)
-            self._alarm = self._loop.call_later(wait, self._overdue)
+            self._alarm = self.loop.call_later(wait, self._overdue)
 
     def _patience(self) -> float:
         """How long (s) an event may wait in memory for the store."""
@@ -384,7 +385,7 @@ class Committer:
 
     def _start_spooling(self) -> None:
         if not self._ended and (self._spooling is None or self._spooling.done()):
-            self._spooling = self._loop.create_task(self._spool())
+            self._spooling = self.loop.create_task(self._spool())
 
     async def _spool(self) -> None:
         try:

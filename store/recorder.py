@@ -216,6 +216,7 @@ class Recorder:
                     while self._under_way:  # what became of these is to be recorded too
                         self._no_wave.clear()
                         await self._no_wave.wait()
+        await asyncio.sleep(0)  # what was said just now begins
         if self._describing is not None:
             await asyncio.wait([self._describing], timeout=STOP_SECONDS)
         await committer.stop()
@@ -310,7 +311,7 @@ class Recorder:
         who.name, who.meta = who.name or name, {**meta, **who.meta}
         self._keep_enrolment()
         if self._experiment is not None and self._committer is not None and not self._committer.ending:
-            self._describe()
+            self._committer.loop.call_soon_threadsafe(self._describe)  # it may be said anywhere
 
     def save(self) -> None:
         """Put what waits into the spool, and note there that this recorder has ended.

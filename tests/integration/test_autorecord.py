@@ -74,6 +74,25 @@ async def test_what_is_said_of_an_experiment_is_kept_with_it(store: str) -> None
     assert (of.exp_id, of.meta["seed"], of.meta["model"]) == ("e1", 7, "m")
 
 
+def test_what_is_said_of_an_experiment_outside_of_its_event_loop_is_kept_with_it(store: str) -> None:
+    async def recorded() -> Messager:
+        messager = Messager(MemoryBroker(), "e1")
+        await messager.init()
+        return messager
+
+    async def described() -> Any:
+        await asyncio.to_thread(messager.describe, model="m")
+        await messager.close()
+        async with EventLog.open(store) as log:
+            return await log.experiment("first run")
+
+    with asyncio.Runner() as runner:
+        messager = runner.run(recorded())
+        messager.describe("first run", seed=7)
+        of = runner.run(described())
+    assert (of.exp_id, of.meta["seed"], of.meta["model"]) == ("e1", 7, "m")
+
+
 async def test_a_closed_experiment_stays_as_it_is_and_all_meet_in_a_new_one(store: str) -> None:
     broker = MemoryBroker()
     async with Messager(broker, "e1") as messager:
