@@ -108,16 +108,16 @@ class AutoRecorder:
             say(f"{missed} events of {self._recorder.exp_id} are lost: they happened after its tasks were cancelled")
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
-        """As `Recorder.before_send`; but a strict promise that cannot be kept is told of, and nothing stops."""
+        """As `Recorder.before_send`; but never raises: a promise that cannot be kept is told of, and nothing stops."""
         taking = self._taking
         if taking is None:
             return
         try:
             await taking.before_send(records)
-        except StoreError as error:
+        except Exception as error:
             if not self._broken_promise:
                 self._broken_promise = True
-                say(f"strict cannot be kept, and messages go out all the same: {error}")
+                say(f"{taking.durability} cannot be kept, and messages go out all the same: {str(error) or repr(error)}")
 
     def after(self, record: MessageRecord) -> None:
         if self._taking is not None:

@@ -249,6 +249,19 @@ async def test_a_strict_promise_that_cannot_be_kept_is_told_and_the_message_goes
     assert await said(store) == [0, 1]  # in memory until the store was free again
 
 
+async def test_whatever_a_recorder_raises_before_a_message_is_sent_the_message_goes_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def breaks(*given: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Recorder, "before_send", breaks)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 2)
+        assert len(messager.get_log_list()) == 2
+    assert capsys.readouterr().err.count("messages go out all the same: broken") == 1
+
+
 async def test_the_spool_is_where_the_environment_says(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
