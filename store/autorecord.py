@@ -48,6 +48,9 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     if not isinstance(exp_id, str):
         say(f"{exp_id!r} is not recorded: an exp_id is a str, and this is of type {type(exp_id).__name__}")
         return None
+    if not exp_id:
+        say("a Messager that has no exp_id is not recorded: give it one with `exp_id=`, or over MQTT with MESSAGER_EXP")
+        return None
     durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"
     try:
         events = EventLog(Database(os.environ["MESSAGER_STORE"]))

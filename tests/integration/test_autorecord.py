@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from messager import MemoryBroker, Messager, MessageRecord
+from messager import MemoryBroker, Messager, MessageRecord, mqtt
 from messager_store import EventLog, Recorder, autorecord, committer
 from messager_store.dialects import for_store, postgres
 from messager_store.experiments import recorders_of
@@ -153,6 +153,17 @@ async def test_an_exp_id_that_is_no_text_is_told_in_plain_words(
         await say(messager, 1)
     [told] = capsys.readouterr().err.splitlines()
     assert told.startswith(f"messager: {exp_id!r} is not recorded: an exp_id is a str")
+
+
+async def test_a_messager_that_has_no_exp_id_is_told_how_to_give_it_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MESSAGER_EXP", raising=False)
+    async with mqtt.Messager(MemoryBroker()) as messager:
+        await messager.send_message("c", {"n": 0})
+    [told] = capsys.readouterr().err.splitlines()
+    assert told.startswith("messager: a Messager that has no exp_id is not recorded: ")
+    assert "`exp_id=`" in told and "MESSAGER_EXP" in told
 
 
 @pytest.mark.parametrize("first", [True, False])
