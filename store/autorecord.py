@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -33,6 +34,19 @@ T = TypeVar("T")
 
 _live: set[AutoRecorder] = set()
 _announced: set[str] = set()
+
+log = logging.getLogger("messager_store")
+
+
+class _Unheard(logging.Handler):
+    """Says what a program without handlers of its own would get to read without our name before it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not log.root.handlers and log.handlers == [self]:
+            say(f"{record.getMessage()}: {record.exc_info[1]!r}" if record.exc_info else record.getMessage())
+
+
+_unheard = _Unheard(logging.WARNING)
 
 
 async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
@@ -58,6 +72,7 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     except StoreError as error:
         say(f"{exp_id} is not recorded: {error}")
         return None
+    log.addHandler(_unheard)
     made = AutoRecorder(recorder)
     await made.ready()
     return made
@@ -111,7 +126,7 @@ class AutoRecorder:
             say(f"{missed} events of {self._recorder.exp_id} are lost: they happened after its tasks were cancelled")
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
-        """As `Recorder.before_send`; but never raises: a promise that cannot be kept is told of, and nothing stops."""
+        """As `Recorder.before_send`; but a promise that cannot be kept is told of, and nothing is raised."""
         taking = self._taking
         if taking is None:
             return
@@ -120,7 +135,9 @@ class AutoRecorder:
         except Exception as error:
             if not self._broken_promise:
                 self._broken_promise = True
-                say(f"{taking.durability} cannot be kept, and messages go out all the same: {str(error) or repr(error)}")
+                say(
+                    f"{taking.durability} cannot be kept, and messages go out all the same: {str(error) or repr(error)}"
+                )
 
     def after(self, record: MessageRecord) -> None:
         if self._taking is not None:

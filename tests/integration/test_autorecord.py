@@ -337,6 +337,17 @@ async def test_a_program_that_never_closes_its_messager_has_everything_in_the_lo
     assert (row.state, row.unclean) == ("ended", False)
 
 
+@pytest.mark.parametrize(
+    ("handlers", "line"), [("", "messager: heard"), ("logging.basicConfig()", "WARNING:messager_store:heard")]
+)
+async def test_what_a_recorder_logs_bears_its_name_also_where_the_program_has_set_up_no_logging(
+    store: str, handlers: str, line: str
+) -> None:
+    end = 'logging.getLogger("messager_store").warning("heard")'
+    told = program(store, "asyncio.run(main())", before=f"{PATIENT}import logging\n{handlers}", end=end)
+    assert [found for found in told.splitlines() if "heard" in found] == [line]
+
+
 async def test_one_that_its_event_loop_has_ended_may_be_stopped_in_another(store: str) -> None:
     run = "asyncio.run(main()); asyncio.run(kept[0].stop())"
     assert (
