@@ -364,9 +364,15 @@ class Messager:
     def _introduce(self, hook: LogHook) -> None:
         connected = getattr(hook, "connected", None)
         if connected is not None:
-            connected(self.broker.url, self.clock, self._clock_offset)
+            try:
+                connected(self.broker.url, self.clock, self._clock_offset)
+            except Exception:
+                log.exception("the log hook %r raised when it was told of the broker", hook)
         self._tell_description(hook)
 
     def _tell_description(self, hook: LogHook) -> None:
         if (self._name or self._meta) and hasattr(hook, "described"):
-            hook.described(self._name, dict(self._meta))
+            try:
+                hook.described(self._name, dict(self._meta))
+            except Exception:
+                log.exception("the log hook %r raised when it was told what the experiment is", hook)

@@ -191,9 +191,13 @@ class Outbox:
         if (meta := getattr(self._broker, "sends_with", None)) is not None:
             for record in records:
                 record.meta = meta
-        wave.hooks = tuple(self._hooks)
-        for hook in wave.hooks:
-            await hook.before_send(records)
+        wave.hooks = hooks = tuple(self._hooks)
+        for number, hook in enumerate(hooks, 1):
+            try:
+                await hook.before_send(records)
+            except BaseException:
+                wave.hooks = hooks[:number]  # those behind it were not asked
+                raise
         wire = [(channels.encode(record.channel or ""), record.payload) for record in records]
         now = self._clock.now()
         for record in records:

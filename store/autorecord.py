@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -34,6 +35,19 @@ T = TypeVar("T")
 _live: set[AutoRecorder] = set()
 _announced: set[str] = set()
 
+log = logging.getLogger("messager_store")
+
+
+class _Unheard(logging.Handler):
+    """Says what a program without handlers of its own would get to read without our name before it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not log.root.handlers and log.handlers == [self]:
+            say(f"{record.getMessage()}: {record.exc_info[1]!r}" if record.exc_info else record.getMessage())
+
+
+_unheard = _Unheard(logging.WARNING)
+
 
 async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     """The hook that records a messager of `exp_id`; None where one of its hooks is a `Recorder` already.
@@ -48,6 +62,9 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     if not isinstance(exp_id, str):
         say(f"{exp_id!r} is not recorded: an exp_id is a str, and this is of type {type(exp_id).__name__}")
         return None
+    if not exp_id:
+        say("a Messager that has no exp_id is not recorded: give it one with `exp_id=`, or over MQTT with MESSAGER_EXP")
+        return None
     durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"
     try:
         events = EventLog(Database(os.environ["MESSAGER_STORE"]))
@@ -55,6 +72,7 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     except StoreError as error:
         say(f"{exp_id} is not recorded: {error}")
         return None
+    log.addHandler(_unheard)
     made = AutoRecorder(recorder)
     await made.ready()
     return made
@@ -92,8 +110,13 @@ class AutoRecorder:
 
     async def stop(self) -> None:
         """Return once everything is in the store, or in the spool. Never raises."""
-        if asyncio.get_running_loop() is not self._loop:  # which is closed, or does not run, or runs elsewhere
-            await asyncio.to_thread(self.save_at_exit)
+        if asyncio.get_running_loop() is not self._loop:
+            if self._loop.is_running():  # in another thread
+                stopping = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.stop(), self._loop))
+                while not stopping.done() and self._loop.is_running():
+                    await asyncio.wait([stopping], timeout=1)
+            else:
+                await asyncio.to_thread(self.save_at_exit)
             return
         if not self._task.done():
             self._ending.set()
@@ -103,16 +126,18 @@ class AutoRecorder:
             say(f"{missed} events of {self._recorder.exp_id} are lost: they happened after its tasks were cancelled")
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
-        """As `Recorder.before_send`; but a strict promise that cannot be kept is told of, and nothing stops."""
+        """As `Recorder.before_send`; but a promise that cannot be kept is told of, and nothing is raised."""
         taking = self._taking
         if taking is None:
             return
         try:
             await taking.before_send(records)
-        except StoreError as error:
+        except Exception as error:
             if not self._broken_promise:
                 self._broken_promise = True
-                say(f"strict cannot be kept, and messages go out all the same: {error}")
+                say(
+                    f"{taking.durability} cannot be kept, and messages go out all the same: {str(error) or repr(error)}"
+                )
 
     def after(self, record: MessageRecord) -> None:
         if self._taking is not None:
@@ -224,10 +249,8 @@ class AutoRecorder:
         recorder = self._recorder
         if recorder.spooled:
             say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
-        elif len(recorder):
-            say(f"{len(recorder)} events of {recorder.exp_id} are lost: {recorder.log.where} could not be reached")
-        if recorder.dropped:
-            say(f"{recorder.dropped} events of {recorder.exp_id} were dropped: the log has their number at most")
+        if recorder.dropped and not isinstance(recorder.failure, StoreUnavailable):  # which tells of them
+            say(f"{recorder.dropped} events of {recorder.exp_id} are lost: the log has their number at most")
 
     def save_at_exit(self) -> None:
         """`save` where it harms nobody: in the thread of an event loop that still runs, else here."""

@@ -8,6 +8,7 @@ told by one number.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from messager.clock import Clock
 from .errors import BadEvent
 from .event import Fields, NewEvent
 from .spool import Spool
+from .unbroken import to_its_end
 
 BATCH_EVENTS = 5000
 BATCH_BYTES = 8 * 1024 * 1024
@@ -215,8 +217,11 @@ class Backlog:
         await self._in_thread(self.spool.end, ended_at, self._done + 1)
 
     def save(self, ended_at: int) -> None:
-        """What `end` does, where no event loop runs any more and nobody else is at the spool. Raises `SpoolFull`."""
+        """What `end` does, where nothing can be awaited any more. Raises `SpoolFull`."""
         self.tell_drops()
+        with contextlib.suppress(RuntimeError):  # the process ends: its threads have
+            self._thread.submit(int).result()  # what is being written is written then
+        self._forget(self.spool.last_seq)
         self._empty_spool()
         while self._memory:
             first, entries, complete = self._oldest(self.last)
@@ -226,8 +231,10 @@ class Backlog:
 
     async def _move_some(self, last: int) -> None:
         first, entries, complete = self._oldest(last)
-        await self._in_thread(self._write, first, entries, complete)
-        self._forget(first + len(entries) - 1)
+        try:
+            await self._in_thread(self._write, first, entries, complete)
+        finally:
+            self._forget(self.spool.last_seq)  # also where we were cancelled and it is written all the same
 
     def _oldest(self, last: int) -> tuple[int, list[NewEvent], int]:
         """What goes to the spool next: the seq of the first, the events, and what is complete with them."""
@@ -252,7 +259,7 @@ class Backlog:
         self.spool.close()
 
     async def _in_thread(self, call: Callable[..., T], *given: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *given)
+        return await to_its_end(asyncio.get_running_loop().run_in_executor(self._thread, call, *given))
 
     def _fitting(self, most: int) -> int:
         """How many of the first `most` in memory make a batch."""

@@ -74,8 +74,9 @@ class Committer:
         self._uncertain = False  # whether the batch may have been committed without our knowing
         self._in_flight = 0  # how many events it has
         self._last_commit = time.monotonic()
-        self._loop = asyncio.get_running_loop()
-        self._task = self._loop.create_task(self._run())
+        self.loop = asyncio.get_running_loop()
+        """In which it works."""
+        self._task = self.loop.create_task(self._run())
         if backlog.waiting or facts:
             self.look()
 
@@ -121,15 +122,20 @@ class Committer:
                     await self._moved.wait()
 
     async def secured(self, seq: int) -> None:
-        """Return once everything up to `seq` is in the store or on disk. Raises where neither takes it."""
+        """Return once everything up to `seq` is in the store or on disk. Raises where neither takes it.
+
+        Where somebody was held back in vain already, at once.
+        """
         while self._backlog.secured < seq:
+            if self._held_out and self._spool_error is not None:
+                raise StoreUnavailable(self._log.where, f"not sent, and {self._spool_error}")
             self._spool_in_need()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HOLD_SECONDS):
                     await self._wait_for(seq, store=False)
-            except TimeoutError:
-                if self._spool_error is not None:
-                    raise StoreUnavailable(self._log.where, f"not sent, and {self._spool_error}") from None
+                    return
+            if self._spool_error is not None:
+                self._held_out = True
 
     async def flush(self) -> None:
         """Return once everything accepted so far is in the store. Raises `StoreError` where a commit fails."""
@@ -173,7 +179,7 @@ class Committer:
         return str(self._backlog.spool.facts["exp_id"])
 
     async def _wait_for(self, seq: int, *, store: bool) -> None:
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: asyncio.Future[None] = self.loop.create_future()
         self._waiters.append((seq, store, done))
         self._flush_now = True
         self._wake.set()
@@ -293,7 +299,7 @@ class Committer:
     async def _recover(self) -> int:
         """See what the store has; how many events more than we knew of."""
         found = await self._log.recover(self.writer)
-        self._uncertain = False
+        self._uncertain = self._held_out = False
         self._backlog.acknowledge(self.writer.last_seq)
         return found
 
@@ -357,7 +363,7 @@ class Committer:
         if self._alarm is None and not self._ended:
             if wait is None:
                 wait = max(0.0, self._patience() - self._backlog.oldest_age)
-            self._alarm = self._loop.call_later(wait, self._overdue)
+            self._alarm = self.loop.call_later(wait, self._overdue)
 
     def _patience(self) -> float:
         """How long (s) an event may wait in memory for the store."""
@@ -379,7 +385,7 @@ class Committer:
 
     def _start_spooling(self) -> None:
         if not self._ended and (self._spooling is None or self._spooling.done()):
-            self._spooling = self._loop.create_task(self._spool())
+            self._spooling = self.loop.create_task(self._spool())
 
     async def _spool(self) -> None:
         try:
@@ -409,9 +415,9 @@ class Committer:
                 else:
                     await self._backlog.to_disk()
             except Exception as full:
-                lost = len(self._backlog)
-                self._backlog.lost += lost
-                self.failure = StoreUnavailable(self._log.where, f"{lost} events are lost: {error}; and {full}")
+                self._backlog.lost += len(self._backlog)
+                told = f"{self._backlog.lost} events are lost: {error}; and {full}"
+                self.failure = StoreUnavailable(self._log.where, told)
             waiting, path = self._backlog.spool_only, self._backlog.spool.path
             left = f"{waiting} events wait in {path}: put them into the store with `messager drain`"
             if self.joined:

@@ -217,6 +217,7 @@ class Recorder:
                     while self._under_way:  # what became of these is to be recorded too
                         self._no_wave.clear()
                         await self._no_wave.wait()
+        await asyncio.sleep(0)  # what was said just now begins
         if self._describing is not None:
             await asyncio.wait([self._describing], timeout=STOP_SECONDS)
         await committer.stop()
@@ -311,7 +312,7 @@ class Recorder:
         who.name, who.meta = who.name or name, {**meta, **who.meta}
         self._keep_enrolment()
         if self._experiment is not None and self._committer is not None and not self._committer.ending:
-            self._describe()
+            self._committer.loop.call_soon_threadsafe(self._describe)  # it may be said anywhere
 
     def save(self) -> None:
         """Put what waits into the spool, and note there that this recorder has ended.
@@ -323,7 +324,10 @@ class Recorder:
         if committer is not None and not committer.ending:
             committer.ending = True
             if committer.joined or self._backlog.waiting:
-                self._backlog.save(time.time_ns())
+                try:
+                    self._backlog.save(time.time_ns())
+                finally:
+                    self._backlog.lost += len(self._backlog)
 
     def mark(self, name: str, /, **fields: Any) -> None:
         """Log a step, a tick or a note of this recorder's own. Raises `TypeError` for what JSON cannot hold."""

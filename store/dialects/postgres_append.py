@@ -24,7 +24,7 @@ from ..errors import BadEvent
 from ..names import Unknown
 from ..schema import batch as batch_table
 from ..schema import event
-from .unbroken import to_its_end
+from ..unbroken import to_its_end
 
 CONNECTIONS = 16
 """How many batches of one log may be on their way at a time."""

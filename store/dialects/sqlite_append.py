@@ -24,7 +24,7 @@ from sqlalchemy.sql.dml import Insert, Update
 from ..appending import Batch
 from ..commit import ADD_BATCH, ADVANCE, EVENT_COLUMNS, Commit
 from ..schema import event
-from .unbroken import to_its_end
+from ..unbroken import to_its_end
 
 CHUNKS = (512, 64, 8, 1)
 """Rows in one INSERT: few sizes, so that each is prepared once."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from messager import MemoryBroker, Messager, MessageRecord
+from messager import MemoryBroker, Messager, MessageRecord, mqtt
 from messager_store import EventLog, Recorder, autorecord, committer
 from messager_store.dialects import for_store, postgres
 from messager_store.experiments import recorders_of
@@ -71,6 +71,25 @@ async def test_what_is_said_of_an_experiment_is_kept_with_it(store: str) -> None
         messager.describe(model="m")
     async with EventLog.open(store) as log:
         of = await log.experiment("first run")
+    assert (of.exp_id, of.meta["seed"], of.meta["model"]) == ("e1", 7, "m")
+
+
+def test_what_is_said_of_an_experiment_outside_of_its_event_loop_is_kept_with_it(store: str) -> None:
+    async def recorded() -> Messager:
+        messager = Messager(MemoryBroker(), "e1")
+        await messager.init()
+        return messager
+
+    async def described() -> Any:
+        await asyncio.to_thread(messager.describe, model="m")
+        await messager.close()
+        async with EventLog.open(store) as log:
+            return await log.experiment("first run")
+
+    with asyncio.Runner() as runner:
+        messager = runner.run(recorded())
+        messager.describe("first run", seed=7)
+        of = runner.run(described())
     assert (of.exp_id, of.meta["seed"], of.meta["model"]) == ("e1", 7, "m")
 
 
@@ -134,6 +153,17 @@ async def test_an_exp_id_that_is_no_text_is_told_in_plain_words(
         await say(messager, 1)
     [told] = capsys.readouterr().err.splitlines()
     assert told.startswith(f"messager: {exp_id!r} is not recorded: an exp_id is a str")
+
+
+async def test_a_messager_that_has_no_exp_id_is_told_how_to_give_it_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("MESSAGER_EXP", raising=False)
+    async with mqtt.Messager(MemoryBroker()) as messager:
+        await messager.send_message("c", {"n": 0})
+    [told] = capsys.readouterr().err.splitlines()
+    assert told.startswith("messager: a Messager that has no exp_id is not recorded: ")
+    assert "`exp_id=`" in told and "MESSAGER_EXP" in told
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -230,6 +260,19 @@ async def test_a_strict_promise_that_cannot_be_kept_is_told_and_the_message_goes
     assert await said(store) == [0, 1]  # in memory until the store was free again
 
 
+async def test_whatever_a_recorder_raises_before_a_message_is_sent_the_message_goes_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def breaks(*given: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Recorder, "before_send", breaks)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 2)
+        assert len(messager.get_log_list()) == 2
+    assert capsys.readouterr().err.count("messages go out all the same: broken") == 1
+
+
 async def test_the_spool_is_where_the_environment_says(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +337,17 @@ async def test_a_program_that_never_closes_its_messager_has_everything_in_the_lo
     assert (row.state, row.unclean) == ("ended", False)
 
 
+@pytest.mark.parametrize(
+    ("handlers", "line"), [("", "messager: heard"), ("logging.basicConfig()", "WARNING:messager_store:heard")]
+)
+async def test_what_a_recorder_logs_bears_its_name_also_where_the_program_has_set_up_no_logging(
+    store: str, handlers: str, line: str
+) -> None:
+    end = 'logging.getLogger("messager_store").warning("heard")'
+    told = program(store, "asyncio.run(main())", before=f"{PATIENT}import logging\n{handlers}", end=end)
+    assert [found for found in told.splitlines() if "heard" in found] == [line]
+
+
 async def test_one_that_its_event_loop_has_ended_may_be_stopped_in_another(store: str) -> None:
     run = "asyncio.run(main()); asyncio.run(kept[0].stop())"
     assert (
@@ -338,6 +392,17 @@ async def test_where_the_event_loop_is_simply_left_the_rest_is_in_the_spool(stor
     assert await said(store) == list(range(100))
 
 
+async def test_where_the_event_loop_is_left_and_the_spool_takes_nothing_it_is_told_how_much_is_lost(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "file" / "spool"))
+    run = "import warnings; warnings.simplefilter('ignore'); asyncio.new_event_loop().run_until_complete(main())"
+    told = [line for line in program(store, run, before=SLOW).splitlines() if line.startswith("messager: ")]
+    _, full, lost = told
+    assert full.startswith("messager: e1: the spool") and " events of e1 are lost" in lost
+
+
 ELSEWHERE = """
 import asyncio, warnings
 from messager import MemoryBroker, Messager
@@ -361,6 +426,23 @@ async def test_a_messager_may_be_closed_in_another_event_loop_than_the_one_it_re
         [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
         assert done.ended
     assert await said(store) == [0, 1, 2]
+
+
+async def test_a_messager_may_be_closed_in_another_threads_event_loop(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(committer, "FLUSH_SECONDS", 600)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 3)
+        [hook] = messager._offered
+        assert isinstance(hook, autorecord.AutoRecorder)
+        await asyncio.to_thread(asyncio.run, messager.close())
+        assert hook._task.done()
+    assert await said(store) == [0, 1, 2]
+    async with EventLog.open(store) as log:
+        [row] = await recorders_of(log.database)
+    assert (row.state, row.unclean) == ("ended", False)
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 async def test_a_hook_of_an_entry_point_that_cannot_be_stopped_harms_nobody(

@@ -105,10 +105,11 @@ async def test_a_caller_that_is_cancelled_while_a_hook_is_asked_has_not_sent_it(
                 asked.set()
                 await asyncio.Event().wait()
 
-    listed = Asking()
+    listed, behind = Asking(), Listed()
     broker = MemoryBroker()
     async with Messager(broker, "e1") as messager:
         messager.add_log_hook(listed)
+        messager.add_log_hook(behind)
         await messager.subscribe_and_start_listening(["*"])
         sending = asyncio.create_task(messager.send_message("asked", {}))
         await asked.wait()
@@ -118,6 +119,7 @@ async def test_a_caller_that_is_cancelled_while_a_hook_is_asked_has_not_sent_it(
         await messager.send_message("c", {})
         assert [message["channel"] for message in await fetched(messager, 1)] == [b"c"]
     assert [kind for kind in listed.kinds() if kind != "received"] == ["failed", "sent"]
+    assert [kind for kind in behind.kinds() if kind != "received"] == ["sent"]
     assert listed.records[0].meta is not None and listed.records[0].meta["outcome"] == "not_sent"
 
 

@@ -87,6 +87,23 @@ async def test_strict_does_not_send_what_it_cannot_keep(
     assert [entry.payload for entry in told] == [b'{"n": 2}']
 
 
+async def test_strict_holds_senders_back_once_in_an_outage(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taker = Recorder(log, "e1", durability="strict", spool_bytes=1)
+    async with taker, Messager(MemoryBroker(), "e1") as messager:
+        messager.add_log_hook(taker)
+        with locked(store):
+            for seconds in (0.1, 600):
+                monkeypatch.setattr(committer, "HOLD_SECONDS", seconds)
+                async with asyncio.timeout(60):
+                    with pytest.raises(StoreUnavailable, match="not sent"):
+                        await messager.send_message("c", {"n": seconds})
+        await until(lambda: not len(taker))
+        await messager.send_message("c", {"n": 3})
+    assert [entry.kind async for entry in log.read("e1")] == ["sent", "failed", "sent", "failed", "sent"]
+
+
 async def test_strict_takes_a_failed_publish_back(log: EventLog) -> None:
     class Breaks(MemoryBroker):
         async def publish(self, messages):  # type: ignore[no-untyped-def]

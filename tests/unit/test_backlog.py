@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,71 @@ async def test_whoever_is_faster_the_store_gets_each_event_once_and_in_order(
     await asyncio.gather(*tasks)
     assert stored == [b"%d" % number for number in range(200)]
     assert (waiting.acknowledged, len(waiting), waiting.spool.path.exists()) == (200, 0, False)
+
+
+class Held(Spool):
+    """Writes when it is let."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "r.spool", {"recorder": "r", "exp_id": "e", "store": "s"})
+        self.writing, self.let = threading.Event(), threading.Event()
+
+    def write(self, first_seq: int, entries: Sequence[NewEvent], complete_until: int) -> None:
+        self.writing.set()
+        assert self.let.wait(60)
+        super().write(first_seq, entries, complete_until)
+
+
+def held(folder: Path) -> tuple[Backlog, Held]:
+    """One of three events, and its spool."""
+    spool, clock = Held(folder), Clock()
+    waiting = Backlog(spool, clock, clock.now)
+    for number in range(3):
+        waiting.add(entry(number))
+    return waiting, spool
+
+
+def left(waiting: Backlog) -> list[NewEvent]:
+    """What whoever finds its spool reads there, which is whole."""
+    waiting.close()
+    spool = Spool.open(waiting.spool.path)
+    try:
+        assert spool.damaged_at is None and spool.ended_at == 7
+        return spool.read(1, 100, 10_000)
+    finally:
+        spool.close()
+
+
+async def test_what_is_being_written_when_the_writer_is_cancelled_is_in_the_spool_once(tmp_path: Path) -> None:
+    waiting, spool = held(tmp_path)
+    writing = asyncio.create_task(waiting.to_disk())
+    await asyncio.to_thread(spool.writing.wait, 60)
+    writing.cancel()
+    ending = asyncio.create_task(waiting.end(7))
+    await asyncio.sleep(0)
+    waiting.add(entry(3))
+    spool.let.set()
+    await ending
+    assert writing.cancelled()
+    assert left(waiting) == [entry(number) for number in range(4)]
+
+
+def test_what_is_being_written_when_the_event_loop_is_left_is_in_the_spool_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin() -> asyncio.Task[None]:
+        writing = asyncio.create_task(waiting.to_disk())
+        await asyncio.to_thread(spool.writing.wait, 60)
+        return writing
+
+    waiting, spool = held(tmp_path)
+    with asyncio.Runner() as runner:
+        writing = runner.run(begin())
+        monkeypatch.setattr(waiting, "tell_drops", spool.let.set)  # the saving has begun
+        waiting.add(entry(3))
+        waiting.save(7)
+    assert writing.cancelled()
+    assert left(waiting) == [entry(number) for number in range(4)]
 
 
 async def test_what_was_dropped_is_told_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
