@@ -34,7 +34,8 @@ from .experiments import RecorderRow, recorder_by_uuid, recorders_of
 from .host import this_process
 from .log import EventLog, Writer
 from .schema import recorder
-from .spool import LOCKS, Spool, left_in, spool_folder, spools
+from .spool import LOCKS, Spool
+from .spools import left_in, spool_folder, spools
 
 log = logging.getLogger("messager_store")
 

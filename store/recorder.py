@@ -32,7 +32,8 @@ from .identity import DEFAULT_SENDER, Identifier
 from .log import EventLog, Writer, new_uuid
 from .repair import close
 from .schema import FROM_DERIVED, TO_DERIVED
-from .spool import ENDING, SPOOL_BYTES, Spool, spool_folder
+from .spool import ENDING, SPOOL_BYTES, Spool
+from .spools import spool_folder
 
 IfExists = Literal["append", "fail", "new", "next"]
 Durability = Literal["buffered", "strict"]

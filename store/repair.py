@@ -20,7 +20,7 @@ from .event import NewEvent, iso
 from .experiments import SILENT_NS, Experiment, RecorderRow
 from .log import EventLog
 from .schema import recorder
-from .spool import spools
+from .spools import spools
 
 
 @dataclass(slots=True)

@@ -16,7 +16,6 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
@@ -96,6 +95,20 @@ class Spool:
             raise
         spool._file = file
         return spool
+
+    @classmethod
+    def seen(cls, path: Path) -> tuple[Spool, bool] | None:
+        """A spool as it lies there, for a look, and whether its recorder holds it; None while it is being made.
+
+        Reads all of it and changes nothing. Raises `SpoolDamaged` and `OSError`.
+        """
+        with open(path, "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return None
+            held = _is_held(file)
+            spool = cls(path, _header(file, path))
+            spool._look_through(file)
+        return spool, held
 
     def __len__(self) -> int:
         """How many events it holds."""
@@ -304,75 +317,6 @@ class Spool:
             self._size = file.tell()
         if count:
             self.first_seq, self.last_seq = first, first + count - 1
-
-
-@dataclass(slots=True)
-class SpoolInfo:
-    """A spool as it lies there. Times are ns UTC."""
-
-    path: str
-    recorder: str
-    """The recorder's uuid."""
-    exp_id: str
-    store: str
-    events: int
-    bytes: int
-    oldest_at: int | None
-    """The ts of its first event."""
-    held: bool
-    """Whether its recorder lives, and drains it itself."""
-    damage: str | None
-    """What is wrong with it, if something is."""
-    enrolled: bool
-    """Whether the store took its recorder in before; else a drain makes its experiment, and its place there."""
-
-
-def spool_folder(store: str, chosen: str | os.PathLike[str] | None = None) -> Path:
-    """Where spools go: the folder that was chosen, that of `MESSAGER_SPOOL`, or else `store`, the store's own."""
-    return Path(chosen or os.environ.get("MESSAGER_SPOOL") or store).absolute()
-
-
-def left_in(folder: Path) -> list[Path]:
-    """The spool files of a folder, in order of their names."""
-    return sorted(folder.glob(f"*{ENDING}"))
-
-
-def spools(folder: Path) -> Iterator[SpoolInfo]:
-    """The spools of a folder, in order of their names. Reads each of them whole, but changes nothing."""
-    for path in left_in(folder):
-        try:
-            with open(path, "rb") as file:
-                if not os.fstat(file.fileno()).st_size:  # being made
-                    continue
-                held = _is_held(file)
-                facts = _header(file, path)
-                spool = Spool(path, facts)
-                spool._look_through(file)
-        except FileNotFoundError:  # drained meanwhile
-            continue
-        except (OSError, SpoolDamaged) as error:
-            yield SpoolInfo(str(path), path.stem, "", "", 0, 0, None, False, str(error), True)
-            continue
-        oldest = None
-        if spool.first_seq:
-            try:
-                oldest = spool.read(spool.first_seq, 1, 1)[0].ts
-            except (OSError, SpoolDamaged):
-                continue
-        damage = None if spool.damaged_at is None else f"it is damaged from byte {spool.damaged_at:,} on"
-        exp_id, store = (str(facts.get(key, "")) for key in ("exp_id", "store"))
-        yield SpoolInfo(
-            str(path),
-            facts["recorder"],
-            exp_id,
-            store,
-            len(spool),
-            spool.size,
-            oldest,
-            held,
-            damage,
-            spool.enrolment is None,
-        )
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:

@@ -14,8 +14,8 @@ from ..host import this_process
 from ..log import EventLog
 from ..repair import left_spool
 from ..schema import VISIBLE, batch, experiment
-from ..spool import SpoolInfo, spools
-from ..spool import spool_folder as chosen_folder
+from ..spools import SpoolInfo, spools
+from ..spools import spool_folder as chosen_folder
 
 IDLE_S = 60.0
 MIN_FREE = 1 << 30

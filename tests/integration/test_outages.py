@@ -15,7 +15,7 @@ from messager_store import experiments as registry
 from messager_store.dialects.sqlite_append import Appender
 from messager_store.errors import RecorderFenced, StoreError, StoreUnavailable
 from messager_store.experiments import recorders_of
-from messager_store.spool import spools
+from messager_store.spools import spools
 from messager_store.verify import verify
 from tests.integration.outage import everything_drained, locked, numbers, payloads, take
 from tests.integration.test_redaction import on_disk

@@ -21,7 +21,7 @@ from messager_store.errors import (
     StoreUnavailable,
 )
 from messager_store.queries.overview import overview
-from messager_store.spool import spools
+from messager_store.spools import spools
 from messager_store.tap import Tap
 from messager_store.verify import verify
 from tests.integration.outage import locked

@@ -25,7 +25,8 @@ from messager_store.experiments import recorders_of
 from messager_store.queries.standing import standing
 from messager_store.removal import remove
 from messager_store.repair import close
-from messager_store.spool import Spool, _frame, spools
+from messager_store.spool import Spool, _frame
+from messager_store.spools import spools
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import ran, recording, said, say
 from tests.support import messager as command_line

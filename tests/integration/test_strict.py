@@ -13,7 +13,7 @@ from messager_store import experiments as registry
 from messager_store.errors import StoreError, StoreUnavailable
 from messager_store.messages import message_pages
 from messager_store.reading import Selection, Span
-from messager_store.spool import spools
+from messager_store.spools import spools
 from tests.integration.outage import everything_drained, locked, payloads
 from tests.support import until
 

@@ -10,7 +10,8 @@ import pytest
 from messager import channels
 from messager_store import NewEvent
 from messager_store.errors import BadEvent, SpoolDamaged, SpoolFull, SpoolHeld
-from messager_store.spool import Spool, spools
+from messager_store.spool import Spool
+from messager_store.spools import spools
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
 FACTS = {"recorder": "r1", "exp_id": "e1", "store": "s"}
