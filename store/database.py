@@ -81,7 +81,7 @@ class Database:
     async def writing(self, *, long: bool = False) -> AsyncIterator[AsyncConnection]:
         """A connection inside a transaction that commits at the end. With `long`, its statements have all the time."""
         try:
-            async with self.dialect.turn(), self._opened(long).connect() as connection:
+            async with self.dialect.turn(), _connected(self._opened(long)) as connection:
                 try:
                     async with connection.begin():
                         yield connection
@@ -106,7 +106,7 @@ class Database:
         if self._reader is None:
             raise StoreUnavailable(self.where, "it has been closed")
         try:
-            async with self._reader.connect() as connection:
+            async with _connected(self._reader) as connection:
                 yield connection
         except self.dialect.errors as error:
             raise await self.dialect.translate(error) from error
@@ -134,6 +134,20 @@ class Database:
 
 class _Foreign(Exception):
     """A database that holds somebody else's tables."""
+
+
+@asynccontextmanager
+async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A connection that is given back.
+
+    SQLAlchemy's own context gives it back in a task: that may be cancelled before it begins, as all tasks are
+    at the end of `asyncio.run`, and nobody else gets the connection then.
+    """
+    connection = await engine.connect()
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 def _look(connection: Connection) -> str | None:

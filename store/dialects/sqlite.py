@@ -8,6 +8,7 @@ they take turns: SQLite before 3.51.3 can in rare cases corrupt a database when 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shutil
@@ -206,8 +207,8 @@ class SQLite:
             URL.create("sqlite+aiosqlite", database=self._uri(), query={"mode": "rw", "uri": "true"}),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=connections,
-            # a reader's transaction ends with its block, and a page is read outside of any
-            pool_reset_on_return="rollback" if checkpoints else None,
+            # a transaction ends with its block; a connection whose reset is cancelled is never given back
+            pool_reset_on_return=None,
             max_overflow=0,
         )
 
@@ -229,7 +230,15 @@ class SQLite:
 
         event.listen(engine.sync_engine, "connect", on_connect)
         event.listen(engine.sync_engine, "checkout", on_checkout)
+
+        def on_invalidate(connection: Any, *_: Any) -> None:
+            # Closing is not enough while anybody refers to a statement that was cancelled, as its traceback does:
+            # SQLite keeps the connection, and with it the lock, until that is gone.
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                connection.rollback()
+
         event.listen(engine.sync_engine, "begin", on_begin)
+        event.listen(engine.sync_engine, "invalidate", on_invalidate)
         return engine
 
     def _uri(self) -> str:

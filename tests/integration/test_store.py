@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from messager_store import EventLog
 from messager_store import experiments as registry
@@ -17,7 +19,7 @@ from messager_store.errors import (
     StoreUnavailable,
     WrongRevision,
 )
-from messager_store.schema import HEAD_REVISION
+from messager_store.schema import HEAD_REVISION, recorder
 from tests.integration.outage import locked
 from tests.integration.test_log import experiment, filled, listed, sent
 from tests.support import sql
@@ -130,3 +132,32 @@ def test_a_mistyped_url_is_not_taken_for_the_name_of_a_file(url: str) -> None:
         for_store(url)
     assert "hunter2" not in str(caught.value)
     assert for_store("postgres.db").where.endswith("postgres.db")
+
+
+@pytest.mark.parametrize("way", ["writing", "reading"])
+async def test_a_task_that_is_cancelled_at_any_moment_leaves_neither_a_lock_nor_a_connection_behind(
+    log: EventLog, way: str
+) -> None:
+    """As all tasks are at the end of `asyncio.run`: what is to be saved after that waited for them without end."""
+    dice = random.Random(7)
+    kept: list[asyncio.Task[None]] = []
+    of = await experiment(log)
+
+    async def use() -> None:
+        async with getattr(log.database, way)() as connection:
+            for _ in range(2):
+                await connection.execute(select(recorder.c.id))
+
+    for _ in range(150):
+        others = asyncio.all_tasks()
+        kept.append(asyncio.create_task(use()))  # and with it, its exception
+        for _ in range(dice.randrange(60)):
+            await asyncio.sleep(0)
+        if dice.random() < 0.5:
+            await asyncio.sleep(dice.random() * 0.002)
+        for task in asyncio.all_tasks() - others:
+            task.cancel()
+        await asyncio.wait(kept)
+        async with asyncio.timeout(60):
+            await registry.retag(log.database, of, ["a"], [])
+            await use()
