@@ -121,10 +121,11 @@ class Appender:
         self, connection: Connection, batch: Batch, values: list[Any], limit: asyncio.Timeout
     ) -> Commit | None:
         """One batch in one transaction; None where its recorder's row is not as expected."""
+        began = asyncio.get_running_loop().time()
         if await connection.execute(_filled(_BEGIN, batch.expected)) != "SELECT 1":
             await connection.execute("ROLLBACK")
             return None
-        began, wrong = asyncio.get_running_loop().time(), None
+        wrong: Exception | None = None
 
         async def rows() -> AsyncIterator[tuple[Any, ...]]:
             nonlocal values, wrong
