@@ -126,9 +126,10 @@ class Appender:
             await connection.execute("ROLLBACK")
             return None
         wrong: Exception | None = None
+        sealing: Awaitable[Commit] | None = None
 
         async def rows() -> AsyncIterator[tuple[Any, ...]]:
-            nonlocal values, wrong
+            nonlocal values, wrong, sealing
             while values:
                 limit.reschedule(began + SECONDS + batch.size / BYTES_PER_SECOND)
                 for row in zip(*[iter(values)] * len(EVENT_COLUMNS), strict=True):
@@ -138,12 +139,14 @@ class Appender:
                 except (BadEvent, Unknown) as error:
                     wrong = error  # raised from here, it would have asyncpg cancel the statement by another connection
                     return
+            sealing = self._in_thread(batch.seal)  # while the server takes the last of them
 
         await connection.copy_records_to_table(event.name, records=rows(), columns=EVENT_COLUMNS)
         if wrong is not None:
             await connection.execute("ROLLBACK")
             raise wrong
-        commit = await self._in_thread(batch.seal)
+        assert sealing is not None
+        commit = await sealing
         parameters = commit.advance | {f"batch_{key}": value for key, value in commit.batch.items()}
         done = await connection.execute(_filled(_END, parameters))
         if done != "COMMIT":
