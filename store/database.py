@@ -126,7 +126,7 @@ class Database:
     async def rewrite(self) -> str | None:
         """Write the store anew without what was deleted, journals included; why not, where it could not be finished."""
         try:
-            async with self.dialect.turn(), self._opened(long=True).connect() as connection:
+            async with self.dialect.turn(), _connected(self._opened(long=True)) as connection:
                 return await self.dialect.rewrite(connection)
         except self.dialect.errors as error:
             raise await self.dialect.translate(error) from error

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from messager import MemoryBroker, RedisBroker
 from messager.brokers import Backlog, OutputLimits
 from messager.testing import RedisServer, redis_server
-from messager_store import EventLog, NewEvent, Replay, ReplayReport
+from messager_store import EventLog, Replay, ReplayReport
 from messager_store import experiments as registry
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.replay import ReplayClock, flow
@@ -440,62 +440,3 @@ def test_a_rate_that_is_none_is_refused(rate: Any) -> None:
         Replay(None, "e1", MemoryBroker(), rate=rate)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="no time to hold back"):
         Replay(None, "e1", MemoryBroker(), max_hold=0)  # type: ignore[arg-type]
-
-
-async def recorded(log: EventLog, role: str, patterns: list[str], broker: str | None) -> None:
-    """An experiment with one event, whose recorder is alive."""
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
-    writer = await log.register(of, role=role, patterns=patterns)
-    await log.append(writer, [NewEvent("received", 1, "exps:e1:news", b"x")])
-    await log.touch(writer, broker=broker)
-
-
-@pytest.mark.parametrize(
-    ("role", "patterns", "broker"),
-    [
-        ("tap", ["other", "exps:*"], "memory://"),
-        ("tap", ["*"], None),
-        ("messager", [], "memory://"),
-    ],
-)
-async def test_a_replay_into_what_is_being_recorded_is_refused(
-    log: EventLog, role: str, patterns: list[str], broker: str | None
-) -> None:
-    await recorded(log, role, patterns, broker)
-    heard = Heard()
-    for dry in (False, True):
-        with pytest.raises(ReplayRefused) as caught:
-            await Replay(log, "e1", heard, speed="max", dry_run=dry).run()
-        for word in (f"recorder 1 of 'e1' ({role}", f"pid {os.getpid()}", "--to-exp", "--map", "--into-live"):
-            assert word in str(caught.value)
-    assert heard.published == []
-    assert (await Replay(log, "e1", heard, speed="max", into_live=True).run()).published == 1
-
-
-@pytest.mark.parametrize(
-    ("role", "patterns", "broker", "options"),
-    [
-        ("tap", ["exps:e1:*"], "memory://", {"to_exp": "e2"}),
-        ("tap", ["exps:*"], "memory://", {"mapping": {"exps:*": "copy:*"}}),
-        ("messager", [], "memory://", {"to_exp": "e2"}),
-        ("tap", ["other"], "memory://", {}),
-        ("tap", ["*"], "memory://", {"exclude": ["exps:*"]}),
-        ("tap", ["*"], "redis://localhost:6379/0", {}),  # no process is in the memory of another
-        ("messager", [], None, {}),  # never met a broker
-    ],
-)
-async def test_a_replay_that_no_recorder_of_the_experiment_hears_is_not_refused(
-    log: EventLog, role: str, patterns: list[str], broker: str | None, options: dict[str, Any]
-) -> None:
-    await recorded(log, role, patterns, broker)
-    await Replay(log, "e1", MemoryBroker(), speed="max", **options).run()
-
-
-async def test_a_tap_on_redis_counts_under_any_name_of_the_server(log: EventLog, redis_broker: RedisBroker) -> None:
-    await recorded(log, "tap", ["*"], "redis://another.name:6379/5")
-    with pytest.raises(ReplayRefused, match="--into-live"):
-        await Replay(log, "e1", redis_broker).run()
-    of = await log.experiment("e1")
-    await registry.close(log.database, of, force=True)
-    assert (await Replay(log, "e1", redis_broker).run()).published == 1  # ended: nothing is appended any more

@@ -28,7 +28,8 @@ from messager_store.repair import close
 from messager_store.spool import Spool, _frame
 from messager_store.spools import spools
 from tests.integration.outage import everything_drained
-from tests.integration.test_autorecord import ran, recording, said, say
+from tests.integration.test_autorecord import recording, said, say
+from tests.integration.test_autorecord_ends import ran
 from tests.support import messager as command_line
 from tests.support import until
 
