@@ -4,8 +4,7 @@ Writers are READ COMMITTED: whoever waited for a row sees what was committed mea
 REPEATABLE READ, so that what a block reads is one snapshot. Connections are made here and not by
 SQLAlchemy, which therefore never sees a password.
 
-A text of PostgreSQL cannot hold U+0000: it is kept as U+0001 and "0", U+0001 as two of itself, by the
-codec of every connection, so that nobody else has to know.
+Every connection has `postgres_text` for its texts, so that nobody else has to know what they cannot hold.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from ..appending import Batch
 from ..commit import Commit
 from ..errors import StoreError, StoreUnavailable
 from ..schema import metadata
+from . import postgres_text
 from .base import Need
 from .postgres_append import Appender
 from .postgres_errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
@@ -269,7 +269,11 @@ class Postgres:
                 try:
                     for name in ("text", "varchar"):
                         await made.set_type_codec(
-                            name, schema="pg_catalog", encoder=_encoded, decoder=_decoded, format="binary"
+                            name,
+                            schema="pg_catalog",
+                            encoder=postgres_text.encode,
+                            decoder=postgres_text.decode,
+                            format="binary",
                         )
                 except BaseException:
                     made.terminate()
@@ -298,16 +302,3 @@ def _watch(connection: Any) -> None:
     for option, value in _KEEPALIVE:
         if hasattr(socket, option):
             there.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-
-
-def _encoded(value: str) -> bytes:
-    if "\x00" in value or "\x01" in value:
-        value = value.replace("\x01", "\x01\x01").replace("\x00", "\x010")
-    return value.encode()
-
-
-def _decoded(value: bytes) -> str:
-    text = bytes(value).decode()
-    if "\x01" not in text:
-        return text
-    return "\x01".join(part.replace("\x010", "\x00") for part in text.split("\x01\x01"))

@@ -1,7 +1,7 @@
 """Appending to PostgreSQL: four round trips a batch, on connections of its own, many recorders at a time.
 
 1. BEGIN, and a lock on the recorder's row, where that is as its writer takes it to be
-2. and 3. COPY of the events; the first of a large batch are on their way while those behind them are made
+2. and 3. COPY of the events, which are made meanwhile: the first are on their way before the last are there
 4. the recorder's row, the batch's row, and COMMIT
 
 The lock comes first: it is what makes the batches of one recorder follow each other. 1 and 4 are scripts,
@@ -25,6 +25,7 @@ from ..names import Unknown
 from ..schema import batch as batch_table
 from ..schema import event
 from ..unbroken import to_its_end
+from . import postgres_copy
 
 CONNECTIONS = 16
 """How many batches of one log may be on their way at a time."""
@@ -34,6 +35,8 @@ BYTES_PER_SECOND = 100_000
 """The slowest connection that is waited for; a large batch has as much more time as it takes to send there."""
 ROWS = 512
 """How many are made at a time."""
+MESSAGE = 1024 * 1024
+"""Bytes that are sent in one message; PostgreSQL takes less than a gigabyte."""
 _THREADS = 2
 
 Made = TypeVar("Made")
@@ -71,6 +74,11 @@ def _filled(script: str, parameters: Mapping[str, Any]) -> str:
     return script % {name: _literal(value) for name, value in parameters.items()}
 
 
+def _part(batch: Batch) -> bytes:
+    """The next rows, encoded; empty after the last."""
+    return postgres_copy.encode(batch.rows(ROWS))
+
+
 class Appender:
     """Connections that append, made when they are needed. `connect` makes one."""
 
@@ -102,11 +110,10 @@ class Appender:
 
     async def _append(self, batch: Batch) -> Commit | None:
         async with self._turns:
-            values = await self._in_thread(batch.rows, ROWS)  # all of a small batch, before anything is locked
             connection = await self._connection()
             try:
                 async with asyncio.timeout(SECONDS) as limit:
-                    commit = await self._write(connection, batch, values, limit)
+                    commit = await self._write(connection, batch, limit)
             except (BadEvent, Unknown):
                 self._idle.append(connection)
                 raise
@@ -117,31 +124,35 @@ class Appender:
             self._idle.append(connection)
         return commit
 
-    async def _write(
-        self, connection: Connection, batch: Batch, values: list[Any], limit: asyncio.Timeout
-    ) -> Commit | None:
+    async def _write(self, connection: Connection, batch: Batch, limit: asyncio.Timeout) -> Commit | None:
         """One batch in one transaction; None where its recorder's row is not as expected."""
         began = asyncio.get_running_loop().time()
-        if await connection.execute(_filled(_BEGIN, batch.expected)) != "SELECT 1":
-            await connection.execute("ROLLBACK")
-            return None
-        wrong: Exception | None = None
+        making = self._in_thread(_part, batch)
         sealing: Awaitable[Commit] | None = None
+        wrong: Exception | None = None
 
-        async def rows() -> AsyncIterator[tuple[Any, ...]]:
-            nonlocal values, wrong, sealing
-            while values:
-                limit.reschedule(began + SECONDS + batch.size / BYTES_PER_SECOND)
-                for row in zip(*[iter(values)] * len(EVENT_COLUMNS), strict=True):
-                    yield row
-                try:
-                    values = await self._in_thread(batch.rows, ROWS)
-                except (BadEvent, Unknown) as error:
-                    wrong = error  # raised from here, it would have asyncpg cancel the statement by another connection
-                    return
-            sealing = self._in_thread(batch.seal)  # while the server takes the last of them
+        async def data() -> AsyncIterator[bytes | memoryview]:
+            nonlocal making, sealing, wrong
+            yield postgres_copy.HEADER
+            try:
+                while part := await making:
+                    making = self._in_thread(_part, batch)  # while this one is sent
+                    limit.reschedule(began + SECONDS + batch.size / BYTES_PER_SECOND)
+                    for at in range(0, len(part), MESSAGE):
+                        yield memoryview(part)[at : at + MESSAGE]
+            except (BadEvent, Unknown) as error:
+                wrong = error  # raised from here, it would have asyncpg cancel the statement by another connection
+            yield postgres_copy.TRAILER
+            if wrong is None:
+                sealing = self._in_thread(batch.seal)  # while the server takes the last of them
 
-        await connection.copy_records_to_table(event.name, records=rows(), columns=EVENT_COLUMNS)
+        try:
+            if await connection.execute(_filled(_BEGIN, batch.expected)) != "SELECT 1":
+                await connection.execute("ROLLBACK")
+                return None
+            await connection.copy_to_table(event.name, source=data(), columns=EVENT_COLUMNS, format="binary")
+        finally:
+            making.cancel()
         if wrong is not None:
             await connection.execute("ROLLBACK")
             raise wrong
@@ -153,7 +164,7 @@ class Appender:
             raise asyncpg.InternalClientError(f"COMMIT was answered with {done}")
         return commit
 
-    def _in_thread(self, made: Callable[..., Made], *arguments: Any) -> Awaitable[Made]:
+    def _in_thread(self, made: Callable[..., Made], *arguments: Any) -> asyncio.Future[Made]:
         return asyncio.get_running_loop().run_in_executor(self._threads, made, *arguments)
 
     async def _connection(self) -> Connection:

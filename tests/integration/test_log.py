@@ -31,6 +31,7 @@ from messager_store.errors import (
 )
 from messager_store.redaction import redact
 from messager_store.removal import remove
+from messager_store.schema import FROM_DERIVED, TO_DERIVED
 from messager_store.seals import redactions_of
 from messager_store.verify import verify
 from messager_store.where import Where
@@ -105,32 +106,51 @@ async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_t
     assert await remove(log.database, of)
 
 
+INT64 = st.integers(-(2**63), 2**63 - 1)
+ANY_EVENT = st.builds(
+    NewEvent,
+    kind=st.sampled_from(["sent", "received", "blocked"]),
+    ts=INT64,
+    channel=st.binary(max_size=20).map(channels.decode),
+    payload=st.binary(max_size=200),
+    from_id=st.none() | st.integers() | st.text(st.characters(), max_size=10),
+    to_id=st.none() | st.integers() | st.text(st.characters(), max_size=10),
+    msg_id=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
+    duration_ns=st.sampled_from([None, 0, -(2**63) + 1, 2**63 - 1]) | st.integers(0, 2**40),
+    receivers=st.sampled_from([None, 0, -(2**31) + 1, 2**31 - 1]) | st.integers(0, 1000),
+    flags=st.sampled_from([0, FROM_DERIVED, TO_DERIVED]),
+    cause=st.none() | st.tuples(st.just(1), st.integers(1, 2**40 - 1)),
+    meta=st.none() | st.dictionaries(st.text(max_size=5), INT64 | st.text(st.characters(), max_size=10), max_size=3),
+)
+
+
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(-(2**63), 2**63 - 1),
-            st.binary(max_size=200),
-            st.binary(max_size=20),
-            st.none() | st.integers() | st.text(st.characters(), max_size=10),
-        ),
-        min_size=1,
-        max_size=40,
-    )
-)
-async def test_anything_survives_the_way_through_the_log(store: str, rows: list[tuple[Any, ...]]) -> None:
+@given(st.lists(ANY_EVENT, min_size=1, max_size=40))
+async def test_anything_survives_the_way_through_the_log(store: str, events: list[NewEvent]) -> None:
     exp_id = uuid4().hex
     async with EventLog.open(store) as log:
-        events = [sent(ts, payload, channels.decode(channel), from_id=agent) for ts, payload, channel, agent in rows]
         of = await filled(log, events, exp_id)
         found = await listed(log.read(exp_id))
-        in_order = sorted(range(len(events)), key=lambda at: (events[at].ts, at))
-        assert [(e.ts, e.payload, e.channel, e.from_id) for e in found] == [
-            (events[at].ts, events[at].payload, events[at].channel, events[at].from_id) for at in in_order
-        ]
+        in_order = sorted(events, key=lambda event: event.ts)
+        assert [facts(entry) for entry in found] == [facts(entry) for entry in in_order]
         assert (await verify(log.database, of)).problems == []
+
+
+def facts(event: Event | NewEvent) -> tuple[Any, ...]:
+    """What was recorded, whatever number it was given."""
+    ids = (event.from_id, type(event.from_id), event.to_id, type(event.to_id))
+    body = (event.msg_id, event.duration_ns, event.receivers, event.cause, event.meta)
+    return (event.kind, event.ts, event.channel, event.payload, *ids, *body)
+
+
+async def test_payloads_of_many_megabytes_arrive_whole_beside_small_ones(log: EventLog) -> None:
+    sizes = [10, 5_000_000, 0, 1024 * 1024, 1024 * 1024 - 1, 20, 3_000_001]
+    events = [sent(number, random.Random(number).randbytes(size)) for number, size in enumerate(sizes)]
+    of = await filled(log, events)
+    assert [entry.payload for entry in await listed(log.read("e1"))] == [event.payload for event in events]
+    assert (await verify(log.database, of)).problems == []
 
 
 async def test_replay_order_is_ts_then_recorder_then_seq(log: EventLog) -> None:
