@@ -1,12 +1,13 @@
 """What one append writes: a batch of events as rows, with the digest that seals them.
 
-Nothing here waits and nothing here knows a database, so it runs in the thread that writes.
+Nothing here waits and nothing here knows a database, so it runs wherever that one has the time.
 It is the hottest room of the house: a few microseconds an event are all that recording costs.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from . import chain, jsontext
 from .commit import Commit
 from .errors import BadEvent
 from .event import Fields
-from .jsontext import is_no_text
+from .jsontext import escapes_half, is_no_text
 from .names import Unknown
 from .schema import KINDS, NO_TEXT, SEQ_BITS
 
@@ -39,6 +40,7 @@ class Batch:
         self._unacknowledged_ns = unacknowledged_ns
         self._complete_until = complete_until
         self._made = 0
+        self._payload_bytes = 0
         self.size = 0
         """Bytes of the events made into rows, about."""
         self._digest = chain.BatchDigest()
@@ -54,15 +56,16 @@ class Batch:
             "old_last_seq": writer.last_seq,
         }
 
-    def rows(self, most: int | None = None) -> list[Any]:
-        """The values of the next rows, one behind the other; none after the last. At most `most` rows, if given.
+    def rows(self, most: int | None = None, most_bytes: int = sys.maxsize) -> list[Any]:
+        """The values of the next rows, one behind the other; none after the last.
 
-        Raises `BadEvent` for an event that the log cannot hold, and `Unknown`.
+        At most `most` rows, if given, and none behind the one whose payload makes it `most_bytes`. Raises `BadEvent`
+        for an event that the log cannot hold, and `Unknown`.
         """
-        first = self._made
-        self._made = len(self._events) if most is None else min(first + most, len(self._events))
-        part = self._events if self._made - first == len(self._events) else self._events[first : self._made]
-        values, encoded = _rows(self._writer, part, first)
+        part = self._events[self._made : None if most is None else self._made + most]
+        values, encoded, payload_bytes = _rows(self._writer, part, self._made, most_bytes)
+        self._made += len(encoded)
+        self._payload_bytes += payload_bytes
         self.size += self._digest.extend(encoded)
         return values
 
@@ -81,7 +84,7 @@ class Batch:
             "new_last_seq": last,
             "new_head_hash": link,
             "now": now,
-            "new_payload_bytes": sum([len(entry[3]) for entry in events]),
+            "new_payload_bytes": self._payload_bytes,
             "low": low,
             "high": high,
             "unacknowledged": waited,
@@ -102,13 +105,15 @@ class Batch:
         return Commit(advance, part)
 
 
-def _rows(writer: Writer, events: Sequence[Fields], at: int) -> tuple[list[Any], list[bytes]]:
-    """The values of the rows of a batch's events from `at` on, and each event's encoding for the chain."""
+def _rows(writer: Writer, events: Sequence[Fields], at: int, most_bytes: int) -> tuple[list[Any], list[bytes], int]:
+    """The values of the rows of a batch's events from `at` on, each event's encoding for the chain, and the bytes of
+    their payloads."""
     base = writer.id << SEQ_BITS
     experiment_id = writer.experiment.id
     known, encode = writer.names.together, chain.encode_event
     values: list[Any] = []
     encoded: list[bytes] = []
+    size = 0
     seq = first = writer.last_seq + 1 + at
     for kind, ts, channel, payload, from_id, to_id, given, msg_id, duration, receivers, cause, meta in events:
         try:
@@ -121,7 +126,7 @@ def _rows(writer: Writer, events: Sequence[Fields], at: int) -> tuple[list[Any],
                 names = writer.names.of(channel, from_id, to_id)
             channel_id, sender, recipient, lengths, joined = names
             flags = given
-            if (b"\\u" in payload or not payload.isascii()) and is_no_text(payload):
+            if (not payload.isascii() or escapes_half(payload)) and is_no_text(payload):
                 flags |= NO_TEXT
             origin = caused_by = None
             if cause is not None:
@@ -160,4 +165,7 @@ def _rows(writer: Writer, events: Sequence[Fields], at: int) -> tuple[list[Any],
             payload,
         )
         seq += 1
-    return values, encoded
+        size += len(payload)
+        if size >= most_bytes:
+            break
+    return values, encoded, size

@@ -55,6 +55,8 @@ def dump(value: Any) -> str:
 
 _PAIR = re.compile(rb"\\+u[dD][89abAB][0-9a-fA-F]{2}\\+u[dD][c-fC-F][0-9a-fA-F]{2}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+escapes_half = _SURROGATE.search
+"""Whether bytes escape a character in two halves, or only one half of one."""
 
 
 def is_no_text(value: bytes) -> bool:
@@ -64,9 +66,7 @@ def is_no_text(value: bytes) -> bool:
             value.decode()
         except UnicodeDecodeError:
             return True
-    if b"\\ud" not in value and b"\\uD" not in value:
-        return False
-    return _SURROGATE.search(_PAIR.sub(b"", value)) is not None
+    return escapes_half(value) is not None and escapes_half(_PAIR.sub(b"", value)) is not None
 
 
 def load_object(text: str | None) -> dict[str, Any]:

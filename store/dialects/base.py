@@ -67,7 +67,7 @@ class Dialect(Protocol):
     async def append(self, batch: Batch) -> Commit | None:
         """Write a batch in one transaction; None where its compare-and-set met nobody.
 
-        The batch is asked for its rows in a thread; what it raises is raised here, and nothing is written then.
+        What the batch raises when it is asked for its rows is raised here, and nothing is written then.
         """
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 from sqlalchemy.dialects import postgresql
 
 from ..appending import Batch
-from ..commit import ADVANCE, EVENT_COLUMNS, LOCK, Commit
+from ..commit import ADVANCE, LOCK, Commit
 from ..errors import BadEvent
 from ..names import Unknown
 from ..schema import batch as batch_table
@@ -33,13 +32,10 @@ SECONDS = 4.0
 """How long a small batch may take; a store out of reach is told within five seconds."""
 BYTES_PER_SECOND = 100_000
 """The slowest connection that is waited for; a large batch has as much more time as it takes to send there."""
-ROWS = 512
-"""How many are made at a time."""
+ROWS, BYTES = 128, 256 * 1024
+"""How many rows, and bytes of payloads, are made at a time: in the agents' own loop, which has others to serve."""
 MESSAGE = 1024 * 1024
 """Bytes that are sent in one message; PostgreSQL takes less than a gigabyte."""
-_THREADS = 2
-
-Made = TypeVar("Made")
 
 Connection = Any
 """An asyncpg connection, which has no types."""
@@ -76,7 +72,7 @@ def _filled(script: str, parameters: Mapping[str, Any]) -> str:
 
 def _part(batch: Batch) -> bytes:
     """The next rows, encoded; empty after the last."""
-    return postgres_copy.encode(batch.rows(ROWS))
+    return postgres_copy.encode(batch.rows(ROWS, BYTES))
 
 
 class Appender:
@@ -84,7 +80,6 @@ class Appender:
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
-        self._threads = ThreadPoolExecutor(_THREADS, "messager-append")  # not the loop's own, which may be busy
         self._turns = asyncio.Semaphore(CONNECTIONS)
         self._idle: list[Connection] = []
         self._writing: set[asyncio.Task[Commit | None]] = set()
@@ -106,14 +101,14 @@ class Appender:
                 await connection.close(timeout=1)
             except Exception:
                 connection.terminate()
-        self._threads.shutdown(wait=False)
 
     async def _append(self, batch: Batch) -> Commit | None:
         async with self._turns:
+            first = _part(batch)  # all of a small batch, before anything is locked
             connection = await self._connection()
             try:
                 async with asyncio.timeout(SECONDS) as limit:
-                    commit = await self._write(connection, batch, limit)
+                    commit = await self._write(connection, batch, first, limit)
             except (BadEvent, Unknown):
                 self._idle.append(connection)
                 raise
@@ -124,48 +119,41 @@ class Appender:
             self._idle.append(connection)
         return commit
 
-    async def _write(self, connection: Connection, batch: Batch, limit: asyncio.Timeout) -> Commit | None:
+    async def _write(self, connection: Connection, batch: Batch, part: bytes, limit: asyncio.Timeout) -> Commit | None:
         """One batch in one transaction; None where its recorder's row is not as expected."""
         began = asyncio.get_running_loop().time()
-        making = self._in_thread(_part, batch)
-        sealing: Awaitable[Commit] | None = None
+        if await connection.execute(_filled(_BEGIN, batch.expected)) != "SELECT 1":
+            await connection.execute("ROLLBACK")
+            return None
         wrong: Exception | None = None
+        commit: Commit | None = None
 
         async def data() -> AsyncIterator[bytes | memoryview]:
-            nonlocal making, sealing, wrong
+            nonlocal part, wrong, commit
             yield postgres_copy.HEADER
             try:
-                while part := await making:
-                    making = self._in_thread(_part, batch)  # while this one is sent
+                while part:
                     limit.reschedule(began + SECONDS + batch.size / BYTES_PER_SECOND)
                     for at in range(0, len(part), MESSAGE):
                         yield memoryview(part)[at : at + MESSAGE]
+                    await asyncio.sleep(0)  # others have their turn
+                    part = _part(batch)
             except (BadEvent, Unknown) as error:
                 wrong = error  # raised from here, it would have asyncpg cancel the statement by another connection
             yield postgres_copy.TRAILER
             if wrong is None:
-                sealing = self._in_thread(batch.seal)  # while the server takes the last of them
+                commit = batch.seal()  # while the server takes the last of them
 
-        try:
-            if await connection.execute(_filled(_BEGIN, batch.expected)) != "SELECT 1":
-                await connection.execute("ROLLBACK")
-                return None
-            await connection.copy_to_table(event.name, source=data(), columns=EVENT_COLUMNS, format="binary")
-        finally:
-            making.cancel()
+        await connection.copy_to_table(event.name, source=data(), columns=postgres_copy.COLUMNS, format="binary")
         if wrong is not None:
             await connection.execute("ROLLBACK")
             raise wrong
-        assert sealing is not None
-        commit = await sealing
+        assert commit is not None
         parameters = commit.advance | {f"batch_{key}": value for key, value in commit.batch.items()}
         done = await connection.execute(_filled(_END, parameters))
         if done != "COMMIT":
             raise asyncpg.InternalClientError(f"COMMIT was answered with {done}")
         return commit
-
-    def _in_thread(self, made: Callable[..., Made], *arguments: Any) -> asyncio.Future[Made]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, made, *arguments)
 
     async def _connection(self) -> Connection:
         while self._idle:

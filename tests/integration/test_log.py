@@ -18,6 +18,7 @@ from messager import channels
 from messager_store import Cursor, Event, EventLog, Experiment, NewEvent
 from messager_store import experiments as registry
 from messager_store.appending import Batch
+from messager_store.commit import EVENT_COLUMNS
 from messager_store.cursor import resolve
 from messager_store.dialects import SQLite
 from messager_store.errors import (
@@ -151,6 +152,17 @@ async def test_payloads_of_many_megabytes_arrive_whole_beside_small_ones(log: Ev
     of = await filled(log, events)
     assert [entry.payload for entry in await listed(log.read("e1"))] == [event.payload for event in events]
     assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_batch_becomes_rows_in_parts_of_so_many_rows_and_bytes_and_each_event_once(log: EventLog) -> None:
+    writer = await log.register(await experiment(log), role="tap")
+    await log.append(writer, [sent(0)])  # from now on the channel is known
+    batch = Batch(writer, [sent(number, b"x" * size) for number, size in enumerate([1, 2, 3, 50, 99, 0, 200, 4])], 0, 0)
+    parts = []
+    while values := batch.rows(3, 100):
+        parts.append([len(payload) for payload in values[len(EVENT_COLUMNS) - 1 :: len(EVENT_COLUMNS)]])
+    assert parts == [[1, 2, 3], [50, 99], [0, 200], [4]]
+    assert batch.rows() == [] and batch.seal().advance["new_payload_bytes"] == 359
 
 
 async def test_replay_order_is_ts_then_recorder_then_seq(log: EventLog) -> None:
