@@ -94,6 +94,8 @@ class AutoRecorder:
         self._broken_promise = False
         self._cut_off = False  # cancelled, and nobody asked for the end
         self._missed = 0  # what happened afterwards
+        self._heir: Recorder | None = None  # whom we made way for
+        self._left_to_heir: set[int] = set()  # records, by id, that only we are asked about, and too late
         recorder.begin(self._join)
         self._task = self._loop.create_task(self._live_through())
         _live.add(self)
@@ -127,9 +129,12 @@ class AutoRecorder:
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """As `Recorder.before_send`; but a promise that cannot be kept is told of, and nothing is raised."""
+        if self._heir is not None:
+            self._left_to_heir.update(map(id, records))
+            return await self._heir.before_send(records)
         taking = self._taking
         if taking is None:
-            return
+            return None
         try:
             await taking.before_send(records)
         except Exception as error:
@@ -140,7 +145,10 @@ class AutoRecorder:
                 )
 
     def after(self, record: MessageRecord) -> None:
-        if self._taking is not None:
+        if self._heir is not None and id(record) in self._left_to_heir:
+            self._left_to_heir.remove(id(record))
+            self._heir.after(record)
+        elif self._taking is not None:
             self._taking.after(record)
         elif self._cut_off:
             self._missed += 1
@@ -156,10 +164,12 @@ class AutoRecorder:
     def joined(self, hook: LogHook) -> bool:
         """Make way for a recorder of the program's own: nothing is to be recorded twice.
 
-        What becomes of messages on their way is still told to us, and not to that one.
+        What becomes of messages on their way is still told to us, and not to that one; those about which another
+        hook is asked just now, and we are next, we hand on to it.
         """
         if not isinstance(hook, Recorder):
             return False
+        self._heir = hook
         if self._taking is not None:
             self._ending.set()
             say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")

@@ -15,6 +15,7 @@ from messager import MemoryBroker, Messager, MessageRecord, mqtt
 from messager_store import EventLog, Recorder, autorecord, committer
 from messager_store.dialects import for_store, postgres
 from messager_store.experiments import recorders_of
+from messager_store.recorder import Durability
 from messager_store.repair import close
 from tests.integration.outage import locked
 from tests.integration.test_outbox import Held
@@ -226,6 +227,40 @@ async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_record
     )
     assert not hook._recorder._under_way and not recorder._under_way  # nobody waits for what never comes
     assert "dropped" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("durability", ["buffered", "strict"])
+async def test_a_message_that_another_hook_is_asked_about_when_the_program_adds_its_recorder_is_recorded_once(
+    durability: Durability, store: str
+) -> None:
+    class Slow:
+        asked, let = asyncio.Event(), asyncio.Event()
+
+        async def before_send(self, records: Any) -> None:
+            self.asked.set()
+            await self.let.wait()
+
+        def after(self, record: MessageRecord) -> None:
+            pass
+
+    messager, slow = Messager(MemoryBroker(), "e1"), Slow()
+    messager.add_log_hook(slow)
+    async with EventLog.open(store) as log, Recorder(log, "e1", durability=durability) as recorder:
+        await messager.init()
+        [hook] = messager._offered
+        assert isinstance(hook, autorecord.AutoRecorder)
+        sending = asyncio.create_task(say(messager, 1))
+        await slow.asked.wait()
+        messager.add_log_hook(recorder)
+        await hook.stop()  # it has ended before it is asked
+        slow.let.set()
+        await sending
+        await say(messager, 2, 1)
+        await messager.close()
+        await recorder.flush()
+        assert not recorder._under_way and not recorder._intents and not hook._left_to_heir
+        events = [(event.recorder, json.loads(event.payload)["n"]) async for event in log.read("e1")]
+    assert events == [(recorder.ordinal, 0), (recorder.ordinal, 1), (recorder.ordinal, 2)]
 
 
 async def test_strict_is_kept_where_it_is_asked_for(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
