@@ -61,6 +61,7 @@ class Backlog:
         self._done = 0  # the last seq that the store has acknowledged
         self.before = 0
         """How many of the events were another recorder's, before `begin_anew`; the log counts from there."""
+        self._next: Spool | None = None  # which `begin_anew` is writing
         self._lock = asyncio.Lock()
         self.lost = 0
         """How many events were not kept, all in all."""
@@ -193,7 +194,7 @@ class Backlog:
         """
         async with self._lock:
             old, seq = self.spool, self._done + 1
-            gone = self._done - self.before
+            gone, self._next = self._done - self.before, spool
             try:
                 while seq <= old.last_seq:
                     entries = await self._in_thread(old.read, seq, BATCH_EVENTS, BATCH_BYTES)
@@ -203,6 +204,8 @@ class Backlog:
             except BaseException:
                 spool.remove()
                 raise
+            finally:
+                self._next = None
             self._memory = [_caused_later(entry, gone) for entry in self._memory]
             self.before, self.spool = self._done, spool
             await self._in_thread(old.remove)
@@ -221,6 +224,8 @@ class Backlog:
         self.tell_drops()
         with contextlib.suppress(RuntimeError):  # the process ends: its threads have
             self._thread.submit(int).result()  # what is being written is written then
+        if self._next is not None:
+            self._next.remove()  # all of it is in the old one
         self._forget(self.spool.last_seq)
         self._empty_spool()
         while self._memory:

@@ -78,8 +78,8 @@ async def test_whoever_is_faster_the_store_gets_each_event_once_and_in_order(
 class Held(Spool):
     """Writes when it is let."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "r.spool", {"recorder": "r", "exp_id": "e", "store": "s"})
+    def __init__(self, folder: Path, name: str = "r") -> None:
+        super().__init__(folder / f"{name}.spool", {"recorder": "r", "exp_id": "e", "store": "s"})
         self.writing, self.let = threading.Event(), threading.Event()
 
     def write(self, first_seq: int, entries: Sequence[NewEvent], complete_until: int) -> None:
@@ -137,6 +137,28 @@ def test_what_is_being_written_when_the_event_loop_is_left_is_in_the_spool_once(
         waiting.add(entry(3))
         waiting.save(7)
     assert writing.cancelled()
+    assert left(waiting) == [entry(number) for number in range(4)]
+
+
+def test_what_goes_to_another_spool_when_the_event_loop_is_left_stays_in_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin() -> asyncio.Task[None]:
+        for number in range(3):
+            waiting.add(entry(number))
+        await waiting.to_disk()
+        moving = asyncio.create_task(waiting.begin_anew(spool))
+        await asyncio.to_thread(spool.writing.wait, 60)
+        return moving
+
+    waiting, spool = made(tmp_path), Held(tmp_path, "next")
+    with asyncio.Runner() as runner:
+        moving = runner.run(begin())
+        monkeypatch.setattr(waiting, "tell_drops", spool.let.set)  # the saving has begun
+        waiting.add(entry(3))
+        waiting.save(7)
+        assert not spool.path.exists()
+    assert moving.cancelled() and not spool.path.exists()
     assert left(waiting) == [entry(number) for number in range(4)]
 
 
