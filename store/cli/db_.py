@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from .options import run, store_option
+from .options import confirmed, run, store_option
 from .output import note, safe
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ def downgrade(revision: str, yes: bool, store: str) -> None:
     """Bring a store back to an older revision; `base` removes all tables and all events."""
     from .. import migrating
 
-    if not yes:
-        click.confirm(
-            f"Going back to {safe(revision)} removes what that revision cannot hold. Go on?", abort=True, err=True
-        )
+    confirmed(f"Going back to {safe(revision)} removes what that revision cannot hold. Go on?", yes, "nothing was done")
     run(_on(store, lambda connection: migrating.downgrade(connection, revision), write=True, there=True))
     _tell_current(store)
 

@@ -154,7 +154,7 @@ def ask(question: str) -> bool:
         signal.signal(signal.SIGINT, before)
 
 
-def confirmed(question: str, yes: bool, otherwise: str, show: Callable[[], None]) -> None:
+def confirmed(question: str, yes: bool, otherwise: str, show: Callable[[], None] | None = None) -> None:
     """Ask, after showing what it is about. A no ends the verb with exit code 1, and `otherwise` as its last word.
 
     Where there is no terminal to ask on, only `yes` goes on.
@@ -163,7 +163,8 @@ def confirmed(question: str, yes: bool, otherwise: str, show: Callable[[], None]
         return
     if not sys.stdin.isatty():
         raise click.UsageError("this asks first, and there is no terminal to answer on: say --yes")
-    show()
+    if show is not None:
+        show()
     if not ask(question):
         click.secho(otherwise, err=True, dim=True)
         raise click.exceptions.Exit(1)

@@ -28,8 +28,10 @@ class ChannelMap:
         for old, new in self._pairs:
             if not new or (old.endswith("*") != new.endswith("*") and "*" in (old[-1:], new[-1:])):
                 raise StoreError(f"cannot map {old!r} to {new!r}: give two names, or two prefixes that both end with *")
-        if to_exp is not None and not re.fullmatch(r"[^:/*?\[\]\s]+", to_exp):
-            raise StoreError(f"{to_exp!r} cannot be the experiment in a channel: no spaces, and none of : / * ? [ ]")
+        if to_exp is not None and not re.fullmatch(r"(?!@)[^:/*?\[\]\s]+", to_exp):
+            raise StoreError(
+                f"{to_exp!r} cannot be the experiment in a channel: no spaces, none of : / * ? [ ], no @ in front"
+            )
         self.rename: Callable[[str], str] | None = None
         """What becomes of a name that no pair fits. Set before the first is mapped."""
         self._fitted: set[str] = set()
