@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .log import Writer
 
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
+MOST_PAYLOAD = 900_000_000
+"""Bytes of an event's payload. SQLite holds a thousand million in a row by default, PostgreSQL 2**30 in a value."""
 _RECEIVERS = 2**31
 """How many receivers no column holds any more."""
 
@@ -39,7 +41,8 @@ class Batch:
         self._events = events
         self._unacknowledged_ns = unacknowledged_ns
         self._complete_until = complete_until
-        self._made = 0
+        self.made = 0
+        """How many events are rows by now."""
         self._payload_bytes = 0
         self.size = 0
         """Bytes of the events made into rows, about."""
@@ -62,9 +65,9 @@ class Batch:
         At most `most` rows, if given, and none behind the one whose payload makes it `most_bytes`. Raises `BadEvent`
         for an event that the log cannot hold, and `Unknown`.
         """
-        part = self._events[self._made : None if most is None else self._made + most]
-        values, encoded, payload_bytes = _rows(self._writer, part, self._made, most_bytes)
-        self._made += len(encoded)
+        part = self._events[self.made : None if most is None else self.made + most]
+        values, encoded, payload_bytes = _rows(self._writer, part, self.made, most_bytes)
+        self.made += len(encoded)
         self._payload_bytes += payload_bytes
         self.size += self._digest.extend(encoded)
         return values
@@ -126,11 +129,17 @@ def _rows(writer: Writer, events: Sequence[Fields], at: int, most_bytes: int) ->
                 names = writer.names.of(channel, from_id, to_id)
             channel_id, sender, recipient, lengths, joined = names
             flags = given
+            if len(payload) > MOST_PAYLOAD:
+                raise ValueError(
+                    f"its payload has {len(payload):,} bytes, and none may have more than {MOST_PAYLOAD:,}"
+                )
             if (not payload.isascii() or escapes_half(payload)) and is_no_text(payload):
                 flags |= NO_TEXT
             origin = caused_by = None
             if cause is not None:
                 origin = (cause[0] or writer.ordinal) << SEQ_BITS | cause[1]
+                if not 0 < cause[1] < 1 << SEQ_BITS:
+                    raise ValueError(f"no event has the seq {cause[1]} of its cause")
                 if cause[0] not in writer.ids:
                     raise Unknown
                 caused_by = writer.ids[cause[0]] << SEQ_BITS | cause[1]

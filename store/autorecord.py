@@ -129,7 +129,7 @@ class AutoRecorder:
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """As `Recorder.before_send`; but a promise that cannot be kept is told of, and nothing is raised."""
-        if self._heir is not None:
+        if self._heir is not None and not self._heir.ended:
             self._left_to_heir.update(map(id, records))
             return await self._heir.before_send(records)
         taking = self._taking
@@ -150,6 +150,9 @@ class AutoRecorder:
             self._heir.after(record)
         elif self._taking is not None:
             self._taking.after(record)
+        elif self._heir is not None:
+            if self._recorder.durability == "buffered":  # we could not wait for it any longer; or it is in the log
+                self._heir.after(record)
         elif self._cut_off:
             self._missed += 1
             if self._missed == 1:

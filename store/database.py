@@ -143,10 +143,13 @@ async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     SQLAlchemy's own context gives it back in a task: that may be cancelled before it begins, as all tasks are
     at the end of `asyncio.run`, and nobody else gets the connection then.
     """
+    pool = engine.pool
     connection = await engine.connect()
     try:
         yield connection
     finally:
+        if engine.pool is not pool:  # the store was closed meanwhile: nobody would end what goes back to that
+            await connection.invalidate()
         await connection.close()
 
 

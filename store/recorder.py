@@ -151,6 +151,11 @@ class Recorder:
         return None if self._committer is None else self._committer.failure
 
     @property
+    def ended(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._committer is not None and self._committer.ending
+
+    @property
     def spool_path(self) -> Path:
         """The file that it spools to; there only while something is in it."""
         return self._backlog.spool.path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,7 +14,9 @@ async def to_its_end(writing: asyncio.Future[T]) -> T:
     try:
         return await asyncio.shield(writing)
     except asyncio.CancelledError:
-        await asyncio.wait([writing])  # what follows must find it written, or not, and nobody else writing
+        while not writing.done():  # what follows must find it written, or not, and nobody else writing
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([writing])
         if not writing.cancelled():
             writing.exception()
         raise

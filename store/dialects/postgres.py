@@ -52,6 +52,7 @@ REWRITE_SECONDS = 10.0
 """How long a rewrite tries while others read what was there before; each table is waited for besides."""
 _SETTINGS = {
     "application_name": "messager",
+    "client_encoding": "utf-8",
     "standard_conforming_strings": "on",
     "synchronous_commit": "on",
     # the locks of a host that is gone are let go of

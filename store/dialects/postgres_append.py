@@ -61,7 +61,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, bytes):
         return f"'\\x{value.hex()}'::bytea"
     if isinstance(value, int):
-        return f"({value})"
+        return f"({value:d})"
     quoted = str(value).replace("'", "''")  # standard_conforming_strings is on
     return f"'{quoted}'"
 
@@ -137,6 +137,8 @@ class Appender:
                     for at in range(0, len(part), MESSAGE):
                         yield memoryview(part)[at : at + MESSAGE]
                     await asyncio.sleep(0)  # others have their turn
+                    if connection.is_closed():
+                        return  # or asyncio would warn of each message that goes nowhere
                     part = _part(batch)
             except (BadEvent, Unknown) as error:
                 wrong = error  # raised from here, it would have asyncpg cancel the statement by another connection
@@ -144,11 +146,14 @@ class Appender:
             if wrong is None:
                 commit = batch.seal()  # while the server takes the last of them
 
-        await connection.copy_to_table(event.name, source=data(), columns=postgres_copy.COLUMNS, format="binary")
+        copied = await connection.copy_to_table(
+            event.name, source=data(), columns=postgres_copy.COLUMNS, format="binary"
+        )
         if wrong is not None:
             await connection.execute("ROLLBACK")
             raise wrong
-        assert commit is not None
+        if commit is None or copied != f"COPY {batch.made}":
+            raise asyncpg.InternalClientError(f"COPY of {batch.made} events was answered with {copied}")
         parameters = commit.advance | {f"batch_{key}": value for key, value in commit.batch.items()}
         done = await connection.execute(_filled(_END, parameters))
         if done != "COMMIT":

@@ -153,7 +153,8 @@ def translate(place: Place, error: BaseException, *, connecting: bool = False) -
         return wrong
     if isinstance(cause, OSError):
         return StoreUnavailable(place.where, cause.strerror or "it cannot be reached")
-    return StoreUnavailable(place.where, _line(str(cause)))
+    told = cause.message if isinstance(cause, pg.PostgresError) else None  # not its details: they may be what was said
+    return StoreUnavailable(place.where, _line(told or str(cause)))
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -13,6 +13,7 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord, mqtt
 from messager_store import EventLog, Recorder, autorecord, committer
+from messager_store import recorder as recorder_room
 from messager_store.dialects import for_store, postgres
 from messager_store.experiments import recorders_of
 from messager_store.recorder import Durability
@@ -229,20 +230,24 @@ async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_record
     assert "dropped" not in capsys.readouterr().err
 
 
+class Slow:
+    """A hook that takes its time."""
+
+    def __init__(self) -> None:
+        self.asked, self.let = asyncio.Event(), asyncio.Event()
+
+    async def before_send(self, records: Any) -> None:
+        self.asked.set()
+        await self.let.wait()
+
+    def after(self, record: MessageRecord) -> None:
+        pass
+
+
 @pytest.mark.parametrize("durability", ["buffered", "strict"])
 async def test_a_message_that_another_hook_is_asked_about_when_the_program_adds_its_recorder_is_recorded_once(
     durability: Durability, store: str
 ) -> None:
-    class Slow:
-        asked, let = asyncio.Event(), asyncio.Event()
-
-        async def before_send(self, records: Any) -> None:
-            self.asked.set()
-            await self.let.wait()
-
-        def after(self, record: MessageRecord) -> None:
-            pass
-
     messager, slow = Messager(MemoryBroker(), "e1"), Slow()
     messager.add_log_hook(slow)
     async with EventLog.open(store) as log, Recorder(log, "e1", durability=durability) as recorder:
@@ -261,6 +266,41 @@ async def test_a_message_that_another_hook_is_asked_about_when_the_program_adds_
         assert not recorder._under_way and not recorder._intents and not hook._left_to_heir
         events = [(event.recorder, json.loads(event.payload)["n"]) async for event in log.read("e1")]
     assert events == [(recorder.ordinal, 0), (recorder.ordinal, 1), (recorder.ordinal, 2)]
+
+
+async def test_a_message_that_takes_longer_than_we_wait_is_recorded_by_the_programs_own(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_room, "STOP_SECONDS", 0.01)
+    messager, slow = Messager(MemoryBroker(), "e1"), Slow()
+    async with EventLog.open(store) as log, Recorder(log, "e1") as recorder:
+        await messager.init()
+        messager.add_log_hook(slow)  # behind ours, which was asked
+        [hook] = messager._offered
+        sending = asyncio.create_task(say(messager, 1))
+        await slow.asked.wait()
+        messager.add_log_hook(recorder)
+        await hook.stop()
+        slow.let.set()
+        await sending
+        await recorder.flush()
+        assert [event.recorder async for event in log.read("e1")] == [recorder.ordinal]
+        await messager.close()
+
+
+async def test_a_recorder_that_has_ended_keeps_nobody_from_sending(store: str) -> None:
+    messager, slow = Messager(MemoryBroker(), "e1"), Slow()
+    messager.add_log_hook(slow)
+    async with EventLog.open(store) as log:
+        await messager.init()
+        sending = asyncio.create_task(say(messager, 1))
+        await slow.asked.wait()
+        async with Recorder(log, "e1", durability="strict") as recorder:
+            messager.add_log_hook(recorder)
+            messager.remove_log_hook(recorder)
+        slow.let.set()
+        await sending
+        await messager.close()
 
 
 async def test_strict_is_kept_where_it_is_asked_for(store: str, monkeypatch: pytest.MonkeyPatch) -> None:

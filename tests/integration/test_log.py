@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from messager import channels
-from messager_store import Cursor, Event, EventLog, Experiment, NewEvent
+from messager_store import Cursor, Event, EventLog, Experiment, NewEvent, appending
 from messager_store import experiments as registry
 from messager_store.appending import Batch
 from messager_store.commit import EVENT_COLUMNS
@@ -340,6 +340,27 @@ async def test_more_receivers_than_a_column_holds_are_refused_on_every_store(log
     assert caught.value.index == 1
     await log.append(writer, [sent(1, receivers=2**31 - 1)])
     assert [entry.receivers for entry in await listed(log.read("e1"))] == [2**31 - 1]
+
+
+@pytest.mark.parametrize("seq", [0, -1, 2**40])
+async def test_a_cause_that_no_event_can_have_is_refused(log: EventLog, seq: int) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="tap")
+    with pytest.raises(BadEvent, match="no event has the seq") as caught:
+        await log.append(writer, [sent(1), sent(2, cause=(0, seq))])
+    assert caught.value.index == 1
+    await log.append(writer, [sent(1), sent(2, cause=(0, 1)), sent(3, cause=(1, 2**40 - 1))])
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_a_payload_that_no_database_holds_is_refused_by_itself(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "MOST_PAYLOAD", 1000)
+    writer = await log.register(await experiment(log), role="tap")
+    with pytest.raises(BadEvent, match="1,001 bytes") as caught:
+        await log.append(writer, [sent(1, b"x" * 1000), sent(2, b"x" * 1001), sent(3)])
+    assert caught.value.index == 1
 
 
 async def test_a_batch_that_cannot_be_written_leaves_nothing_behind(log: EventLog) -> None:
