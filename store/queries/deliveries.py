@@ -11,7 +11,7 @@ from sqlalchemy import select
 from ..database import Database
 from ..schema import KINDS, REDACTED, SEQ_BITS, delivery, event, place_at, recorder, replay_place
 
-_SENT, _RECEIVED = KINDS.index("sent") + 1, KINDS.index("received") + 1
+_SENT, _RECEIVED, _GAP = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap"))
 WITHIN_NS = 60_000_000_000
 """A reception later than this after the sending is taken for that of another message."""
 PAGE = 2000
@@ -24,16 +24,20 @@ async def work_out(database: Database, experiment_id: int) -> None:
     nothing, and nothing a second time.
 
     The same bytes may go over a channel more than once: what a listener received first is taken
-    for the first sending of them, what it received second for the second, and so on.
+    for the first sending of them, what it received second for the second, and so on; of those since
+    it began, or since its last gap.
     """
-    counts = select(recorder.c.sent_count, recorder.c.received_count).where(recorder.c.experiment_id == experiment_id)
+    listeners = select(
+        *(recorder.c.id, recorder.c.sent_count, recorder.c.received_count, recorder.c.started_at, recorder.c.first_ts)
+    ).where(recorder.c.experiment_id == experiment_id)
     async with database.reading() as connection:
-        kept = (await connection.execute(counts)).all()
-    if not any(row[0] for row in kept) or not any(row[1] for row in kept):
+        kept = (await connection.execute(listeners)).all()
+    if not any(row.sent_count for row in kept) or not any(row.received_count for row in kept):
         return
-    matching = _Matching()
+    began = {row.id: row.started_at for row in kept if row.first_ts is not None and row.started_at <= row.first_ts}
+    matching = _Matching(began)
     columns = (event.c.id, event.c.ts, event.c.kind, event.c.channel_id, event.c.payload, event.c.meta)
-    wanted = select(*columns).where(event.c.experiment_id == experiment_id, event.c.kind.in_((_SENT, _RECEIVED)))
+    wanted = select(*columns).where(event.c.experiment_id == experiment_id, event.c.kind.in_((_SENT, _RECEIVED, _GAP)))
     wanted = wanted.where(event.c.flags.op("&")(REDACTED) == 0)  # all of them have the same, empty payload
     place: tuple[int, int] | None = None
     while True:
@@ -43,7 +47,10 @@ async def work_out(database: Database, experiment_id: int) -> None:
         for number, ts, kind, channel, payload, meta in rows:
             if meta is not None and kind == _RECEIVED and json.loads(meta).get("retained"):
                 continue  # a broker's copy of something said before, and no delivery of it
-            matching.take(number, ts, kind, (channel, sha256(payload).digest()))
+            if kind == _GAP:
+                matching.since[number >> SEQ_BITS] = ts
+            else:
+                matching.take(number, ts, kind, (channel, sha256(payload).digest()))
         found, matching.found = matching.found, []
         if found:
             async with database.writing() as connection:
@@ -56,9 +63,11 @@ async def work_out(database: Database, experiment_id: int) -> None:
 class _Matching:
     """Sendings of the last minute, by channel and bytes, and how many each listener has heard."""
 
-    def __init__(self) -> None:
+    def __init__(self, since: dict[int, int]) -> None:
         self.found: list[dict[str, int]] = []
-        self._sent: dict[_Key, deque[list[int]]] = {}  # [id, listeners that heard it]
+        self.since = since
+        """By listener, which sendings it may hear: those not before this moment."""
+        self._sent: dict[_Key, deque[list[int]]] = {}  # [id, listeners that heard it, ts]
         self._heard: dict[_Key, dict[int, int]] = {}  # by listener, how many of those sendings
         self._old: deque[tuple[int, _Key]] = deque()
 
@@ -67,16 +76,19 @@ class _Matching:
         while self._old and ts - self._old[0][0] > WITHIN_NS:
             self._forget(self._old.popleft()[1])
         if kind == _SENT:
-            self._sent.setdefault(key, deque()).append([number, 0])
+            self._sent.setdefault(key, deque()).append([number, 0, ts])
             self._old.append((ts, key))
             return
         sendings = self._sent.get(key)
         if sendings is None:
             return
         heard = self._heard.setdefault(key, {})
-        nth = heard.get(number >> SEQ_BITS, 0)
+        listener = number >> SEQ_BITS
+        nth, since = heard.get(listener, 0), self.since.get(listener)
+        while since is not None and nth < len(sendings) and sendings[nth][2] < since:
+            nth += 1
         if nth < len(sendings):
-            heard[number >> SEQ_BITS] = nth + 1
+            heard[listener] = nth + 1
             if not sendings[nth][1]:
                 self.found.append({"event_id": sendings[nth][0], "received_at": ts})
             sendings[nth][1] += 1

@@ -155,6 +155,35 @@ async def test_when_each_sending_was_first_received_is_known_once_the_experiment
     assert rows == [(10, 11), (20, 22), (30, 35), (40, None), (2 * minute, 2 * minute + 9)]
 
 
+@pytest.mark.parametrize(("began", "expected"), [(25, [None, None, 32, 43]), (15, [None, 22, 32, 43])])
+async def test_a_listener_has_heard_what_was_sent_since_it_began(
+    log: EventLog, store: str, began: int, expected: list[int | None]
+) -> None:
+    """What came late was once taken for the first of all that had said the same."""
+    of = await experiment(log)
+    speaker = await log.register(of, role="messager")
+    late = await log.register(of, role="messager")
+    sql(store, f"UPDATE recorder SET started_at = {began} WHERE id = {late.id}")
+    await log.append(speaker, [sent(ts, b"same") for ts in (10, 20, 30, 40)])
+    await log.append(late, [NewEvent("received", ts, "c", b"same") for ts in (22, 32, 43) if ts > began])
+    await registry.close(log.database, of, force=True)
+    assert sql(store, "SELECT ts, received_at FROM message ORDER BY ts") == [
+        (ts, heard) for ts, heard in zip((10, 20, 30, 40), expected, strict=True)
+    ]
+
+
+async def test_what_was_sent_before_the_end_of_a_gap_was_not_heard_behind_it(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    speaker, listener = [await log.register(of, role="messager") for _ in range(2)]
+    await log.append(speaker, [sent(ts, b"same") for ts in (10, 20, 30, 40)])
+    heard = [NewEvent("received", ts, "c", b"same") for ts in (11, 31, 42)]
+    gap = NewEvent("gap", 25, None, b"", meta={"reason": "the connection was lost", "since": 15, "until": 25})
+    await log.append(listener, [heard[0], gap, *heard[1:]])
+    await registry.close(log.database, of, force=True)
+    rows = sql(store, "SELECT ts, received_at FROM message ORDER BY ts")
+    assert rows == [(10, 11), (20, None), (30, 31), (40, 42)]
+
+
 def rows_looked_at(plan: dict[str, Any]) -> float:
     """How many rows a plan of PostgreSQL has looked at in all."""
     passed_over = sum(value for key, value in plan.items() if key.startswith("Rows Removed by"))
