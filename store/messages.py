@@ -12,6 +12,7 @@ in for a sending that was redacted. (The view has it, with an empty payload.)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -38,6 +39,9 @@ class Sources:
         """Channels with sendings; None where no event needs a look at its channel."""
         self.listeners: dict[str, set[int]] = {}
         """For the other channels, the ordinals of the recorders whose receptions count."""
+        self.unsent: dict[str, int] = {}
+        """For channels with sendings, how many messages more those recorders heard than were recorded as sent there:
+        of senders that nobody recorded. They stand for nothing."""
         self.retracted: set[tuple[int, int]] = set()
         """(ordinal, seq) of sendings that failed after all."""
 
@@ -134,11 +138,13 @@ async def _choose(database: Database, of: Experiment, found: Sources, recorders:
     by_id = {row.id: row for row in recorders}
     found.sent = set()
     heard: dict[str, list[tuple[int, RecorderRow]]] = {}
+    said: Counter[str] = Counter()
     for channel_id, kind, number, events in rows:
         channel = names.values[channel_id]
         if kind == _SENT:
             if "sent" in found.kinds:
                 found.sent.add(channel)
+                said[channel] += events
         elif number in by_id:
             heard.setdefault(channel, []).append((events, by_id[number]))
     for channel, listeners in heard.items():
@@ -146,6 +152,9 @@ async def _choose(database: Database, of: Experiment, found: Sources, recorders:
         found.listeners[channel] = {
             row.ordinal for at, row in enumerate(ranked) if not any(_overlap(row, better) for better in ranked[:at])
         }
+        more = sum(events for events, row in listeners if row.ordinal in found.listeners[channel]) - said[channel]
+        if said[channel] and more > 0:
+            found.unsent[channel] = more
 
 
 def _rank(events: int, row: RecorderRow) -> tuple[bool, int, int]:

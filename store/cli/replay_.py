@@ -228,6 +228,17 @@ def _named(report: ReplayReport) -> Iterator[tuple[str, str]]:
         yield "", f"and {others:,} more"
 
 
+def _show_unsent(report: ReplayReport) -> None:
+    """Say what was heard of senders that nobody recorded: a replay has sendings where there are any."""
+    if report.unsent:
+        most = max(report.unsent, key=lambda channel: report.unsent[channel])
+        where = _cut(most) + (
+            f" and {plural(len(report.unsent) - 1, 'other channel')}" if len(report.unsent) > 1 else ""
+        )
+        told = f"{plural(sum(report.unsent.values()), 'message')} more heard than recorded as sent, on {where}"
+        click.secho(f"{told}: left out; --kind received has what was heard", fg="yellow", err=True)
+
+
 def _show(report: ReplayReport) -> None:
     data = report.to_dict()
     if report.dry_run:
@@ -241,6 +252,7 @@ def _show(report: ReplayReport) -> None:
                 note(f"and {len(ranked) - 20:,} more channels")
         if report.failed:
             facts([("refused", f"{plural(report.failed, 'message')}, for certain"), *_named(report)])
+        _show_unsent(report)
         return
     if not report.planned:
         click.echo(f"nothing to publish: all {report.skipped:,} events are left out")
@@ -268,5 +280,6 @@ def _show(report: ReplayReport) -> None:
     if not report.flow_control:
         lines.append(("flow control", "off: the broker does not tell what waits for its subscribers"))
     facts(lines)
+    _show_unsent(report)
     if report.published and report.no_subscriber == report.published:
         click.secho("nobody was listening; --wait-for-subscribers 1 waits for somebody", fg="yellow", err=True)

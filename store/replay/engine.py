@@ -177,6 +177,8 @@ class Replay:
         rule = await sources(database, of, self._selection.kinds)
         await self._plan(of, span, rule)
         self.report.skipped = total - self.report.planned
+        if self._selection.everything and span == Span(last_seqs=last_seqs):
+            self.report.unsent = rule.unsent
         unfitted = self._map.unfitted((await all_names(database, of.id, CHANNEL)).values())
         if unfitted:
             raise StoreError(f"no channel of {of.exp_id} fits {', '.join(map(repr, unfitted))}: nothing to map there")

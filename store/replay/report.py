@@ -79,6 +79,9 @@ class ReplayReport:
     published: int = 0
     skipped: int = 0
     """Events of the experiment that were not to be published: filtered out, or no message of their own."""
+    unsent: dict[str, int] = field(default_factory=dict)
+    """By channel, how many messages more were heard than recorded as sent: they are not among those to publish.
+    Of a whole experiment only."""
     no_subscriber: int | None = 0
     """Published messages that the broker delivered to nobody; None where it does not tell."""
     failed: int = 0
@@ -159,6 +162,7 @@ class ReplayReport:
             "planned": self.planned,
             "published": self.published,
             "skipped": self.skipped,
+            "unsent": self.unsent,
             "no_subscriber": self.no_subscriber,
             "failed": self.failed,
             "unknown": self.unknown,

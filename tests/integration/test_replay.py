@@ -23,8 +23,8 @@ from messager_store.reading import Selection, Span
 from messager_store.redaction import redact
 from messager_store.replay import ChannelMap, ReplayClock
 from messager_store.where import Where
-from tests.integration.test_log import filled, sent
-from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, sql
+from tests.integration.test_log import experiment, filled, sent
+from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, messager, sql
 
 SECOND = 1_000_000_000
 
@@ -246,6 +246,22 @@ async def test_a_message_is_published_once_whoever_recorded_it(log: EventLog) ->
     await log.append(first, [heard(1, b"a", "c")])
     await log.append(second, [heard(2, b"a", "c"), heard(3, b"b", "c")])
     assert (await replayed(log, "e2")).payloads() == [b"a", b"b"]  # of the one that heard most
+
+
+async def test_what_was_heard_of_senders_that_nobody_recorded_is_left_out_and_told_of(
+    log: EventLog, store: str, tmp_path: Path
+) -> None:
+    of = await experiment(log)
+    inside, tap = await log.register(of, role="messager"), await log.register(of, role="tap")
+    await log.append(inside, [sent(1, b"known", "group"), sent(9, b"x", "alone")])
+    heard = [NewEvent("received", 2 + at, "group", payload) for at, payload in enumerate([b"known", b"a", b"b"])]
+    await log.append(tap, [*heard, NewEvent("received", 9, "alone", b"x")])
+    report = await Replay(log, "e1", MemoryBroker(), dry_run=True).run()
+    assert (report.planned, report.unsent, report.to_dict()["unsent"]) == (2, {"group": 2}, {"group": 2})
+    for part in ({"kinds": ["received"]}, {"channels": ["alone"]}, {"start": "5"}):
+        assert (await Replay(log, "e1", MemoryBroker(), dry_run=True, **part).run()).unsent == {}  # type: ignore[arg-type]
+    done = await asyncio.to_thread(messager, "--store", store, "replay", "e1", "--dry-run", cwd=tmp_path)
+    assert "2 messages more heard than recorded as sent, on group: left out; --kind received" in done.stderr
 
 
 async def test_a_sending_that_failed_after_all_is_not_published(log: EventLog) -> None:
