@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,10 +77,14 @@ class Verdict:
             self.more_problems += 1
 
 
-async def verify_all(database: Database) -> AsyncIterator[Verdict]:
+Progress = Callable[[int, int], None]
+"""Told, now and then, how many events of an experiment were checked, and how many it has."""
+
+
+async def verify_all(database: Database, progress: Progress | None = None) -> AsyncIterator[Verdict]:
     """Check every experiment, and that nothing in the store belongs to none."""
     for of in await every(database):
-        yield await verify(database, of)
+        yield await verify(database, of, progress=progress)
     stray = Verdict("(store)", "")
     async with database.reading() as connection:
         known = (*VISIBLE, "importing", "removing")
@@ -111,7 +115,9 @@ async def verify_all(database: Database) -> AsyncIterator[Verdict]:
         yield stray
 
 
-async def verify(database: Database, of: Experiment, head: str | None = None) -> Verdict:
+async def verify(
+    database: Database, of: Experiment, head: str | None = None, *, progress: Progress | None = None
+) -> Verdict:
     """Check one experiment; with `head`, or the beginning of one, also that this is its head.
 
     What recorders that still run commit while it is checked is left out.
@@ -137,9 +143,15 @@ async def verify(database: Database, of: Experiment, head: str | None = None) ->
         verdict.wrong(f"the experiment is {of.status}, but its time of closing says otherwise")
     await _verify_names(database, of, verdict)
     ordinal_of = {row.id: row.ordinal for row in recorders}
+    total = sum(row.last_seq for row in recorders if isinstance(row.last_seq, int))
+
+    def tell(checked: int) -> None:
+        if progress is not None:
+            progress(verdict.events + checked, total)
+
     for row in recorders:
         try:
-            await _verify_recorder(database, of, row, ordinal_of, seals, verdict)
+            await _verify_recorder(database, of, row, ordinal_of, seals, verdict, tell)
         except _WRONG_TYPE:
             verdict.wrong(f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type")
     for problem in seals.finish({row.ordinal: row.uuid for row in recorders}):
@@ -198,6 +210,7 @@ async def _verify_recorder(
     ordinal_of: dict[int, int],
     seals: SealCheck,
     verdict: Verdict,
+    tell: Callable[[int], None],
 ) -> None:
     who = f"recorder {row.ordinal}"
     if row.id >> 63 - SEQ_BITS:
@@ -205,9 +218,11 @@ async def _verify_recorder(
     link = chain.first_link(row.uuid)
     seals.link(row.ordinal, 0, link)
     counted = _Counters()
-    expected = 1
+    expected, told = 1, 0
     async for part in _batches(database, row):
         verdict.batches += 1
+        if counted.events - told >= PAGE:
+            tell(told := counted.events)
         place = f"{who}, batch at seq {part.first_seq}"
         if part.first_seq != expected:
             verdict.wrong(f"{who}: the batch after seq {expected - 1} starts at {part.first_seq}")

@@ -127,9 +127,14 @@ class Progress:
             click.echo(f"\r{self._did} {done:,} of {total:,} {self._noun}{share}", nl=False, err=True)
             self._shown = True
 
-    def __exit__(self, *ignored: object) -> None:
+    def clear(self) -> None:
+        """Take the line away, for something else to be printed."""
         if self._shown:
             click.echo("\r\x1b[K", nl=False, err=True)
+            self._shown = False
+
+    def __exit__(self, *ignored: object) -> None:
+        self.clear()
 
 
 def note(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .options import json_option, opened, run, store_option
-from .output import plural, print_json, safe
+from .output import Progress, plural, print_json, safe
 
 if TYPE_CHECKING:
     from ..verify import Verdict
@@ -62,17 +62,19 @@ async def _verify(exp: str | None, head: str | None, store: str, quiet: bool) ->
 
     verdicts = []
     async with opened(store) as log:
-        if exp is None:
-            async for verdict in verify_all(log.database):
-                verdicts.append(verdict)
-                if not quiet:
-                    show(verdict)
-            if not verdicts and not quiet:
-                click.echo("there are no experiments to check")
-        else:
-            verdicts.append(await verify(log.database, await log.experiment(exp), head))
-            if not quiet:
-                show(verdicts[0])
+        with Progress("checked") as progress:
+            if exp is None:
+                async for verdict in verify_all(log.database, progress):
+                    progress.clear()
+                    verdicts.append(verdict)
+                    if not quiet:
+                        show(verdict)
+            else:
+                verdicts.append(await verify(log.database, await log.experiment(exp), head, progress=progress))
+        if exp is not None and not quiet:
+            show(verdicts[0])
+        if not verdicts and not quiet:
+            click.echo("there are no experiments to check")
     return verdicts
 
 

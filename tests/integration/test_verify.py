@@ -86,6 +86,19 @@ CHANGES = {
 }
 
 
+async def test_a_long_check_tells_how_far_it_is(log: EventLog) -> None:
+    of = await registry.create(log.database, "long", name=None, tags=[], meta={})
+    assert of is not None
+    for _ in range(2):
+        writer = await log.register(of, role="tap")
+        for _ in range(3):
+            await log.append(writer, [sent(at) for at in range(2500)])
+    told: list[tuple[int, int]] = []
+    verdicts = [each async for each in verify_all(log.database, lambda done, total: told.append((done, total)))]
+    assert [verdict.events for verdict in verdicts] == [15_000]
+    assert told == [(done, 15_000) for done in (2500, 5000, 10_000, 12_500)]
+
+
 @pytest.mark.parametrize("column", CHANGES)
 async def test_one_changed_value_of_an_event_is_found_and_located(log: EventLog, store: str, column: str) -> None:
     of = await small_log(log)
