@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
+
+from messager.drivers import needed
+from messager.errors import MissingDriver
 
 from ..errors import StoreError
 from . import postgres_url
@@ -43,11 +47,12 @@ def _postgres(scheme: str, store: str) -> Dialect:
     if scheme not in postgres_url.SCHEMES:
         raise StoreError(f"PostgreSQL is reached through asyncpg: write postgresql://..., not {scheme}://...")
     try:
-        from .postgres import Postgres
-    except ModuleNotFoundError as error:
-        if error.name != "asyncpg":
-            raise
-        raise StoreError("PostgreSQL needs the driver asyncpg: `pip install 'messager[postgres]'`") from None
+        with needed("asyncpg", "postgres"):
+            import_module("asyncpg")
+    except MissingDriver as error:
+        raise StoreError(str(error)) from None
+    from .postgres import Postgres
+
     return Postgres(store)
 
 
