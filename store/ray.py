@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .dialects import SQLite, for_store
+from .dialects import SQLite, for_store, in_memory
 from .errors import StoreError
 
 WORKER_SETUP = f"{__name__}.set_up_worker"
@@ -47,7 +47,7 @@ def runtime_env(
             f"{WORKER_SETUP}() in it, and add the hook to what this gives"
         )
     variables = {"MESSAGER_STORE": wanted}
-    if ":memory:" in wanted or wanted.rstrip("/") == "sqlite:":
+    if in_memory(wanted):
         raise StoreError("a store in memory is seen by one process only: Ray's workers need a file, or PostgreSQL")
     dialect = for_store(wanted)
     if isinstance(dialect, SQLite):

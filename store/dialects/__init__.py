@@ -17,6 +17,7 @@ from .base import Dialect
 from .sqlite import SQLite
 
 _NEARLY = re.compile(r"(postgres(ql)?|sqlite)(\+\w+)?(:|//)", re.I)
+_IN_MEMORY = re.compile(r":memory:|(?i:sqlite(\+\w+)?)://(/(:memory:)?)?(\?.*)?")
 SCHEMES = f"sqlite:///FILE (or just a file name), {postgres_url.FORM}"
 
 
@@ -42,6 +43,11 @@ def for_store(store: str) -> Dialect:
     raise StoreError(f"no store of scheme {url.drivername!r} is known. Known: {SCHEMES}.")
 
 
+def in_memory(store: str) -> bool:
+    """Whether a store's URL or name means one that is seen by a single process, and gone with it."""
+    return _IN_MEMORY.fullmatch(store) is not None
+
+
 def _postgres(scheme: str, store: str) -> Dialect:
     """Imported when it is asked for: its driver is an extra."""
     if scheme not in postgres_url.SCHEMES:
@@ -56,4 +62,4 @@ def _postgres(scheme: str, store: str) -> Dialect:
     return Postgres(store)
 
 
-__all__ = ["Dialect", "SQLite", "for_store"]
+__all__ = ["Dialect", "SQLite", "for_store", "in_memory"]
