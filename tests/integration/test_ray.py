@@ -21,6 +21,7 @@ from messager import MemoryBroker, Messager, RedisConfig
 from messager.brokers import MqttBroker, open_broker
 from messager.testing import RedisServer
 from messager_store import EventLog, StoreError
+from messager_store.dialects.sqlite import ELSEWHERE
 from messager_store.experiments import every, recorders_of
 from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
 from tests.integration.outage import everything_drained
@@ -172,6 +173,7 @@ def test_a_worker_on_another_host_says_why_it_is_not_recorded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MESSAGER_STORE", "/data/runs.db")
+    monkeypatch.setenv(ELSEWHERE, "")  # so that it is put back
     monkeypatch.setenv(HOST, socket.gethostname())
     set_up_worker()
     assert os.environ["MESSAGER_STORE"] == "/data/runs.db" and not capsys.readouterr().err
@@ -180,6 +182,23 @@ def test_a_worker_on_another_host_says_why_it_is_not_recorded(
     assert "MESSAGER_STORE" not in os.environ
     [line] = capsys.readouterr().err.splitlines()
     assert "/data/runs.db is a SQLite file on another-host" in line and "PostgreSQL" in line
+
+
+async def test_a_recorder_in_the_code_of_a_worker_on_another_host_gets_the_same_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(ELSEWHERE, "")  # so that it is put back
+    monkeypatch.setenv("MESSAGER_STORE", str(tmp_path / "runs.db"))
+    monkeypatch.setenv(HOST, "another-host")
+    set_up_worker()
+    monkeypatch.chdir(tmp_path)
+    for store in (str(tmp_path / "runs.db"), "sqlite:///runs.db"):
+        with pytest.raises(StoreError, match=r"runs\.db is a SQLite file on another-host, .*PostgreSQL"):
+            async with EventLog.open(store):
+                pass
+    assert not (tmp_path / "runs.db").exists()
+    async with EventLog.open("mine.db"):
+        assert (tmp_path / "mine.db").exists()
 
 
 async def test_a_messager_that_is_not_connected_goes_to_another_process_and_one_in_use_says_why_not() -> None:
