@@ -18,12 +18,12 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from urllib.parse import urlsplit
+from collections.abc import AsyncIterator, Iterator
 
 import ray
 
-from messager import Messager, RedisConfig
+from messager import Messager
+from messager.brokers import open_broker
 from messager.testing import redis_server
 from messager_store import EventLog
 from messager_store.ray import runtime_env
@@ -72,14 +72,25 @@ class Group:
         await self._messager.close()
 
 
-async def live(config: RedisConfig, exp_id: str, groups: int, size: int, ticks: int) -> None:
+@contextlib.asynccontextmanager
+async def connected(redis: str, exp_id: str) -> AsyncIterator[Messager]:
+    """A messager of this process; a broker that was given to it is ours to close."""
+    broker = open_broker(redis)
+    try:
+        async with Messager(broker, exp_id) as messager:
+            yield messager
+    finally:
+        await broker.close()
+
+
+async def live(redis: str, exp_id: str, groups: int, size: int, ticks: int) -> None:
     """The driver."""
     everybody = groups * size
-    async with Messager(config, exp_id) as driver:
+    async with connected(redis, exp_id) as driver:
         driver.describe("ray society", groups=groups, agents=everybody, ticks=ticks)
         gatekeeper = Gatekeeper.remote()
         members = [list(range(first, first + size)) for first in range(1, everybody + 1, size)]
-        actors = [Group.remote(Messager(config, exp_id, gatekeeper), some, everybody) for some in members]
+        actors = [Group.remote(Messager(open_broker(redis), exp_id, gatekeeper), some, everybody) for some in members]
         await asyncio.gather(*(actor.begin.remote() for actor in actors))
         for tick in range(ticks):
             driver.mark("tick", number=tick)
@@ -90,9 +101,9 @@ async def live(config: RedisConfig, exp_id: str, groups: int, size: int, ticks: 
         await asyncio.gather(*(actor.end.remote() for actor in actors))
 
 
-async def replayed(config: RedisConfig, redis: str, exp_id: str, again: str) -> int:
+async def replayed(redis: str, exp_id: str, again: str) -> int:
     """Put it on the wire again, under another exp_id, and listen: how many messages came."""
-    async with Messager(config, again) as listener:
+    async with connected(redis, again) as listener:
         await listener.subscribe_and_start_listening([f"exps:{again}:*"])
         await asyncio.to_thread(command, "replay", exp_id, "--to-exp", again, "--speed", "max", "--redis", redis)
         heard = await listener.fetch_messages()
@@ -124,7 +135,7 @@ def redis_at(url: str | None) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--store", default=os.environ.get("MESSAGER_STORE", "ray_society.db"))
-    parser.add_argument("--redis", help="redis://host:port/db; without it, a redis-server is started")
+    parser.add_argument("--redis", help="its URL, as `open_broker` takes it; without it, a redis-server is started")
     parser.add_argument("--exp", default=str(uuid.uuid4()), help="the exp_id (default: a new one)")
     parser.add_argument("--groups", type=int, default=3)
     parser.add_argument("--size", type=int, default=3, help="agents in a group")
@@ -132,21 +143,14 @@ def main() -> None:
     given = parser.parse_args()
     os.environ["MESSAGER_STORE"] = given.store  # the driver's part; the workers get theirs from the runtime_env
     with redis_at(given.redis) as redis:
-        parts = urlsplit(redis)
-        config = RedisConfig(
-            server=parts.hostname or "localhost",
-            port=parts.port or 6379,
-            password=parts.password,
-            db=int(parts.path.strip("/") or 0),
-        )
         ray.init(runtime_env=runtime_env(), include_dashboard=False, log_to_driver=True)
         try:
-            asyncio.run(live(config, given.exp, given.groups, given.size, given.ticks))
+            asyncio.run(live(redis, given.exp, given.groups, given.size, given.ticks))
         finally:
             ray.shutdown()
         command("info", given.exp)
         sent = asyncio.run(sent_in(given.store, given.exp))
-        heard = asyncio.run(replayed(config, redis, given.exp, f"{given.exp}-again"))
+        heard = asyncio.run(replayed(redis, given.exp, f"{given.exp}-again"))
         print(f"\n{sent} messages were sent, {heard} came again")
         if heard != sent:
             sys.exit(1)

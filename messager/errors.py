@@ -3,7 +3,7 @@
 MessagerError
 ├── NotConnected          init() has not been called, or close() has
 ├── BrokerUnavailable     the broker cannot be reached, or stopped answering
-├── MissingDriver         the package that speaks a broker's protocol is not installed
+├── MissingDriver         the package that speaks a broker's protocol is not installed, too old, or broken
 ├── PublishError          one message was not published, or nobody knows
 └── ListenerDied          the task that receives messages ended on an error
 """
@@ -35,10 +35,10 @@ class BrokerUnavailable(MessagerError):
 
 
 class MissingDriver(MessagerError):
-    """The package that speaks a broker's protocol is not installed. Install the extra that has it."""
+    """The package that speaks a broker's protocol is missing, too old, or broken. Install the extra that has it."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed: `pip install 'messager[{extra}]'`")
+    def __init__(self, package: str, extra: str, fault: str = "is not installed", how: str = "") -> None:
+        super().__init__(f"{package} {fault}: `pip install {how}'messager[{extra}]'`")
 
 
 class PublishError(MessagerError):

@@ -91,16 +91,19 @@ class Messager:
 
     def __getstate__(self) -> dict[str, Any]:
         """What another process needs to make the same one. Raises `TypeError` once it is in use here."""
-        if self.connected or not self._owned or len(self._hooks) > 1:
+        travels = self._owned or getattr(self.broker, "travels", False)
+        if self.connected or not travels or len(self._hooks) > 1:
             raise TypeError(
                 f"a Messager goes to another process before {self._CONNECT}() and without log hooks, and made with a "
-                f"{self._ADDRESS}, not with a broker: connect it, and add its hooks, where it is used"
+                f"{self._ADDRESS}, or with a broker that `open_broker(url)` of messager.brokers made of a URL and that "
+                "is not connected either: connect it, and add its hooks, where it is used"
             )
         given = {**self._given, "message_interceptor": self._message_interceptor}
         return {"given": given, "name": self._name, "meta": self._meta}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._make(state["given"])
+        self._owned = True  # a broker that came along is nobody else's
         self._name, self._meta = state["name"], state["meta"]
 
     def _make(self, given: dict[str, Any]) -> None:

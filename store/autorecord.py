@@ -22,6 +22,7 @@ from messager.hooks import LogHook, say
 from messager.record import MessageRecord
 
 from .database import Database
+from .dialects import in_memory
 from .errors import StoreError, StoreUnavailable
 from .log import EventLog, Writer
 from .recorder import Durability, Recorder
@@ -65,9 +66,16 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     if not exp_id:
         say("a Messager that has no exp_id is not recorded: give it one with `exp_id=`, or over MQTT with MESSAGER_EXP")
         return None
+    store = os.environ["MESSAGER_STORE"]
+    if in_memory(store):
+        say(
+            f"{exp_id} is not recorded: MESSAGER_STORE names a store in memory, which is gone when the program ends: "
+            "name a file, or postgresql://..."
+        )
+        return None
     durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"
     try:
-        events = EventLog(Database(os.environ["MESSAGER_STORE"]))
+        events = EventLog(Database(store))
         recorder = Recorder(events, exp_id, durability=cast(Durability, durability), if_exists="next")
     except StoreError as error:
         say(f"{exp_id} is not recorded: {error}")

@@ -15,12 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .dialects import SQLite, for_store
+from .dialects import SQLite, for_store, in_memory
+from .dialects.sqlite import ELSEWHERE, HOST, why_not_from_here
 from .errors import StoreError
 
 WORKER_SETUP = f"{__name__}.set_up_worker"
-HOST = "MESSAGER_STORE_HOST"
-"""The only host whose processes may open the store, where there is only one."""
 
 
 def runtime_env(
@@ -47,7 +46,7 @@ def runtime_env(
             f"{WORKER_SETUP}() in it, and add the hook to what this gives"
         )
     variables = {"MESSAGER_STORE": wanted}
-    if ":memory:" in wanted or wanted.rstrip("/") == "sqlite:":
+    if in_memory(wanted):
         raise StoreError("a store in memory is seen by one process only: Ray's workers need a file, or PostgreSQL")
     dialect = for_store(wanted)
     if isinstance(dialect, SQLite):
@@ -65,12 +64,15 @@ def runtime_env(
 def set_up_worker() -> None:
     """What Ray calls when a worker process starts: a SQLite file of another host is not written into.
 
-    The worker works all the same, and is not recorded; a line on standard error says why.
+    The worker works all the same, and is not recorded; a line on standard error says why. A program that opens the
+    file there in its own code gets a `StoreError`.
     """
     host = os.environ.get(HOST)
     if host and host != socket.gethostname():
-        store = os.environ.pop("MESSAGER_STORE", "")
-        print(f"messager: nothing on {socket.gethostname()} is recorded: {_why(store, host)}", file=sys.stderr)
+        store = os.environ.pop("MESSAGER_STORE", "") or os.environ.get(ELSEWHERE, "")
+        os.environ[ELSEWHERE] = store
+        reason = why_not_from_here(store, host)
+        print(f"messager: nothing on {socket.gethostname()} is recorded: {reason}", file=sys.stderr)
 
 
 def _refuse_other_hosts(path: str) -> None:
@@ -80,11 +82,4 @@ def _refuse_other_hosts(path: str) -> None:
     if ray is not None and ray.is_initialized():
         others = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} - {here}
         if others:
-            raise StoreError(f"Ray also runs on {', '.join(sorted(others))}: {_why(path, here)}")
-
-
-def _why(path: str, host: str) -> str:
-    return (
-        f"{path} is a SQLite file on {host}, and SQLite's locks do not reach from one host to another: "
-        "record into PostgreSQL (MESSAGER_STORE=postgresql://...)"
-    )
+            raise StoreError(f"Ray also runs on {', '.join(sorted(others))}: {why_not_from_here(path, here)}")

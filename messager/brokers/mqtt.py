@@ -21,6 +21,7 @@ from .base import Backlog, OutputLimits
 from .glance import GLANCE_NS, Glance
 from .mqtt_pubsub import MqttPubSub, meta_of
 from .mqtt_session import Access, Events, Session
+from .travelling import Travelling
 from .urls import URLFault, fault_of, without_credentials
 
 STALE_AFTER = 1.0
@@ -34,7 +35,7 @@ Request = tuple[str, bytes, int, bool]
 """A message as it is asked for: topic, payload, quality of service, retained."""
 
 
-class MqttBroker:
+class MqttBroker(Travelling):
     """An MQTT broker (protocol 3.1.1). `timeout` and the ping times are in seconds.
 
     `qos` is the quality of service that messages are published and subscribed to with. `client_id` is the name
@@ -86,9 +87,14 @@ class MqttBroker:
         `keyfile`. Raises `ValueError` for any other URL.
         """
         try:
-            return cls(**{**_parsed(url), **options})
+            made = cls(**{**_parsed(url), **options})
         except ValueError as error:
             raise ValueError(f"{without_credentials(url)!r} is not an MQTT URL ({fault_of(error)})") from None
+        made._made_from = url, options
+        return made
+
+    def _in_use(self) -> bool:
+        return self._session is not None or self._lock.locked() or bool(self._making)
 
     async def connect(self) -> None:
         async with self._lock:

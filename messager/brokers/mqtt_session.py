@@ -22,14 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
-from ..errors import BrokerUnavailable, MissingDriver
+from ..drivers import needed
+from ..errors import BrokerUnavailable
 
-try:
+with needed("aiomqtt", "mqtt"):
     import aiomqtt
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in ("aiomqtt", "paho"):
-        raise
-    raise MissingDriver("aiomqtt", "mqtt") from None
 
 T = TypeVar("T")
 NoAnswer = aiomqtt.MqttError

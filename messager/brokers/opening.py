@@ -21,7 +21,7 @@ def open_broker(url: str, **options: Any) -> Broker:
     """The broker at a URL, not yet connected; `options` are its `from_url`'s.
 
     Raises `TypeError` for what is no text, `ValueError` for a URL that no broker takes, and `MissingDriver` where what
-    it takes is not installed.
+    it takes is not installed, too old, or broken.
     """
     if not isinstance(url, str):
         raise TypeError(f"a broker is opened by its URL, as in redis://localhost:6379, not by {type(url).__name__}")

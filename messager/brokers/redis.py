@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from redis.asyncio import ConnectionPool
 from redis.exceptions import ResponseError
 
@@ -24,6 +24,7 @@ from .redis_pubsub import RedisPubSub
 from .redis_reasons import missing_right, reason_of
 from .redis_url import Address
 from .redis_wire import Wire, publish_commands
+from .travelling import Travelling
 from .urls import without_credentials
 
 STALE_AFTER = 1.0
@@ -33,7 +34,12 @@ OUTPUT_LIMITS = OutputLimits(32 * 1024 * 1024, 8 * 1024 * 1024)
 
 
 class RedisConfig(BaseModel):
-    """Where Redis is, as AgentSociety's `RedisConfig` says it. `timeout` is in seconds."""
+    """Where Redis is, as AgentSociety's `RedisConfig` says it. `timeout` is in seconds.
+
+    Raises `ValueError` for a `server` that is a URL.
+    """
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # a URL may hold a password
 
     server: str = Field(...)
     port: int = Field(default=6379, ge=0, le=65535)
@@ -41,8 +47,13 @@ class RedisConfig(BaseModel):
     db: int = Field(default=0)
     timeout: float = Field(default=60, ge=0)
 
+    @field_validator("server")
+    @classmethod
+    def _is_no_url(cls, server: str) -> str:
+        return _host(server)
 
-class RedisBroker:
+
+class RedisBroker(Travelling):
     """Redis: one server, the master that sentinels name, or a cluster. `timeout` and the ping times are in seconds.
 
     A subscriber that has heard nothing for `ping_interval` pings; without any answer
@@ -95,13 +106,15 @@ class RedisBroker:
         `ssl_ca_certs`, `ssl_certfile` and `ssl_keyfile` (files), `ssl_check_hostname` and `ssl_cert_reqs` among them.
         """
         timeout = float(options.get("timeout", 60.0)) or CONNECT_TIMEOUT
-        return cls(addresses_at(url, timeout), **options)
+        made = cls(addresses_at(url, timeout), **options)
+        made._made_from = url, options
+        return made
 
     @classmethod
     def from_config(cls, config: RedisConfig, **options: Any) -> RedisBroker:
-        """The broker that a `RedisConfig` describes."""
+        """The broker that a `RedisConfig` describes. Raises `ValueError` for a `server` that is a URL."""
         pool = ConnectionPool(
-            host=config.server,
+            host=_host(config.server),
             port=config.port,
             db=config.db,
             password=config.password,
@@ -110,6 +123,9 @@ class RedisBroker:
         )
         url = without_credentials(f"redis://{config.server}:{config.port}/{config.db}")
         return cls(Server(pool.make_connection, url), timeout=config.timeout, **options)
+
+    def _in_use(self) -> bool:
+        return self._wire is not None or self._lock.locked() or bool(self._behind)
 
     async def connect(self) -> None:
         async with self._lock:
@@ -355,6 +371,16 @@ class _Asking:
         self.done = True
         if not self.future.done():
             self.future.set_exception(BrokerUnavailable(url, reason))
+
+
+def _host(server: str) -> str:
+    """The `server` of a configuration, AgentSociety's own included. Raises `ValueError` for a URL."""
+    if "://" in server:
+        raise ValueError(
+            "server is the name of a host, such as localhost, and not a URL: "
+            "`open_broker(url)` of messager.brokers makes a broker of one, which will do as well"
+        )
+    return server
 
 
 def _refused(reply: Any) -> PublishError:

@@ -176,11 +176,46 @@ def _marking_steps(step: Callable[..., Any]) -> Callable[..., Any]:
 def _marking_the_end(run: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run)
     async def marking(self: Any, *args: Any, **kwargs: Any) -> Any:
-        done = await run(self, *args, **kwargs)
+        functions = _mark_functions(self)
+        try:
+            done = await run(self, *args, **kwargs)
+        finally:
+            for stage, function in functions:
+                stage.func = function
         _mark(self, "end")
         return done
 
     return marking
+
+
+class _MarkedFunction:
+    """The function of a stage, that `run` calls by itself: a mark, and then what it does."""
+
+    def __init__(self, function: Callable[..., Any], description: str | None) -> None:
+        named = function.func if isinstance(function, functools.partial) else function
+        self.__name__ = getattr(named, "__name__", type(named).__name__)  # AgentSociety asks for it too
+        self._function = function
+        self._description = description
+
+    def __call__(self, society: Any) -> Any:
+        if _installed is not None:
+            day, t = _time_of(society)
+            _mark(society, "function", day=day, t=t, function=self.__name__, description=self._description)
+        return self._function(society)
+
+
+def _mark_functions(society: Any) -> list[tuple[Any, Callable[..., Any]]]:
+    """Have the functions of a workflow make marks; the stages that have one, each with what is to be put back."""
+    changed = []
+    try:
+        for stage in society.config.exp.workflow:
+            if stage.type == "function" and not isinstance(stage.func, _MarkedFunction):
+                marked = _MarkedFunction(stage.func, stage.description)
+                changed.append((stage, stage.func))
+                stage.func = marked
+    except Exception:
+        log.exception("the functions of %s make no marks", getattr(society, "exp_id", "a society"))
+    return changed
 
 
 def _marking(method: Callable[..., Any], name: str, told: tuple[str, ...]) -> Callable[..., Any]:

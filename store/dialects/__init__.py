@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
+
+from messager.drivers import needed
+from messager.errors import MissingDriver
 
 from ..errors import StoreError
 from . import postgres_url
@@ -13,6 +17,7 @@ from .base import Dialect
 from .sqlite import SQLite
 
 _NEARLY = re.compile(r"(postgres(ql)?|sqlite)(\+\w+)?(:|//)", re.I)
+_IN_MEMORY = re.compile(r":memory:|(?i:sqlite(\+\w+)?)://(/(:memory:)?)?(\?.*)?")
 SCHEMES = f"sqlite:///FILE (or just a file name), {postgres_url.FORM}"
 
 
@@ -38,17 +43,23 @@ def for_store(store: str) -> Dialect:
     raise StoreError(f"no store of scheme {url.drivername!r} is known. Known: {SCHEMES}.")
 
 
+def in_memory(store: str) -> bool:
+    """Whether a store's URL or name means one that is seen by a single process, and gone with it."""
+    return _IN_MEMORY.fullmatch(store) is not None
+
+
 def _postgres(scheme: str, store: str) -> Dialect:
     """Imported when it is asked for: its driver is an extra."""
     if scheme not in postgres_url.SCHEMES:
         raise StoreError(f"PostgreSQL is reached through asyncpg: write postgresql://..., not {scheme}://...")
     try:
-        from .postgres import Postgres
-    except ModuleNotFoundError as error:
-        if error.name != "asyncpg":
-            raise
-        raise StoreError("PostgreSQL needs the driver asyncpg: `pip install 'messager[postgres]'`") from None
+        with needed("asyncpg", "postgres"):
+            import_module("asyncpg")
+    except MissingDriver as error:
+        raise StoreError(str(error)) from None
+    from .postgres import Postgres
+
     return Postgres(store)
 
 
-__all__ = ["Dialect", "SQLite", "for_store"]
+__all__ = ["Dialect", "SQLite", "for_store", "in_memory"]

@@ -45,6 +45,10 @@ MAGIC = b"SQLite format 3\x00"
 _WAL = "PRAGMA journal_mode=WAL"
 _WANTED = "PRAGMA user_version"
 _CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
+HOST = "MESSAGER_STORE_HOST"
+"""The only host whose processes may open the store, where workers on several are told of one."""
+ELSEWHERE = "MESSAGER_STORE_ELSEWHERE"
+"""The file on that host, in the processes of another."""
 
 
 class SQLite:
@@ -266,6 +270,9 @@ class SQLite:
     def look(self) -> None:
         """Before SQLite says it in its own words."""
         path = Path(self.path)
+        elsewhere = os.environ.get(ELSEWHERE)
+        if elsewhere and self.path == os.path.realpath(elsewhere):
+            raise StoreError(why_not_from_here(elsewhere, os.environ.get(HOST) or "another host"))
         if path.is_dir():
             raise NotAStore(self.where, "it is a folder")
         if not path.parent.is_dir():
@@ -277,6 +284,14 @@ class SQLite:
                         raise NotAStore(self.where, "it is not an SQLite database")
         except OSError as error:
             raise StoreUnavailable(self.where, error.strerror or str(error)) from None
+
+
+def why_not_from_here(path: str, host: str) -> str:
+    """Why processes of other hosts leave a file alone, and what to do."""
+    return (
+        f"{path} is a SQLite file on {host}, and SQLite's locks do not reach from one host to another: "
+        "record into PostgreSQL (MESSAGER_STORE=postgresql://...)"
+    )
 
 
 def _temporary_folder() -> str:

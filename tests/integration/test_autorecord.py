@@ -123,6 +123,10 @@ async def test_a_messager_that_is_connected_again_is_recorded_again(store: str) 
         ({"MESSAGER_DURABILITY": "strick"}, "e1", "there is no durability 'strick': choose buffered or strict"),
         ({"MESSAGER_STORE": "mongodb://u:hush@h/x"}, "e1", "no store of scheme 'mongodb' is known"),
         ({"MESSAGER_STORE": "text"}, "e1", "is not a messager store"),
+        ({"MESSAGER_STORE": ":memory:"}, "e1", "gone when the program ends: name a file, or postgresql://..."),
+        ({"MESSAGER_STORE": "sqlite://"}, "e1", "gone when the program ends"),
+        ({"MESSAGER_STORE": "sqlite+aiosqlite:///:memory:?hush=1"}, "e1", "gone when the program ends"),
+        ({"MESSAGER_STORE": "sqlite:///"}, "e1", "gone when the program ends"),
         ({}, " ", "cannot be an exp_id"),
     ],
 )

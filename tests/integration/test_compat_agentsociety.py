@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -26,6 +27,7 @@ WORKFLOW = [
     {"type": "message", "target_agent": [7], "intervene_message": "It rains."},
     {"type": "environment", "key": "weather", "value": "rain"},
     {"type": "next_round"},
+    {"type": "function", "func": None, "description": "The bridge is closed."},
 ]
 
 
@@ -41,7 +43,12 @@ def workflow() -> list[dict[str, Any]]:
     from agentsociety.survey.models import Survey
 
     survey = Survey(UUID(int=1), "The bridge", "Should it be closed?", [])
-    return [{**step, "survey": survey} if step["type"] == "survey" else step for step in WORKFLOW]
+    given = {"survey": {"survey": survey}, "function": {"func": close_the_bridge}}
+    return [{**step, **given.get(step["type"], {})} for step in WORKFLOW]
+
+
+async def close_the_bridge(society: Any, key: str = "bridge") -> None:
+    await society.update_environment(key, "closed")
 
 
 @asynccontextmanager
@@ -81,7 +88,8 @@ async def test_its_driver_its_groups_and_its_agents_are_in_one_experiment_with_m
     assert {event.payload for event in events if event.kind == "received"} == sent
 
     marks = [event.meta or {} for event in events if event.kind == "mark"]
-    stages = ["step", "step", "survey", "interview", "intervention", "environment", "next_round", "end"]
+    stages = ["step", "step", "survey", "interview", "intervention", "environment", "next_round"]
+    stages += ["function", "environment", "end"]
     assert [mark["name"] for mark in marks] == stages
     assert [mark["fields"] for mark in marks if mark["name"] == "step"] == [
         {"number": 0, "day": 0, "t": 1},
@@ -89,6 +97,8 @@ async def test_its_driver_its_groups_and_its_agents_are_in_one_experiment_with_m
     ]
     assert marks[3]["fields"] == {"day": 0, "t": 601, "agent_ids": [5, 6]}
     assert marks[5]["fields"] == {"day": 0, "t": 601, "key": "weather", "value": "rain"}
+    said = "The bridge is closed."
+    assert marks[7]["fields"] == {"day": 0, "t": 602, "function": "close_the_bridge", "description": said}
 
     kept = of.meta["config"]
     assert "hush" not in json.dumps(of.meta) and "hush" not in repr([event.meta for event in events])
@@ -143,6 +153,31 @@ async def test_one_that_is_given_to_a_messager_is_asked_where_both_ids_are_given
             await messager.send_message("c", {"n": 3})
     assert asked == [(0, 0, '{"n": 1}')]
     assert [entry["sent"] for entry in messager.get_log_list()] == [False, True, True]
+
+
+async def test_a_function_of_a_workflow_is_as_it_was_after_the_run_and_once_all_is_undone(
+    simulation: Any, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[Any] = []
+
+    async def undoes(society: Any) -> None:
+        called.append(society.config.exp.workflow[0].model_dump()["func"])
+        compat.uninstall()
+
+    async def fails(society: Any) -> None:
+        called.append(society)
+        raise ZeroDivisionError
+
+    functions = [functools.partial(undoes), fails]
+    marked: list[str] = []
+    monkeypatch.setattr(compat.Messager, "mark", lambda self, name, **fields: marked.append(fields["function"]))
+    compat.install()
+    workflow = [{"type": "function", "func": function} for function in functions]
+    async with living(simulation, society13.config(redis.port, workflow)) as society:
+        with pytest.raises(RuntimeError):
+            await society.run()
+        assert called == ["undoes", society] and marked == ["undoes"]
+        assert [stage.func for stage in society.config.exp.workflow] == functions
 
 
 def held() -> dict[tuple[str, str], Any]:

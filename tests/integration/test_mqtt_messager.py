@@ -297,6 +297,20 @@ async def test_one_that_is_not_connected_goes_to_another_process_and_one_in_use_
     await again.disconnect()
 
 
+async def test_one_with_a_broker_of_a_url_goes_to_another_process_and_closes_there_what_came_along(
+    mqtt: MqttServer,
+) -> None:
+    messager = Messager(MqttBroker.from_url(mqtt.url, qos=2), exp_id="e1")
+    there = pickle.loads(pickle.dumps(messager))
+    assert (there.exp_id, there.broker.url, there.broker.qos) == ("e1", messager.broker.url, 2)
+    await there.connect()
+    await there.send_message("t", {})
+    with pytest.raises(TypeError, match=r"a MqttBroker goes to another process before it is connected"):
+        pickle.dumps(there.broker)
+    await there.disconnect()
+    assert there.broker.travels
+
+
 def test_a_url_is_no_hostname() -> None:
     with pytest.raises(ValueError, match=r"hostname is the name of a host.*MqttBroker.from_url") as told:
         Messager("mqtt://u:hush@localhost")

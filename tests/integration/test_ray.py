@@ -18,12 +18,14 @@ from typing import Any
 import pytest
 
 from messager import MemoryBroker, Messager, RedisConfig
+from messager.brokers import MqttBroker, open_broker
 from messager.testing import RedisServer
 from messager_store import EventLog, StoreError
+from messager_store.dialects.sqlite import ELSEWHERE
 from messager_store.experiments import every, recorders_of
 from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
 from tests.integration.outage import everything_drained
-from tests.support import ROOT, Listed
+from tests.support import ROOT, Listed, until
 
 pytestmark = pytest.mark.timeout(300)
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not there: run `make ray`")
@@ -171,6 +173,7 @@ def test_a_worker_on_another_host_says_why_it_is_not_recorded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MESSAGER_STORE", "/data/runs.db")
+    monkeypatch.setenv(ELSEWHERE, "")  # so that it is put back
     monkeypatch.setenv(HOST, socket.gethostname())
     set_up_worker()
     assert os.environ["MESSAGER_STORE"] == "/data/runs.db" and not capsys.readouterr().err
@@ -179,6 +182,23 @@ def test_a_worker_on_another_host_says_why_it_is_not_recorded(
     assert "MESSAGER_STORE" not in os.environ
     [line] = capsys.readouterr().err.splitlines()
     assert "/data/runs.db is a SQLite file on another-host" in line and "PostgreSQL" in line
+
+
+async def test_a_recorder_in_the_code_of_a_worker_on_another_host_gets_the_same_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(ELSEWHERE, "")  # so that it is put back
+    monkeypatch.setenv("MESSAGER_STORE", str(tmp_path / "runs.db"))
+    monkeypatch.setenv(HOST, "another-host")
+    set_up_worker()
+    monkeypatch.chdir(tmp_path)
+    for store in (str(tmp_path / "runs.db"), "sqlite:///runs.db"):
+        with pytest.raises(StoreError, match=r"runs\.db is a SQLite file on another-host, .*PostgreSQL"):
+            async with EventLog.open(store):
+                pass
+    assert not (tmp_path / "runs.db").exists()
+    async with EventLog.open("mine.db"):
+        assert (tmp_path / "mine.db").exists()
 
 
 async def test_a_messager_that_is_not_connected_goes_to_another_process_and_one_in_use_says_why_not() -> None:
@@ -194,6 +214,63 @@ async def test_a_messager_that_is_not_connected_goes_to_another_process_and_one_
         for other in (there, connected, Messager(MemoryBroker(), "e1")):
             with pytest.raises(TypeError, match=r"before init\(\) and without log hooks"):
                 pickle.dumps(other)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://bob:hunter2@h:6380/5",
+        "rediss://bob:hunter2@h:6380/5?ssl_cert_reqs=none",
+        "unix://bob:hunter2@/run/redis.sock?db=5",
+        "redis+sentinel://bob:hunter2@h:1,i:2/here/5?sentinel_password=hunter3",
+        "redis+cluster://bob:hunter2@h:1,i:2",
+        "mqtts://bob:hunter2@h:1/?client_id=me&qos=2",
+    ],
+)
+def test_a_broker_of_a_url_goes_to_another_process_as_that_with_what_else_it_was_given(url: str) -> None:
+    broker: Any = open_broker(url, ping_interval=3.0)
+    alone: Any = pickle.loads(pickle.dumps(broker))
+    there = pickle.loads(pickle.dumps(Messager(broker, "e1", "an interceptor")))
+    again = pickle.loads(pickle.dumps(there))
+    for made in (alone, there.broker, again.broker):
+        assert (type(made), made.url, made.ping_interval) == (type(broker), broker.url, 3.0)
+        assert made._made_from[0] == url
+    assert (again.exp_id, again.message_interceptor) == ("e1", "an interceptor")
+
+
+async def test_a_messager_with_a_broker_of_a_url_talks_where_it_came_to_and_closes_what_came_along(
+    redis: RedisServer,
+) -> None:
+    broker = open_broker(redis.url)
+    messager = Messager(broker, "e1")
+    there = pickle.loads(pickle.dumps(messager))
+    async with messager, there:
+        await there.subscribe_and_start_listening(["c"])
+        await messager.send_message("c", {"n": 1})
+        await until(lambda: not there.message_queue.empty())
+        with pytest.raises(TypeError, match=r"a RedisBroker goes to another process before it is connected"):
+            pickle.dumps(broker)
+        with pytest.raises(TypeError, match=r"before init\(\)"):
+            pickle.dumps(messager)
+        with pytest.raises(TypeError, match=r"before init\(\).*not connected either"):
+            pickle.dumps(Messager(broker, "e1"))
+    assert pickle.loads(pickle.dumps(there)).exp_id == "e1"  # its broker was closed with it
+    assert not broker.travels  # this one is the program's own, and stays open
+    await broker.close()
+    assert broker.travels
+
+
+def test_a_broker_that_was_not_made_of_a_url_says_how_it_would_travel() -> None:
+    with pytest.raises(TypeError, match=r"a MqttBroker goes to another process .* made from a URL, as `open_broker"):
+        pickle.dumps(MqttBroker("h"))
+
+
+def test_a_url_is_no_server() -> None:
+    theirs = types.SimpleNamespace(server="redis://u:hush@h", port=1, db=0, password=None, timeout=1)
+    for refused in (lambda: RedisConfig(server="redis://u:hush@h"), lambda: Messager(theirs, "e1")):  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"server is the name of a host.*`open_broker\(url\)`") as told:
+            refused()
+        assert "hush" not in str(told.value)
 
 
 class Described(Listed):

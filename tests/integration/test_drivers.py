@@ -1,0 +1,107 @@
+"""A driver that is not installed, too old, or broken is told in one line with the extra to install."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from messager import drivers
+from tests.support import MESSAGER, ROOT
+
+EXTRAS = {"asyncpg": "postgres", "aiomqtt": "mqtt"}
+LISTS = [*MESSAGER, "--store", "postgresql://h/d", "ls"]
+RECORDS = [*MESSAGER, "record", "--exp", "x", "--broker", "mqtt://127.0.0.1"]
+CONNECTS = "import asyncio; from messager.mqtt import Messager; asyncio.run(Messager('127.0.0.1').connect())"
+GOES_ON = """
+import asyncio
+from messager import MemoryBroker, Messager
+
+async def main():
+    async with Messager(MemoryBroker(), "e1") as messager:
+        await messager.send_message("c", {"n": 1})
+        print("sent")
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose packages come before those that are installed, in every process that is started."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).strip(":"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def stand_in(folder: Path, package: str, version: str, text: str = "") -> None:
+    (folder / package).mkdir()
+    (folder / package / "__init__.py").write_text(text)
+    known = folder / f"{package}-{version}.dist-info"
+    known.mkdir()
+    (known / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+
+
+def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(("package", "version", "words"), [("asyncpg", "0.27.0", LISTS), ("aiomqtt", "1.2.1", RECORDS)])
+def test_one_that_is_too_old_is_told_before_it_is_used(ran: Path, package: str, version: str, words: list[str]) -> None:
+    stand_in(ran, package, version)
+    done = run(words)
+    remedy = f"`pip install -U 'messager[{EXTRAS[package]}]'`"
+    assert (done.returncode, done.stderr) == (2, f"messager: {package} {version} is too old: {remedy}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise ImportError('libpq.so:\\n  undefined symbol')", "libpq.so: undefined symbol"),
+        ("import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
+        ("import asyncio; asyncio.gone", "AttributeError(\"module 'asyncio' has no attribute 'gone'\")"),
+    ],
+)
+@pytest.mark.parametrize(("package", "words"), [("asyncpg", LISTS), ("aiomqtt", RECORDS)])
+def test_one_that_cannot_be_imported_is_told_with_the_reason(
+    ran: Path, package: str, words: list[str], text: str, reason: str
+) -> None:
+    stand_in(ran, package, "99.0", text)
+    done = run(words)
+    remedy = f"`pip install --force-reinstall 'messager[{EXTRAS[package]}]'`"
+    assert (done.returncode, done.stderr) == (2, f"messager: {package} cannot be imported ({reason}): {remedy}\n")
+
+
+def test_a_messager_over_mqtt_raises_it_in_place_of_what_the_driver_would(ran: Path) -> None:
+    stand_in(ran, "aiomqtt", "1.2.1")
+    done = run([sys.executable, "-c", CONNECTS])
+    assert done.stderr.splitlines()[-1].startswith("messager.errors.MissingDriver: aiomqtt 1.2.1 is too old: ")
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "why"),
+    [("0.27.0", "", "asyncpg 0.27.0 is too old: "), ("99.0", "import gone", "asyncpg cannot be imported (")],
+)
+def test_agents_that_are_to_be_recorded_go_on_without_it_and_a_line_says_why(
+    ran: Path, monkeypatch: pytest.MonkeyPatch, version: str, text: str, why: str
+) -> None:
+    stand_in(ran, "asyncpg", version, text)
+    monkeypatch.setenv("MESSAGER_STORE", "postgresql://h/d")
+    done = run([sys.executable, "-c", GOES_ON])
+    assert (done.returncode, done.stdout) == (0, "sent\n")
+    assert re.fullmatch(rf"messager: e1 is not recorded: {re.escape(why)}.*'messager\[postgres\]'`\n", done.stderr)
+
+
+@pytest.mark.parametrize("package", EXTRAS)
+def test_the_lowest_version_is_the_one_that_the_requirements_name(package: str) -> None:
+    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][EXTRAS[package]]
+    assert any(one.startswith(f"{package}>={drivers._lowest(package)}") for one in asked) and drivers._lowest(package)
+
+
+def test_versions_are_compared_by_their_numbers() -> None:
+    assert drivers._numbers("0.9") < drivers._numbers("0.29") <= drivers._numbers("0.29.0rc1")
