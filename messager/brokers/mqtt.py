@@ -37,7 +37,8 @@ Request = tuple[str, bytes, int, bool]
 class MqttBroker:
     """An MQTT broker (protocol 3.1.1). `timeout` and the ping times are in seconds.
 
-    `qos` is the quality of service that messages are published and subscribed to with. `client_id` is the name
+    `qos` is the quality of service that messages are published and subscribed to with, 1 unless given; where it is
+    not given, a recorder that only listens subscribes with 2. `client_id` is the name
     of the client that publishes, and what those of its subscribers begin with; as a broker lets every name in
     once only, it is random unless given. A subscriber that has heard nothing for `ping_interval` pings;
     without any answer for `ping_timeout` more, the connection counts as lost and is made again.
@@ -52,17 +53,18 @@ class MqttBroker:
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
         client_id: str | None = None,
-        qos: int = 1,
+        qos: int | None = None,
         timeout: float = 60.0,
         ping_interval: float = 5.0,
         ping_timeout: float = 5.0,
     ) -> None:
-        if qos not in (0, 1, 2):
+        if qos not in (None, 0, 1, 2):
             raise ValueError(f"{qos!r} is no quality of service: it is 0, 1 or 2")
         self._access = Access(hostname, port, username, password, tls, client_id)
         self.url = self._access.url
-        self.qos = qos
-        self.sends_with = meta_of(qos, retained=False) or None
+        self.qos = 1 if qos is None else qos
+        self._records_with = 2 if qos is None else qos
+        self.sends_with = meta_of(self.qos, retained=False) or None
         """The meta of what is published: the same as a subscriber is told, where it is not the usual."""
         self.ping_interval = ping_interval
         self.ping_timeout = ping_timeout
@@ -153,10 +155,18 @@ class MqttBroker:
         return await publishing.future
 
     def pubsub(self) -> MqttPubSub:
+        return self._pubsub(self.qos)
+
+    def pubsub_as_published(self) -> MqttPubSub:
+        """A subscriber for recording: a broker hands a message on in no higher quality of service than was
+        subscribed to, so this asks for the highest, unless the one to use was given."""
+        return self._pubsub(self._records_with)
+
+    def _pubsub(self, qos: int) -> MqttPubSub:
         self._subscribers += 1
         return MqttPubSub(
             self._access,
-            qos=self.qos,
+            qos=qos,
             ping_interval=self.ping_interval,
             ping_timeout=self.ping_timeout,
             suffix=f"-{self._subscribers}",
@@ -299,7 +309,7 @@ def _parsed(url: str) -> dict[str, Any]:
         "password": None if parts.password is None else unquote(parts.password),
         "tls": _tls(given) if encrypted else None,
         "client_id": given.get("client_id") or None,
-        "qos": int(given.get("qos", "1")),
+        "qos": int(given["qos"]) if "qos" in given else None,
     }
 
 

@@ -205,6 +205,11 @@ class Session:
         """
         await self._client.unsubscribe(f"messager/{uuid4().hex}", timeout=math.inf)
 
+    @property
+    def halfway(self) -> bool:
+        """Whether a message of quality of service 2 is here that the broker has not released to us yet."""
+        return bool(self._paho._in_messages)
+
     def abort(self, reason: str) -> None:
         """Give the connection up at once, whatever is on its way, and call `lost`."""
         self._reason = self._reason or reason

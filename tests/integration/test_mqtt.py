@@ -233,11 +233,23 @@ async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(
         await pubsub.aclose()
 
 
-async def test_an_answer_to_a_ping_that_overtook_messages_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker sends some messages ahead of their acknowledgements, and answers at once: the others come behind it."""
+PUBLISH = b"\x05\x00\x01w\x00\x01"
+"""On w, number 1, empty; before it comes its quality of service."""
+
+
+@pytest.mark.parametrize(
+    ("first", "before_the_answer", "count"),
+    [
+        # A broker sends some ahead of their acknowledgements, and answers at once: the others come behind it.
+        (b"\x32" + PUBLISH, (b"\x32" + PUBLISH) * 15, 17),
+        (b"\x34" + PUBLISH, b"", 1),  # of quality 2, and not released
+    ],
+)
+async def test_an_answer_to_a_ping_that_overtook_messages_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, before_the_answer: bytes, count: int
+) -> None:
     monkeypatch.setattr("messager.brokers.mqtt_pubsub.PROVE_NS", 1)
-    message = b"\x32\x05\x00\x01w\x00\x01"  # PUBLISH on w, QoS 1, number 1, empty
-    answers = {1: b"\x20\x02\x00\x00", 8: b"\x90\x03%b\x01" + message, 10: message * 15 + b"\xb0\x02%b"}
+    answers = {1: b"\x20\x02\x00\x00", 8: b"\x90\x03%b\x01" + first, 10: before_the_answer + b"\xb0\x02%b"}
     ended: list[bool] = []
     published: list[int] = []
 
@@ -260,7 +272,7 @@ async def test_an_answer_to_a_ping_that_overtook_messages_proves_nothing(monkeyp
     kinds = [message := await heard(pubsub)]
     while message["type"] != "gap":
         kinds.append(message := await heard(pubsub))
-    assert len(kinds) == 17
+    assert len(kinds) == count
     assert message["since"] <= published[0]
     await pubsub.aclose()
     await until(lambda: len(ended) == 2)

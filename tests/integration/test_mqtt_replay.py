@@ -213,7 +213,7 @@ async def test_what_was_retained_is_recorded_so_and_is_retained_again_by_a_repla
     events = [(entry.channel, entry.payload, entry.meta) async for entry in log.read("e1")]
     retained = [meta for channel, _, meta in events if channel == "exps/r/state"]
     assert retained and all(meta is not None and meta["retained"] for meta in retained)
-    assert ("exps/r/live", b"new", None) in events
+    assert ["retained" in (meta or {}) for _, payload, meta in events if payload == b"new"] == [False]
     assert await arriving(mqtt_broker, "exps/r/#", Replay(log, "e1", mqtt_broker), 3)
     late = mqtt_broker.pubsub()
     await late.psubscribe("exps/r/#")
@@ -226,6 +226,49 @@ async def test_what_was_retained_is_recorded_so_and_is_retained_again_by_a_repla
     await late.aclose()
     await mqtt_broker.publish_as([(state, b"")], [{"retained": True}])
     assert len(await arriving(MemoryBroker(), "*", Replay(log, "e1", MemoryBroker()), 0)) == 0
+
+
+async def qualities(log: EventLog, exp_id: str, broker: MqttBroker, how: list[dict[str, Any] | None]) -> list[Any]:
+    """What a tap writes down of messages that are published so, on `q/0`, `q/1` and so on."""
+    active = asyncio.Event()
+    async with Recorder(log, exp_id, role="tap", patterns=["q/#"]) as recorder:
+        task = asyncio.create_task(Tap(broker, recorder, ["q/#"], active=active.set).run(max_events=len(how)))
+        await active.wait()
+        await broker.publish_as([(b"q/%d" % at, b"x") for at in range(len(how))], how)
+        await asyncio.wait_for(task, 20)
+    return [meta for _, meta in sorted([(entry.channel, entry.meta) async for entry in log.read(exp_id)])]
+
+
+async def test_a_tap_hears_each_message_in_the_quality_it_was_published_in_and_a_replay_publishes_it_in_that(
+    mqtt: MqttServer, mqtt_broker: MqttBroker, redis_broker: RedisBroker, log: EventLog
+) -> None:
+    how: list[dict[str, Any] | None] = [{"qos": 0}, {"qos": 1}, {"qos": 2}]
+    as_published = await qualities(log, "e0", mqtt_broker, how)
+    assert as_published[2] == {"qos": 2}
+    faithful = as_published != [{"qos": 2}] * 3  # amqtt hands everything on in the quality that was subscribed to
+    assert not faithful or as_published[1] is None
+    await recorded(log, "redis", redis_broker, ON_REDIS[:1])
+    for given in (0, 1, 2):
+        broker, witness = MqttBroker.from_url(f"{mqtt.url}?qos={given}"), MqttBroker.from_url(mqtt.url, qos=2).pubsub()
+        await witness.psubscribe("#")
+        await Replay(log, "e0", broker, to_exp="e1").run()
+        await Replay(log, "redis", broker).run()
+        found: dict[bytes, Any] = {}
+        async with asyncio.timeout(20):
+            while len(found) < 4:
+                if (message := await witness.get_message(timeout=1)) is not None:
+                    found[message["channel"]] = message.get("meta")
+        assert [found[b"q/%d" % at] for at in (1, 2)] == as_published[1:], given
+        # Redis knows no such thing, so there the broker's URL says it.
+        assert not faithful or found[ON_MQTT[0][0]] == {0: {"qos": 0}, 1: None, 2: {"qos": 2}}[given]
+        await witness.aclose()
+        await broker.close()
+
+
+async def test_a_tap_that_was_given_a_quality_of_service_subscribes_with_it(mqtt: MqttServer, log: EventLog) -> None:
+    broker = MqttBroker.from_url(f"{mqtt.url}?qos=1")
+    assert await qualities(log, "e0", broker, [{"qos": 1}, {"qos": 2}]) == [None, None]
+    await broker.close()
 
 
 async def test_a_replay_publishes_in_the_quality_that_was_recorded(log: EventLog) -> None:
