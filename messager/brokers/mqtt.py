@@ -11,7 +11,7 @@ import os
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -105,15 +105,26 @@ class MqttBroker:
         self._give_up(f"the connection to {self.url} was closed before")
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
-        return self.publish_as(messages, ())
+        return self._publish(messages, (), topics.fault)
 
     def publish_as(
         self, messages: Sequence[tuple[bytes, bytes]], how: Sequence[Mapping[str, Any] | None]
     ) -> asyncio.Future[list[int | PublishError | None]]:
-        """Publish each as its `meta` says that it once was delivered: `retained`, `qos`. Empty: as usual."""
+        """Publish each as its `meta` says that it once was delivered: `retained`, `qos`; without any, as usual.
+
+        What a broker said of itself, on a topic that begins with `$`, is refused.
+        """
+        return self._publish(messages, how, topics.replay_fault)
+
+    def _publish(
+        self,
+        messages: Sequence[tuple[bytes, bytes]],
+        how: Sequence[Mapping[str, Any] | None],
+        fault_of_topic: Callable[[bytes, int], str | None],
+    ) -> asyncio.Future[list[int | PublishError | None]]:
         publishing = _Publishing(len(messages))
         for at, (topic, payload) in enumerate(messages):
-            fault = topics.fault(topic, len(payload))
+            fault = fault_of_topic(topic, len(payload))
             if fault is not None:
                 name = topic[:100].decode("utf-8", "backslashreplace")
                 publishing.settle(

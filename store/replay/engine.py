@@ -227,7 +227,7 @@ class Replay:
                 wire = self._map(entry.channel or "")
                 channel = grammar.decode(wire)
                 self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
-                fault = topics.fault(wire, len(entry.payload)) if over_mqtt else None
+                fault = topics.replay_fault(wire, len(entry.payload)) if over_mqtt else None
                 if fault is not None:
                     self.report.count_failure(channel, entry.cursor, "refused", fault)
 
