@@ -23,6 +23,7 @@ from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from ..errors import BrokerUnavailable, MissingDriver
+from .tls_reasons import not_accepted
 
 try:
     import aiomqtt
@@ -305,7 +306,9 @@ def _asked(error: BaseException, access: Access) -> str:
     cause = error.__cause__ or error.__context__ or error
     if isinstance(cause, ConnectionRefusedError | socket.gaierror | ssl.SSLCertVerificationError):
         return ""
-    return "; is that an MQTT broker" + (" that speaks TLS there? If not, write mqtt" if access.tls else "?")
+    if access.tls is not None:
+        return "; is that an MQTT broker that speaks TLS there? If not, write mqtt"
+    return "; is that an MQTT broker? If it speaks TLS there, write mqtts"
 
 
 def _reason_of(error: BaseException) -> str:
@@ -316,6 +319,8 @@ def _reason_of(error: BaseException) -> str:
             return "not authorized: give the right user and password, as in mqtt://USER:PASSWORD@HOST"
         return "the connection was lost" if code in ("Unspecified error", "7") else code.lower()
     cause = error.__cause__ or error.__context__ or error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return not_accepted(cause, authority_option="ca_certs")
     if isinstance(cause, ConnectionRefusedError):
         return "nobody listens there (is the MQTT broker running, and is that its port?)"
     if isinstance(cause, socket.gaierror):
