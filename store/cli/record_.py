@@ -116,8 +116,7 @@ async def _record(
 def _fitting(patterns: tuple[str, ...], broker: str, keep_names: bool) -> list[str]:
     """The patterns as they fit the broker: on MQTT, channels of the grammar are topics, unless `keep_names`."""
     from messager import topics
-
-    from ..replay.channelmap import is_mqtt
+    from messager.brokers.urls import is_mqtt
 
     if not is_mqtt(broker):
         return list(patterns)

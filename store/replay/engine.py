@@ -14,6 +14,7 @@ from typing import Any, Literal
 from messager import channels as grammar
 from messager import topics
 from messager.brokers import Broker, Retaining
+from messager.brokers.urls import is_mqtt
 from messager.errors import MessagerError
 
 from .. import experiments
@@ -26,7 +27,7 @@ from ..messages import Sources, message_count, message_pages, sources
 from ..names import all_names
 from ..reading import Selection, Span
 from ..schema import CHANNEL
-from .channelmap import ChannelMap, between, is_mqtt
+from .channelmap import ChannelMap, between
 from .clock import Rate, ReplayClock
 from .flow import Flow, Message
 from .live import refuse_live

@@ -175,6 +175,44 @@ async def test_what_a_broker_said_of_itself_is_refused_by_a_replay_unless_it_get
     assert await mqtt_broker.publish([(b"$own/topic", b"x")]) == [None]  # a program may know better
 
 
+async def chosen(log: EventLog, exp_id: str, pattern: str) -> tuple[list[str | None], list[str | None]]:
+    """The channels that a pattern takes, and those that it leaves where it is to exclude."""
+    taken = [entry.channel async for entry in log.read(exp_id, kinds=["received", "sent"], channels=[pattern])]
+    return taken, [entry.channel async for entry in log.read(exp_id, kinds=["received", "sent"], exclude=[pattern])]
+
+
+async def test_channels_of_a_recording_of_mqtt_may_be_chosen_by_a_filter_and_those_of_redis_by_their_names(
+    mqtt_broker: MqttBroker, redis_broker: RedisBroker, log: EventLog
+) -> None:
+    a, b, deep = names = ["exps/a/x", "exps/b/x", "exps/a/x/y"]
+    await recorded(log, "m", mqtt_broker, [(name.encode(), b"1") for name in names])
+    await filled(log, [sent(at, b"1", name) for at, name in enumerate(names)], "imported")
+    for exp_id in ("m", "imported"):
+        assert await chosen(log, exp_id, "exps/+/x") == ([a, b], [deep])
+        assert await chosen(log, exp_id, "exps/a/#") == ([a, deep], [b])
+        assert await chosen(log, exp_id, "exps/*/x") == ([a, b], [deep])
+    report = await Replay(log, "m", mqtt_broker, channels=["exps/+/x"], dry_run=True).run()
+    assert report.channels == {a: 1, b: 1}
+    literal = "exps/+/x"
+    await recorded(log, "r", redis_broker, [(name.encode(), b"1") for name in (a, literal)])
+    assert await chosen(log, "r", literal) == ([literal], [a])
+    await filled(log, [sent(1, b"1", a), sent(2, b"1", literal)], "imported too")
+    assert await chosen(log, "imported too", literal) == ([literal], [a])
+    result = await compare(log, "m", "imported", selection=Selection(None, [literal]))
+    assert (result.equal, result.channels) == (True, 2)
+    await recorded(log, "s", redis_broker, [(name.replace("/", ":").encode(), b"1") for name in names])
+    result = await compare(log, "s", "m", selection=Selection(None, [literal]))
+    assert (result.translated, result.equal, result.messages_a, result.messages_b) == (True, True, 2, 2)
+
+
+def test_what_is_followed_is_chosen_by_a_filter_too(tmp_path: Path) -> None:
+    lines = [{"ts": at, "channel": f"w/{at}/{'xy'[at % 2]}", "payload": f"p{at}"} for at in range(4)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
+    done = messager("events", "e", "--follow", "--channel", "w/+/y", "--json", cwd=tmp_path)
+    assert [json.loads(line)["channel"] for line in done.stdout.splitlines()] == ["w/1/y", "w/3/y"], done.stderr
+
+
 async def test_waiting_for_subscribers_that_nobody_can_count_is_wrong_use(log: EventLog) -> None:
     with pytest.raises(StoreError, match=r"MQTT.* start the subscribers first") as caught:
         Replay(log, "e1", MqttBroker("127.0.0.1", free_port()), wait_for_subscribers=1)
@@ -326,6 +364,8 @@ async def test_a_replay_into_what_is_recorded_by_a_filter_is_refused(mqtt_broker
             return False
 
         await until(refused)
+        with pytest.raises(ReplayRefused, match="exps/e1/a"):
+            await Replay(log, "e1", mqtt_broker, channels=["exps/+/a"], dry_run=True).run()
         await Replay(log, "e1", mqtt_broker, to_exp="e2", mapping={"exps/e1/a": "b"}).run()
         await Replay(log, "e1", MemoryBroker()).run()  # nobody listens there
 
