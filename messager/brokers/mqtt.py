@@ -27,6 +27,8 @@ STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
 MOST_UNACKNOWLEDGED = 10_000
 """Messages on their way at a time; the protocol numbers 65,535. What is more waits here."""
+MOST_OF_QOS_2 = 20
+"""Of them, those of quality of service 2: what is more, mosquitto acknowledges and drops."""
 TLS_OPTIONS = ("ca_certs", "certfile", "keyfile")
 OPTIONS = ("client_id", "qos", *TLS_OPTIONS)
 
@@ -76,6 +78,7 @@ class MqttBroker:
         self._subscribers = 0
         self._waiting: deque[tuple[_Publishing, int, Request]] = deque()
         self._sent: dict[int, tuple[_Publishing, int, float]] = {}  # not acknowledged, since when; oldest first
+        self._twos: set[int] = set()  # those of them that are of quality of service 2
         self._glance = Glance()
         self._making = 0  # how many wait for a connection, to send what waits
         self._timer: asyncio.TimerHandle | None = None
@@ -220,18 +223,23 @@ class MqttBroker:
         """Hand over what waits, as far as there is room for it on the way."""
         now = time.monotonic()
         while self._waiting and len(self._sent) < MOST_UNACKNOWLEDGED:
+            if self._waiting[0][2][2] == 2 and len(self._twos) >= MOST_OF_QOS_2:
+                break
             publishing, at, request = self._waiting.popleft()
             mid = session.publish(*request)
             if mid is None:
                 publishing.settle(at, PublishError(f"the connection to {self.url} was lost before", "not_sent"))
             else:
                 self._sent[mid] = publishing, at, now
+                if request[2] == 2:
+                    self._twos.add(mid)
         if self._timer is None and self._timeout is not None and self._sent:
             self._timer = asyncio.get_running_loop().call_later(self._timeout, self._overdue)
 
     def _acknowledged(self, mid: int) -> None:
         self._used = time.monotonic()
         found = self._sent.pop(mid, None)
+        self._twos.discard(mid)
         if found is not None:
             found[0].settle(found[1], None)
         if self._waiting and self._session is not None:
@@ -251,6 +259,7 @@ class MqttBroker:
             timer.cancel()
         lost = PublishError(f"the answer of {self.url} was lost: {reason}", "unknown")
         sent, self._sent = self._sent, {}
+        self._twos.clear()
         for publishing, at, _ in sent.values():
             publishing.settle(at, lost)
 

@@ -133,6 +133,16 @@ async def test_more_messages_than_the_protocol_can_number_go_out(direct: MqttBro
     assert results == [[None] * 100] * 10
 
 
+async def test_many_messages_of_quality_2_at_a_time_all_arrive(direct: MqttBroker) -> None:
+    pubsub = direct.pubsub()
+    await pubsub.psubscribe("two")
+    payloads = [b"%d" % at for at in range(100)]
+    results = await direct.publish_as([(b"two", payload) for payload in payloads], [{"qos": 2}] * 100)
+    assert results == [None] * 100
+    assert [(await heard(pubsub))["data"] for _ in payloads] == payloads
+    await pubsub.aclose()
+
+
 async def test_many_sends_at_a_time_are_neither_throttled_nor_warned_about(
     mqtt: MqttServer, caplog: pytest.LogCaptureFixture
 ) -> None:
