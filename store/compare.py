@@ -197,12 +197,16 @@ class _EitherSpelling(Selection):
     def __init__(self, chosen: Selection) -> None:
         super().__init__(chosen.kinds, chosen.channels, chosen.exclude)
         self.agents = chosen.agents
+        self._filters = True
+
+    async def as_recorded(self, database: Database, of: Experiment) -> Selection:
+        return self  # a filter is one for both sides, as one of them is of MQTT
 
     def takes_channel(self, channel: str | None) -> bool:
         names = [] if channel is None else [topics.as_channel(channel), topics.as_topic(channel)]
-        if self.channels is not None and not any(channels.matches_any(self.channels, name) for name in names):
+        if self.channels is not None and not any(self.fits(self.channels, name) for name in names):
             return False
-        return self.exclude is None or not any(channels.matches_any(self.exclude, name) for name in names)
+        return self.exclude is None or not any(self.fits(self.exclude, name) for name in names)
 
 
 async def _spelling(database: Database, of: Experiment) -> bool | None:

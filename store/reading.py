@@ -28,12 +28,13 @@ from sqlalchemy import (
     tuple_,
 )
 
-from messager import channels
+from messager import channels, topics
+from messager.brokers.urls import is_mqtt
 
 from .database import Database
 from .errors import DamagedStore, StoreError
 from .event import Cursor, Event
-from .experiments import Experiment
+from .experiments import Experiment, recorders_of
 from .names import NameReader, agent_value, all_names
 from .schema import AGENT, CHANNEL, KINDS, REDACTED, SEQ_BITS, event, experiment, place_at, recorder, replay_place
 
@@ -53,7 +54,10 @@ _KIND = (None, *KINDS)
 
 
 class Selection:
-    """Which events are wanted. Raises `StoreError` for a kind that there is not."""
+    """Which events are wanted. Raises `StoreError` for a kind that there is not.
+
+    `channels` and `exclude` are glob patterns; of a recording of MQTT they may be filters, as `record` takes them.
+    """
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class Selection:
         self.agents = None if agents is None else {agent_value(agent) for agent in agents}
         self.redacted = True
         """Whether redacted events are wanted too."""
+        self._filters = False  # whether a pattern that could be a filter is one
         unknown = (self.kinds or set()) - set(KINDS)
         if unknown:
             raise StoreError(f"there is no kind {', '.join(sorted(unknown))}: kinds are {', '.join(KINDS)}")
@@ -85,9 +90,30 @@ class Selection:
 
     def takes_channel(self, channel: str | None) -> bool:
         """Whether the channel patterns let it in. Gaps and marks have no channel."""
-        if self.channels is not None and (channel is None or not channels.matches_any(self.channels, channel)):
+        if self.channels is not None and (channel is None or not self.fits(self.channels, channel)):
             return False
-        return self.exclude is None or channel is None or not channels.matches_any(self.exclude, channel)
+        return self.exclude is None or channel is None or not self.fits(self.exclude, channel)
+
+    def fits(self, patterns: list[str], channel: str) -> bool:
+        """Whether any of the patterns fits a channel."""
+        return channels.matches_any(patterns, channel) or (
+            self._filters and any(topics.is_filter(pattern) and topics.fits(pattern, channel) for pattern in patterns)
+        )
+
+    async def as_recorded(self, database: Database, of: Experiment) -> Selection:
+        """The same for one experiment: in a recording of MQTT `a/+/b` is a filter, in one of Redis a channel's name.
+
+        Where it is not known what was recorded, as of an import, it is a filter unless there is a channel of that name.
+        """
+        wild = {pattern for pattern in (*(self.channels or ()), *(self.exclude or ())) if topics.is_filter(pattern)}
+        if not wild:
+            return self
+        other = copy(self)
+        urls = [row.broker for row in await recorders_of(database, of.id) if row.broker]
+        other._filters = any(map(is_mqtt, urls))
+        if not urls:
+            other._filters = wild.isdisjoint((await all_names(database, of.id, CHANNEL)).values())
+        return other
 
     def takes(self, entry: Event) -> bool:
         """Whether an event is wanted."""
@@ -116,7 +142,8 @@ class Selection:
             conditions.append(event.c.flags.op("&")(REDACTED) == 0)
         if self.channels is not None or self.exclude is not None:
             known = await all_names(database, of.id, CHANNEL)
-            wanted = [number for number, channel in known.items() if self.takes_channel(channel)]
+            chosen = await self.as_recorded(database, of)
+            wanted = [number for number, channel in known.items() if chosen.takes_channel(channel)]
             among = _among(event.c.channel_id, wanted)
             conditions.append(among if self.channels is not None else or_(among, event.c.channel_id.is_(None)))
         if self.agents is not None:

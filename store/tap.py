@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from messager import channels
-from messager.brokers import Broker
+from messager.brokers import Broker, PubSub
 from messager.record import MessageRecord
 
 from .experiments import recorders_of
@@ -54,7 +54,7 @@ class Tap:
         clock, after = self._recorder.clock, self._recorder.after
         await self._broker.connect()
         self._recorder.connected(self._broker.url, clock, await self._broker.clock_offset())
-        pubsub = self._broker.pubsub()
+        pubsub: PubSub = getattr(self._broker, "pubsub_as_published", self._broker.pubsub)()
         try:
             await pubsub.psubscribe(*self._patterns)
             await self._tell_missed()

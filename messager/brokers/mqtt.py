@@ -11,7 +11,7 @@ import os
 import ssl
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -28,6 +28,8 @@ STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
 MOST_UNACKNOWLEDGED = 10_000
 """Messages on their way at a time; the protocol numbers 65,535. What is more waits here."""
+MOST_OF_QOS_2 = 20
+"""Of them, those of quality of service 2: what is more, mosquitto acknowledges and drops."""
 TLS_OPTIONS = ("ca_certs", "certfile", "keyfile")
 OPTIONS = ("client_id", "qos", *TLS_OPTIONS)
 
@@ -38,7 +40,8 @@ Request = tuple[str, bytes, int, bool]
 class MqttBroker(Travelling):
     """An MQTT broker (protocol 3.1.1). `timeout` and the ping times are in seconds.
 
-    `qos` is the quality of service that messages are published and subscribed to with. `client_id` is the name
+    `qos` is the quality of service that messages are published and subscribed to with, 1 unless given; where it is
+    not given, a recorder that only listens subscribes with 2. `client_id` is the name
     of the client that publishes, and what those of its subscribers begin with; as a broker lets every name in
     once only, it is random unless given. A subscriber that has heard nothing for `ping_interval` pings;
     without any answer for `ping_timeout` more, the connection counts as lost and is made again.
@@ -53,17 +56,18 @@ class MqttBroker(Travelling):
         password: str | None = None,
         tls: ssl.SSLContext | None = None,
         client_id: str | None = None,
-        qos: int = 1,
+        qos: int | None = None,
         timeout: float = 60.0,
         ping_interval: float = 5.0,
         ping_timeout: float = 5.0,
     ) -> None:
-        if qos not in (0, 1, 2):
+        if qos not in (None, 0, 1, 2):
             raise ValueError(f"{qos!r} is no quality of service: it is 0, 1 or 2")
         self._access = Access(hostname, port, username, password, tls, client_id)
         self.url = self._access.url
-        self.qos = qos
-        self.sends_with = meta_of(qos, retained=False) or None
+        self.qos = 1 if qos is None else qos
+        self._records_with = 2 if qos is None else qos
+        self.sends_with = meta_of(self.qos, retained=False) or None
         """The meta of what is published: the same as a subscriber is told, where it is not the usual."""
         self.ping_interval = ping_interval
         self.ping_timeout = ping_timeout
@@ -75,6 +79,7 @@ class MqttBroker(Travelling):
         self._subscribers = 0
         self._waiting: deque[tuple[_Publishing, int, Request]] = deque()
         self._sent: dict[int, tuple[_Publishing, int, float]] = {}  # not acknowledged, since when; oldest first
+        self._twos: set[int] = set()  # those of them that are of quality of service 2
         self._glance = Glance()
         self._making = 0  # how many wait for a connection, to send what waits
         self._timer: asyncio.TimerHandle | None = None
@@ -109,15 +114,26 @@ class MqttBroker(Travelling):
         self._give_up(f"the connection to {self.url} was closed before")
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
-        return self.publish_as(messages, ())
+        return self._publish(messages, (), topics.fault)
 
     def publish_as(
         self, messages: Sequence[tuple[bytes, bytes]], how: Sequence[Mapping[str, Any] | None]
     ) -> asyncio.Future[list[int | PublishError | None]]:
-        """Publish each as its `meta` says that it once was delivered: `retained`, `qos`. Empty: as usual."""
+        """Publish each as its `meta` says that it once was delivered: `retained`, `qos`; without any, as usual.
+
+        What a broker said of itself, on a topic that begins with `$`, is refused.
+        """
+        return self._publish(messages, how, topics.replay_fault)
+
+    def _publish(
+        self,
+        messages: Sequence[tuple[bytes, bytes]],
+        how: Sequence[Mapping[str, Any] | None],
+        fault_of_topic: Callable[[bytes, int], str | None],
+    ) -> asyncio.Future[list[int | PublishError | None]]:
         publishing = _Publishing(len(messages))
         for at, (topic, payload) in enumerate(messages):
-            fault = topics.fault(topic, len(payload))
+            fault = fault_of_topic(topic, len(payload))
             if fault is not None:
                 name = topic[:100].decode("utf-8", "backslashreplace")
                 publishing.settle(
@@ -159,10 +175,18 @@ class MqttBroker(Travelling):
         return await publishing.future
 
     def pubsub(self) -> MqttPubSub:
+        return self._pubsub(self.qos)
+
+    def pubsub_as_published(self) -> MqttPubSub:
+        """A subscriber for recording: a broker hands a message on in no higher quality of service than was
+        subscribed to, so this asks for the highest, unless the one to use was given."""
+        return self._pubsub(self._records_with)
+
+    def _pubsub(self, qos: int) -> MqttPubSub:
         self._subscribers += 1
         return MqttPubSub(
             self._access,
-            qos=self.qos,
+            qos=qos,
             ping_interval=self.ping_interval,
             ping_timeout=self.ping_timeout,
             suffix=f"-{self._subscribers}",
@@ -205,18 +229,23 @@ class MqttBroker(Travelling):
         """Hand over what waits, as far as there is room for it on the way."""
         now = time.monotonic()
         while self._waiting and len(self._sent) < MOST_UNACKNOWLEDGED:
+            if self._waiting[0][2][2] == 2 and len(self._twos) >= MOST_OF_QOS_2:
+                break
             publishing, at, request = self._waiting.popleft()
             mid = session.publish(*request)
             if mid is None:
                 publishing.settle(at, PublishError(f"the connection to {self.url} was lost before", "not_sent"))
             else:
                 self._sent[mid] = publishing, at, now
+                if request[2] == 2:
+                    self._twos.add(mid)
         if self._timer is None and self._timeout is not None and self._sent:
             self._timer = asyncio.get_running_loop().call_later(self._timeout, self._overdue)
 
     def _acknowledged(self, mid: int) -> None:
         self._used = time.monotonic()
         found = self._sent.pop(mid, None)
+        self._twos.discard(mid)
         if found is not None:
             found[0].settle(found[1], None)
         if self._waiting and self._session is not None:
@@ -236,6 +265,7 @@ class MqttBroker(Travelling):
             timer.cancel()
         lost = PublishError(f"the answer of {self.url} was lost: {reason}", "unknown")
         sent, self._sent = self._sent, {}
+        self._twos.clear()
         for publishing, at, _ in sent.values():
             publishing.settle(at, lost)
 
@@ -305,7 +335,7 @@ def _parsed(url: str) -> dict[str, Any]:
         "password": None if parts.password is None else unquote(parts.password),
         "tls": _tls(given) if encrypted else None,
         "client_id": given.get("client_id") or None,
-        "qos": int(given.get("qos", "1")),
+        "qos": int(given["qos"]) if "qos" in given else None,
     }
 
 

@@ -232,11 +232,12 @@ class MqttPubSub(Listening[Session]):
 
     async def _pinged(self, session: Session) -> None:
         """Wait for the answer. A proof it is where little came before it: a broker sends only so many messages
-        ahead of their acknowledgements, and those that it holds back would come behind the answer. (What a
+        ahead of their acknowledgements, and those that it holds back would come behind the answer. Nor is it one while
+        a message is here that the broker has not released yet. (What a
         broker took and has not handed to us before it answers, as a cluster may, nobody can know of.)"""
         with contextlib.suppress(NoAnswer):
             await session.ping()
-            if self._since_ping < WINDOW:
+            if self._since_ping < WINDOW and not session.halfway:
                 self._proven = self._pinged_at
             self._ping = None
             self._stirred.set()

@@ -24,6 +24,7 @@ from uuid import uuid4
 
 from ..drivers import needed
 from ..errors import BrokerUnavailable
+from .tls_reasons import not_accepted
 
 with needed("aiomqtt", "mqtt"):
     import aiomqtt
@@ -202,6 +203,11 @@ class Session:
         """
         await self._client.unsubscribe(f"messager/{uuid4().hex}", timeout=math.inf)
 
+    @property
+    def halfway(self) -> bool:
+        """Whether a message of quality of service 2 is here that the broker has not released to us yet."""
+        return bool(self._paho._in_messages)
+
     def abort(self, reason: str) -> None:
         """Give the connection up at once, whatever is on its way, and call `lost`."""
         self._reason = self._reason or reason
@@ -297,7 +303,9 @@ def _asked(error: BaseException, access: Access) -> str:
     cause = error.__cause__ or error.__context__ or error
     if isinstance(cause, ConnectionRefusedError | socket.gaierror | ssl.SSLCertVerificationError):
         return ""
-    return "; is that an MQTT broker" + (" that speaks TLS there? If not, write mqtt" if access.tls else "?")
+    if access.tls is not None:
+        return "; is that an MQTT broker that speaks TLS there? If not, write mqtt"
+    return "; is that an MQTT broker? If it speaks TLS there, write mqtts"
 
 
 def _reason_of(error: BaseException) -> str:
@@ -308,6 +316,8 @@ def _reason_of(error: BaseException) -> str:
             return "not authorized: give the right user and password, as in mqtt://USER:PASSWORD@HOST"
         return "the connection was lost" if code in ("Unspecified error", "7") else code.lower()
     cause = error.__cause__ or error.__context__ or error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return not_accepted(cause, authority_option="ca_certs")
     if isinstance(cause, ConnectionRefusedError):
         return "nobody listens there (is the MQTT broker running, and is that its port?)"
     if isinstance(cause, socket.gaierror):

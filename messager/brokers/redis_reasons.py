@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import TimeoutError as LateConnection
 
-_UNKNOWN_AUTHORITY = (18, 19, 20, 21)
-_OTHER_NAME = (62, 63, 64)
-"""OpenSSL's X509_V_ERR codes: an authority that is not trusted; a name or address that the certificate is not for."""
+from .tls_reasons import not_accepted
+
 _ASKS_FOR_CERTIFICATE = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE")
 _OWN_CERTIFICATE = "give one with ?ssl_certfile=FILE&ssl_keyfile=FILE"
 _WITHOUT_TLS = "write redis where the URL says rediss"
@@ -51,12 +50,8 @@ def _tls_reason(error: BaseException) -> str | None:
     if not isinstance(cause, ssl.SSLError):
         return None
     if isinstance(cause, ssl.SSLCertVerificationError):
-        text = "the server's certificate is not accepted: " + cause.verify_message.rstrip(".")
-        if cause.verify_code in _UNKNOWN_AUTHORITY:
-            return text + "; name the file of the authority that signed it with ?ssl_ca_certs=FILE"
-        if cause.verify_code in _OTHER_NAME:
-            return text + "; give a host that it is for, or take any with ?ssl_check_hostname=no"
-        return text
+        any_name = ", or take any with ?ssl_check_hostname=no"
+        return not_accepted(cause, authority_option="ssl_ca_certs", any_name=any_name)
     what = cause.reason or str(cause)
     if what.endswith(_ASKS_FOR_CERTIFICATE):
         return f"the server asks for a certificate; {_OWN_CERTIFICATE}"

@@ -17,6 +17,11 @@ def fault_of(error: Exception) -> str:
     return str(error) if isinstance(error, URLFault) else ESCAPES
 
 
+def is_mqtt(url: str) -> bool:
+    """Whether it is the URL of an MQTT broker."""
+    return url.lower().startswith(("mqtt://", "mqtts://"))
+
+
 def without_credentials(url: str) -> str:
     """The URL with its user and password taken out, also where they were not escaped as they should be."""
     scheme, slashes, rest = url.partition("://")

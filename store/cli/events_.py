@@ -86,10 +86,11 @@ async def _followed(log: EventLog, exp: str, filters: dict[str, Any]) -> AsyncIt
     from ..reading import Selection
 
     left = filters.pop("limit", None)
-    wanted = Selection(**filters)
     if left == 0:
         return
-    async for entry in log.tail(exp):
+    of = await log.experiment(exp)
+    wanted = await Selection(**filters).as_recorded(log.database, of)
+    async for entry in log.tail(of):
         if wanted.takes(entry):
             yield entry
             if left is not None:

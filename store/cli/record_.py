@@ -45,7 +45,9 @@ def command(**given: Any) -> None:
     """Record what is published on channels that match PATTERN (default: *), by listening.
 
     A PATTERN is a glob, or on MQTT a filter such as exps/+/agents/#. Over MQTT, a message that the broker
-    had retained, or that came in another quality of service than 1, is recorded with that fact.
+    had retained, or that came in another quality of service than 1, is recorded with that fact. One that
+    is published to be retained while this listens comes without that mark (so it is in MQTT 3.1.1), and a replay
+    does not retain it.
 
     The system that is recorded needs no change. `recording` on standard error says that
     the subscription is active; Ctrl-C ends the recording cleanly, with exit code 0.
@@ -114,8 +116,7 @@ async def _record(
 def _fitting(patterns: tuple[str, ...], broker: str, keep_names: bool) -> list[str]:
     """The patterns as they fit the broker: on MQTT, channels of the grammar are topics, unless `keep_names`."""
     from messager import topics
-
-    from ..replay.channelmap import is_mqtt
+    from messager.brokers.urls import is_mqtt
 
     if not is_mqtt(broker):
         return list(patterns)

@@ -74,8 +74,8 @@ def command(**given: Any) -> None:
     A slow subscriber holds the replay back, at any speed, so that Redis does not cut it off. Where
     the broker does not tell what waits for its subscribers, as MQTT's never do, --speed max needs a --rate.
 
-    What the broker refuses, as MQTT does what is no topic, is left out and named, and the exit code is 1; a dry
-    run says beforehand what is certain to be. A lost connection ends the replay, with exit code 3.
+    What the broker refuses, as MQTT does what is no topic, or begins with $, is left out and named, and the exit code
+    is 1; a dry run says beforehand what is certain to be. A lost connection ends the replay, with exit code 3.
     """
     run(_replay(**given))
 

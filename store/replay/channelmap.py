@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from messager import channels, topics
+from messager.brokers.urls import is_mqtt
 
 from ..errors import StoreError
 
@@ -65,11 +66,6 @@ class ChannelMap:
         if self._to_exp is not None:
             channel = channels.with_experiment(channel, self._to_exp)
         return channel if self.rename is None else self.rename(channel)
-
-
-def is_mqtt(url: str) -> bool:
-    """Whether it is the URL of an MQTT broker."""
-    return url.lower().startswith(("mqtt://", "mqtts://"))
 
 
 def between(recorded: Iterable[str | None], target: str) -> Callable[[str], str] | None:

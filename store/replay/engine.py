@@ -14,6 +14,7 @@ from typing import Any, Literal
 from messager import channels as grammar
 from messager import topics
 from messager.brokers import Broker, Retaining
+from messager.brokers.urls import is_mqtt
 from messager.errors import MessagerError
 
 from .. import experiments
@@ -26,7 +27,7 @@ from ..messages import Sources, message_count, message_pages, sources
 from ..names import all_names
 from ..reading import Selection, Span
 from ..schema import CHANNEL
-from .channelmap import ChannelMap, between, is_mqtt
+from .channelmap import ChannelMap, between
 from .clock import Rate, ReplayClock
 from .flow import Flow, Message
 from .live import refuse_live
@@ -153,6 +154,7 @@ class Replay:
         self.report = ReplayReport("", self._speed, dry_run, checked)
         """What was done so far."""
         self._started = 0
+        self._of_mqtt: set[int] = set()  # the recorders that recorded an MQTT broker
 
     async def run(self) -> ReplayReport:
         """Replay, and say what was done.
@@ -172,6 +174,7 @@ class Replay:
         last_seqs = {row.ordinal: row.last_seq for row in recorders}
         if not self._keep_names:
             self._map.rename = between((row.broker for row in recorders), self._broker.url)
+        self._of_mqtt = {row.ordinal for row in recorders if row.broker is not None and is_mqtt(row.broker)}
         total = sum(last_seqs.values())
         span = replace(span, last_seqs=last_seqs)
         rule = await sources(database, of, self._selection.kinds)
@@ -227,7 +230,7 @@ class Replay:
                 wire = self._map(entry.channel or "")
                 channel = grammar.decode(wire)
                 self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
-                fault = topics.fault(wire, len(entry.payload)) if over_mqtt else None
+                fault = topics.replay_fault(wire, len(entry.payload)) if over_mqtt else None
                 if fault is not None:
                     self.report.count_failure(channel, entry.cursor, "refused", fault)
 
@@ -336,8 +339,8 @@ class Replay:
         if self._speed is not None:
             for due in dues:
                 report.lag.add(self.clock.overdue(due))
-        if self._retaining is not None and any(entry.meta for entry in batch):
-            results = await self._retaining.publish_as(wire, [entry.meta for entry in batch])
+        if self._retaining is not None:
+            results = await self._retaining.publish_as(wire, [self._how(entry) for entry in batch])
         else:
             results = await self._broker.publish(wire)
         self._flow.spent(wire, results)
@@ -347,6 +350,12 @@ class Replay:
             unknown = f", and of {report.unknown} nobody knows" if report.unknown else ""
             raise ReplayFailed(f"{why}; {report.published} messages were published, up to {at}{unknown}")
         self._tell()
+
+    def _how(self, entry: Event) -> dict[str, Any] | None:
+        """How it was once delivered: what comes from MQTT and tells no quality of service had 1, not the broker's."""
+        if entry.cursor.recorder in self._of_mqtt:
+            return {"qos": 1, **(entry.meta or {})}
+        return entry.meta
 
     async def _wait_for_subscribers(self) -> None:
         deadline = time.monotonic() + self._wait_timeout

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 
 from messager import channels, topics
+from messager.brokers.urls import is_mqtt
 
 from ..database import Database
 from ..errors import ReplayRefused
@@ -13,7 +14,7 @@ from ..experiments import Experiment, RecorderRow, recorders_of
 from ..names import all_names
 from ..reading import Selection
 from ..schema import CHANNEL
-from .channelmap import ChannelMap, is_mqtt
+from .channelmap import ChannelMap
 
 
 async def refuse_live(
@@ -30,6 +31,7 @@ async def refuse_live(
     if not alive:
         return
     known = set((await all_names(database, of.id, CHANNEL)).values())
+    chosen = await chosen.as_recorded(database, of)
     targets = sorted({mapping(channel) for channel in known if chosen.takes_channel(channel)})
     own = {channels.encode(channel) for channel in known}
     for row in alive:

@@ -133,6 +133,16 @@ async def test_more_messages_than_the_protocol_can_number_go_out(direct: MqttBro
     assert results == [[None] * 100] * 10
 
 
+async def test_many_messages_of_quality_2_at_a_time_all_arrive(direct: MqttBroker) -> None:
+    pubsub = direct.pubsub()
+    await pubsub.psubscribe("two")
+    payloads = [b"%d" % at for at in range(100)]
+    results = await direct.publish_as([(b"two", payload) for payload in payloads], [{"qos": 2}] * 100)
+    assert results == [None] * 100
+    assert [(await heard(pubsub))["data"] for _ in payloads] == payloads
+    await pubsub.aclose()
+
+
 async def test_many_sends_at_a_time_are_neither_throttled_nor_warned_about(
     mqtt: MqttServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,11 +243,23 @@ async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(
         await pubsub.aclose()
 
 
-async def test_an_answer_to_a_ping_that_overtook_messages_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker sends some messages ahead of their acknowledgements, and answers at once: the others come behind it."""
+PUBLISH = b"\x05\x00\x01w\x00\x01"
+"""On w, number 1, empty; before it comes its quality of service."""
+
+
+@pytest.mark.parametrize(
+    ("first", "before_the_answer", "count"),
+    [
+        # A broker sends some ahead of their acknowledgements, and answers at once: the others come behind it.
+        (b"\x32" + PUBLISH, (b"\x32" + PUBLISH) * 15, 17),
+        (b"\x34" + PUBLISH, b"", 1),  # of quality 2, and not released
+    ],
+)
+async def test_an_answer_to_a_ping_that_overtook_messages_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, before_the_answer: bytes, count: int
+) -> None:
     monkeypatch.setattr("messager.brokers.mqtt_pubsub.PROVE_NS", 1)
-    message = b"\x32\x05\x00\x01w\x00\x01"  # PUBLISH on w, QoS 1, number 1, empty
-    answers = {1: b"\x20\x02\x00\x00", 8: b"\x90\x03%b\x01" + message, 10: message * 15 + b"\xb0\x02%b"}
+    answers = {1: b"\x20\x02\x00\x00", 8: b"\x90\x03%b\x01" + first, 10: before_the_answer + b"\xb0\x02%b"}
     ended: list[bool] = []
     published: list[int] = []
 
@@ -260,7 +282,7 @@ async def test_an_answer_to_a_ping_that_overtook_messages_proves_nothing(monkeyp
     kinds = [message := await heard(pubsub)]
     while message["type"] != "gap":
         kinds.append(message := await heard(pubsub))
-    assert len(kinds) == 17
+    assert len(kinds) == count
     assert message["since"] <= published[0]
     await pubsub.aclose()
     await until(lambda: len(ended) == 2)
@@ -456,9 +478,12 @@ async def test_mqtts_is_encrypted_and_looks_at_the_certificate(certificates: tup
         await pubsub.aclose()
         await broker.close()
         stranger = open_broker(server.url)
+        plain = open_broker(f"mqtt://127.0.0.1:{server.port}")
+        with pytest.raises(BrokerUnavailable, match="If it speaks TLS there, write mqtts"):
+            await plain.connect()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # paho forgets the socket of a handshake that failed
-            with pytest.raises(BrokerUnavailable, match="certificate"):
+            with pytest.raises(BrokerUnavailable, match=r"not accepted: .* with \?ca_certs=FILE$"):
                 await stranger.connect()
 
 

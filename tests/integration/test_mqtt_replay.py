@@ -159,6 +159,60 @@ async def test_messages_on_what_is_no_topic_are_counted_and_named_as_refused_and
     assert (await Replay(log, "e1", MemoryBroker(), dry_run=True).run()).failures == []
 
 
+async def test_what_a_broker_said_of_itself_is_refused_by_a_replay_unless_it_gets_another_name(
+    mqtt_broker: MqttBroker, log: EventLog
+) -> None:
+    await filled(
+        log, [sent(1, b"a", "exps:e1:a"), sent(2, b"b", "$SYS/broker/uptime"), sent(3, b"c", "$SYS/broker/load")]
+    )
+    replay = Replay(log, "e1", mqtt_broker, mapping={"$SYS/broker/load": "load"})
+    assert await arriving(mqtt_broker, "#", replay, 2) == [(b"exps/e1/a", b"a"), (b"load", b"c")]
+    dry = await Replay(log, "e1", mqtt_broker, mapping={"$SYS/broker/load": "load"}, dry_run=True).run()
+    for report in (replay.report, dry):
+        [refused] = report.failures
+        assert (refused.channel, refused.outcome, refused.messages) == ("$SYS/broker/uptime", "refused", 1)
+        assert "for the broker itself" in refused.reason and "--map" in refused.reason
+    assert await mqtt_broker.publish([(b"$own/topic", b"x")]) == [None]  # a program may know better
+
+
+async def chosen(log: EventLog, exp_id: str, pattern: str) -> tuple[list[str | None], list[str | None]]:
+    """The channels that a pattern takes, and those that it leaves where it is to exclude."""
+    taken = [entry.channel async for entry in log.read(exp_id, kinds=["received", "sent"], channels=[pattern])]
+    return taken, [entry.channel async for entry in log.read(exp_id, kinds=["received", "sent"], exclude=[pattern])]
+
+
+async def test_channels_of_a_recording_of_mqtt_may_be_chosen_by_a_filter_and_those_of_redis_by_their_names(
+    mqtt_broker: MqttBroker, redis_broker: RedisBroker, log: EventLog
+) -> None:
+    a, b, deep = names = ["exps/a/x", "exps/b/x", "exps/a/x/y"]
+    await recorded(log, "m", mqtt_broker, [(name.encode(), b"1") for name in names])
+    await filled(log, [sent(at, b"1", name) for at, name in enumerate(names)], "imported")
+    for exp_id in ("m", "imported"):
+        assert await chosen(log, exp_id, "exps/+/x") == ([a, b], [deep])
+        assert await chosen(log, exp_id, "exps/a/#") == ([a, deep], [b])
+        assert await chosen(log, exp_id, "exps/*/x") == ([a, b], [deep])
+    report = await Replay(log, "m", mqtt_broker, channels=["exps/+/x"], dry_run=True).run()
+    assert report.channels == {a: 1, b: 1}
+    literal = "exps/+/x"
+    await recorded(log, "r", redis_broker, [(name.encode(), b"1") for name in (a, literal)])
+    assert await chosen(log, "r", literal) == ([literal], [a])
+    await filled(log, [sent(1, b"1", a), sent(2, b"1", literal)], "imported too")
+    assert await chosen(log, "imported too", literal) == ([literal], [a])
+    result = await compare(log, "m", "imported", selection=Selection(None, [literal]))
+    assert (result.equal, result.channels) == (True, 2)
+    await recorded(log, "s", redis_broker, [(name.replace("/", ":").encode(), b"1") for name in names])
+    result = await compare(log, "s", "m", selection=Selection(None, [literal]))
+    assert (result.translated, result.equal, result.messages_a, result.messages_b) == (True, True, 2, 2)
+
+
+def test_what_is_followed_is_chosen_by_a_filter_too(tmp_path: Path) -> None:
+    lines = [{"ts": at, "channel": f"w/{at}/{'xy'[at % 2]}", "payload": f"p{at}"} for at in range(4)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
+    done = messager("events", "e", "--follow", "--channel", "w/+/y", "--json", cwd=tmp_path)
+    assert [json.loads(line)["channel"] for line in done.stdout.splitlines()] == ["w/1/y", "w/3/y"], done.stderr
+
+
 async def test_waiting_for_subscribers_that_nobody_can_count_is_wrong_use(log: EventLog) -> None:
     with pytest.raises(StoreError, match=r"MQTT.* start the subscribers first") as caught:
         Replay(log, "e1", MqttBroker("127.0.0.1", free_port()), wait_for_subscribers=1)
@@ -213,7 +267,7 @@ async def test_what_was_retained_is_recorded_so_and_is_retained_again_by_a_repla
     events = [(entry.channel, entry.payload, entry.meta) async for entry in log.read("e1")]
     retained = [meta for channel, _, meta in events if channel == "exps/r/state"]
     assert retained and all(meta is not None and meta["retained"] for meta in retained)
-    assert ("exps/r/live", b"new", None) in events
+    assert ["retained" in (meta or {}) for _, payload, meta in events if payload == b"new"] == [False]
     assert await arriving(mqtt_broker, "exps/r/#", Replay(log, "e1", mqtt_broker), 3)
     late = mqtt_broker.pubsub()
     await late.psubscribe("exps/r/#")
@@ -226,6 +280,49 @@ async def test_what_was_retained_is_recorded_so_and_is_retained_again_by_a_repla
     await late.aclose()
     await mqtt_broker.publish_as([(state, b"")], [{"retained": True}])
     assert len(await arriving(MemoryBroker(), "*", Replay(log, "e1", MemoryBroker()), 0)) == 0
+
+
+async def qualities(log: EventLog, exp_id: str, broker: MqttBroker, how: list[dict[str, Any] | None]) -> list[Any]:
+    """What a tap writes down of messages that are published so, on `q/0`, `q/1` and so on."""
+    active = asyncio.Event()
+    async with Recorder(log, exp_id, role="tap", patterns=["q/#"]) as recorder:
+        task = asyncio.create_task(Tap(broker, recorder, ["q/#"], active=active.set).run(max_events=len(how)))
+        await active.wait()
+        await broker.publish_as([(b"q/%d" % at, b"x") for at in range(len(how))], how)
+        await asyncio.wait_for(task, 20)
+    return [meta for _, meta in sorted([(entry.channel, entry.meta) async for entry in log.read(exp_id)])]
+
+
+async def test_a_tap_hears_each_message_in_the_quality_it_was_published_in_and_a_replay_publishes_it_in_that(
+    mqtt: MqttServer, mqtt_broker: MqttBroker, redis_broker: RedisBroker, log: EventLog
+) -> None:
+    how: list[dict[str, Any] | None] = [{"qos": 0}, {"qos": 1}, {"qos": 2}]
+    as_published = await qualities(log, "e0", mqtt_broker, how)
+    assert as_published[2] == {"qos": 2}
+    faithful = as_published != [{"qos": 2}] * 3  # amqtt hands everything on in the quality that was subscribed to
+    assert not faithful or as_published[1] is None
+    await recorded(log, "redis", redis_broker, ON_REDIS[:1])
+    for given in (0, 1, 2):
+        broker, witness = MqttBroker.from_url(f"{mqtt.url}?qos={given}"), MqttBroker.from_url(mqtt.url, qos=2).pubsub()
+        await witness.psubscribe("#")
+        await Replay(log, "e0", broker, to_exp="e1").run()
+        await Replay(log, "redis", broker).run()
+        found: dict[bytes, Any] = {}
+        async with asyncio.timeout(20):
+            while len(found) < 4:
+                if (message := await witness.get_message(timeout=1)) is not None:
+                    found[message["channel"]] = message.get("meta")
+        assert [found[b"q/%d" % at] for at in (1, 2)] == as_published[1:], given
+        # Redis knows no such thing, so there the broker's URL says it.
+        assert not faithful or found[ON_MQTT[0][0]] == {0: {"qos": 0}, 1: None, 2: {"qos": 2}}[given]
+        await witness.aclose()
+        await broker.close()
+
+
+async def test_a_tap_that_was_given_a_quality_of_service_subscribes_with_it(mqtt: MqttServer, log: EventLog) -> None:
+    broker = MqttBroker.from_url(f"{mqtt.url}?qos=1")
+    assert await qualities(log, "e0", broker, [{"qos": 1}, {"qos": 2}]) == [None, None]
+    await broker.close()
 
 
 async def test_a_replay_publishes_in_the_quality_that_was_recorded(log: EventLog) -> None:
@@ -267,6 +364,8 @@ async def test_a_replay_into_what_is_recorded_by_a_filter_is_refused(mqtt_broker
             return False
 
         await until(refused)
+        with pytest.raises(ReplayRefused, match="exps/e1/a"):
+            await Replay(log, "e1", mqtt_broker, channels=["exps/+/a"], dry_run=True).run()
         await Replay(log, "e1", mqtt_broker, to_exp="e2", mapping={"exps/e1/a": "b"}).run()
         await Replay(log, "e1", MemoryBroker()).run()  # nobody listens there
 
