@@ -52,8 +52,11 @@ def test_a_pack_brings_the_head_along(run: Run, tmp_path: Path) -> None:
 
 def test_what_cannot_be_unpacked_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
     run("pack", "game-1", "-o", "a.pack")
-    one_line(run("unpack", "a.pack"), 2, "'game-1' exists already", "--exp")
-    one_line(run("unpack", "a.pack", "--exp", "x"), 2, "here already, in the experiment 'game-1'", "--store")
+    for options in ((), ("--exp", "x")):
+        one_line(run("unpack", "a.pack", *options), 2, "here already, in the experiment 'game-1'", "--store")
+    run("import", "a.jsonl", "--exp", "game-1", "--store", "o.db")
+    one_line(run("unpack", "a.pack", "--store", "o.db"), 2, "'game-1' exists already", "--exp")
+    run("rm", "game-1", "--yes", "--store", "o.db")
     one_line(run("unpack", "a.jsonl", "--exp", "x"), 2, "messager import")
     one_line(run("unpack", "messager.db"), 2, "messager.db, line 1: no pack")
     one_line(run("unpack", "missing.pack"), 2, "No such file")
