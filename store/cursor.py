@@ -4,7 +4,8 @@ A point is a `Cursor`, an int (ns UTC), a `datetime` (naive means UTC), or text:
 
 - `1700000000000000000:1:42`, a cursor
 - `2026-03-01T10:00:00` or `2026-03-01 10:00+02:00`, a time (without a zone, UTC)
-- `10:30`, `10:30:05.25`, a time of day (UTC), the first there is in the experiment
+- `10:30`, `10:30:05.25`, a time of day (UTC), the first there is in the experiment; where it
+  has none, the one nearest to it
 - `1700000000000000000`, ns UTC
 - `90`, `90s`, `1.5h`, `200ms`, an offset from the experiment's first event (units ns,
   us, ms, s, m, h, d; s where none is given); `-30s`, an offset from its last
@@ -125,16 +126,24 @@ async def span(database: Database, of: Experiment) -> tuple[int | None, int | No
 
 
 async def _clock(database: Database, of: Experiment, text: str) -> Cursor:
-    """A time of day, on the first day of the experiment at which it is not before everything."""
-    first, _ = await span(database, of)
-    if first is None:
+    """A time of day: the first within the experiment, else the one nearest to it.
+
+    The minute, or the second, in which it begins is within it.
+    """
+    first, last = await span(database, of)
+    if first is None or last is None:
         return Cursor(0, 0, 0)
     day = first - first % _UNITS["d"]
     try:
         at = day + iso_ns(f"1970-01-01T{text}")
     except ValueError:
         raise BadCursor(text) from None
-    return Cursor(at if at >= first - first % _UNITS["s"] else at + _UNITS["d"], 0, 0)
+    within = first - first % _UNITS["s" if text.count(":") == 2 else "m"]
+    if at < within and at + _UNITS["d"] - last < first - at:
+        at += _UNITS["d"]
+    elif at > last and first - (at - _UNITS["d"]) < at - last:
+        at -= _UNITS["d"]
+    return Cursor(at, 0, 0)
 
 
 async def _mark(database: Database, of: Experiment, name: str) -> Cursor:

@@ -224,11 +224,13 @@ class SealCheck:
     def notes(self) -> list[str]:
         """What is worth knowing."""
         said = [
-            f"{row.count} events were redacted on {iso(row.at)} by {row.who} ({row.why})"
+            f"{row.count} {'event was' if row.count == 1 else 'events were'} redacted "
+            f"on {iso(row.at)} by {row.who} ({row.why})"
             for row in (checked.row for checked in self.rows)
         ]
         if self.imported:
-            said.append(f"{self.imported} events had been redacted before they were imported")
+            events = "event" if self.imported == 1 else "events"
+            said.append(f"{self.imported} {events} had been redacted before they were imported")
         return said
 
     def former(self, head: str) -> str | None:

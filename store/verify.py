@@ -333,7 +333,7 @@ async def _verify_batch(
     missing = part.count - len(seqs)
     if missing:
         first = next((at for at, seq in enumerate(seqs, part.first_seq) if at != seq), part.first_seq + len(seqs))
-        verdict.wrong(f"{place}: {missing} events are missing, the first is seq {first}")
+        verdict.wrong(f"{place}: {missing} event{'s are' if missing > 1 else ' is'} missing, the first is seq {first}")
     checks = chain.unpack_checks(part.checks)
     if len(checks) != part.count or len(part.checks) != 4 * part.count:
         verdict.wrong(f"{place}: it has {len(part.checks)} bytes of checks for {part.count} events")
@@ -406,4 +406,5 @@ async def _stray_events(database: Database, row: RecorderRow, expected: int, who
     async with database.reading() as connection:
         stray, lowest = (await connection.execute(query)).one()
     if stray:
-        verdict.wrong(f"{who}: {stray} events belong to no batch, the first is seq {lowest & _SEQ_MASK}")
+        belong = "event belongs" if stray == 1 else "events belong"
+        verdict.wrong(f"{who}: {stray} {belong} to no batch, the first is seq {lowest & _SEQ_MASK}")

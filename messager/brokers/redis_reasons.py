@@ -36,7 +36,7 @@ def reason_of(error: BaseException, secrets: Iterable[str | None] = (), *, tls: 
         return "what answers there is no Redis"
     text = re.split(r",? with args beginning with", text, maxsplit=1)[0]
     for secret in filter(None, secrets):
-        text = text.replace(secret, "***")
+        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)  # not inside of other words
     if isinstance(error, AuthenticationError) or text.startswith("NOAUTH"):
         text += "; give the right user and password, as in redis://USER:PASSWORD@HOST"
     if text.endswith("cluster support disabled"):

@@ -1,15 +1,17 @@
 """The command line, `messager`: one module a verb, each a thin call of a library function.
 
 Exit codes: 0 done, 1 a negative answer, 2 wrong use or bad input, 3 store or broker out
-of reach, 130 interrupted.
+of reach, or standard output that takes no more, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -84,7 +86,7 @@ class Verbs(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Each verb has its own --help. An experiment is named by its exp_id, a unique prefix of it, "
     "its name, or @last. Exit codes: 0 done, 1 a negative answer, 2 wrong use or bad input, "
-    "3 store or broker out of reach, 130 interrupted.",
+    "3 store or broker out of reach, or an output that takes no more, 130 interrupted.",
 )
 @click.option(
     "--store",
@@ -109,15 +111,36 @@ def cli(store: str | None, broker: str | None) -> None:
     """
 
 
+class _CannotPrint(OSError):
+    """Standard output takes no more: the disk behind it is full, perhaps."""
+
+
+class _Stdout(io.FileIO):
+    """Standard output that tells its own faults from those of other files. A reader that went away is none."""
+
+    def write(self, data: Any) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise _CannotPrint(error.errno, error.strerror) from None
+
+
 def main() -> None:
     """The entry point: run a verb, and end with its exit code. A polite kill ends it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if (out := sys.stdout) is sys.__stdout__ and isinstance(out, io.TextIOWrapper):
+        raw = io.BufferedWriter(_Stdout(out.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(raw, out.encoding, out.errors, None, out.line_buffering, out.write_through)
     sys.exit(_run())
 
 
 def _run() -> int:
     try:
         code = cli.main(standalone_mode=False, prog_name="messager")
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here it can still be told
     except click.UsageError as error:
         if error.ctx is not None and _is_help(error):
             click.echo(error.ctx.get_help(), err=True)
@@ -130,8 +153,11 @@ def _run() -> int:
         click.echo("messager: interrupted", err=True)
         return 130
     except (BrokenPipeError, SystemExit):  # the reader, `head` perhaps, has seen enough; click exits for that
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except _CannotPrint as error:
+        _drop_output()
+        return _complain(f"cannot write to standard output: {error.strerror}", 3)
     except UnicodeEncodeError as error:
         return _complain(f"{error.object!a} is not valid UTF-8", 2)
     except Exception as error:
@@ -140,6 +166,11 @@ def _run() -> int:
             raise
         return _complain(str(error), known)
     return code if isinstance(code, int) else 0
+
+
+def _drop_output() -> None:
+    """Let go what is still to be printed, so that Python does not stumble over it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _is_help(error: click.UsageError) -> bool:

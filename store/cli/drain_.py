@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--spool",
-    type=click.Path(exists=True, file_okay=False),
+    type=click.Path(file_okay=False),
     metavar="DIR",
     help="Only the spools of this folder. [default: those beside the store, of MESSAGER_SPOOL, and wherever its "
     "recorders spool]",

@@ -132,11 +132,12 @@ class _Lines:
             self._day = day
             click.secho(day, bold=True)
         people = "" if entry.channel is None else f"{_person(entry.from_id)} > {_person(entry.to_id)}"
-        channel = _fitted(_short(entry.channel, self._exp_id), 30)
+        wide = min(30, max(self._width - 63, 8)) if self._width else 30  # 43 columns are others', 20 the text's
+        channel = _fitted(_short(entry.channel, self._exp_id), wide)
         left = f"{clock[:12]}  {entry.kind:<8}  {_fitted(people, 15)}  {channel}  "
         text = safe(entry.text)
         if self._width:
-            room = max(self._width - cell_len(left), 10)
+            room = max(self._width - cell_len(left), 1)
             if cell_len(text) > room:
                 text = set_cell_size(text, room - 1) + "…"
         kind = click.style(f"{entry.kind:<8}", fg=KIND_COLOURS[entry.kind])

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from .options import chosen, filter_options, opened, run, store_option
-from .output import note
+from .output import note, plural
 
 
 @click.command()
@@ -43,12 +43,13 @@ async def _export(
     shared = sharing(paths, pseudonymise=pseudonymise)
     async with opened(store) as log:
         count = await export_jsonl(log, exp, output, progress=counter("exported"), shared=shared, **filters)
-    note(f"exported {count:,} events to {output}")
+    note(f"exported {plural(count, 'event')} to {output}")
     if shared is not None and shared.clean is not None:
         whole = f", {shared.clean.unreadable:,} of them whole: they are no JSON" if shared.clean.unreadable else ""
-        note(f"{shared.clean.changed:,} payloads redacted{whole}")
+        note(f"{plural(shared.clean.changed, 'payload')} redacted{whole}")
     if shared is not None and shared.no_text:
-        note(f"{shared.no_text:,} payloads are no text: no name was looked for in them")
+        are = "are" if shared.no_text != 1 else "is"
+        note(f"{plural(shared.no_text, 'payload')} {are} no text: no name was looked for in them")
 
 
 def counter(did: str) -> Any:

@@ -6,7 +6,7 @@ import click
 
 from .export_ import counter
 from .options import meta_values, opened, run, store_option
-from .output import note
+from .output import note, plural
 
 
 @click.command()
@@ -37,4 +37,4 @@ async def _import(
         from ..experiments import recorders_of
 
         count = sum(row.last_seq for row in await recorders_of(log.database, of.id))
-        note(f"imported {count:,} events as {of.exp_id} into {log.where}")
+        note(f"imported {plural(count, 'event')} as {of.exp_id} into {log.where}")

@@ -110,7 +110,7 @@ async def _replay(
     most = None if rate is None else checked_rate(rate)
     async with opened(store) as log, broker_at(broker) as carrier:
         of = await log.experiment(exp)
-        with _bar(quiet=dry_run) as progress:
+        with _bar(quiet=dry_run, subscribers=subscribers) as progress:
             replay = Replay(
                 log,
                 of,
@@ -159,7 +159,7 @@ def _seconds(option: str, text: str | None) -> float | None:
 
 
 @contextmanager
-def _bar(*, quiet: bool) -> Iterator[Callable[[ReplayReport], None] | None]:
+def _bar(*, quiet: bool, subscribers: int = 0) -> Iterator[Callable[[ReplayReport], None] | None]:
     """A progress bar on the terminal; where there is none, a line when somebody has stopped reading."""
     if quiet:
         yield None
@@ -173,7 +173,8 @@ def _bar(*, quiet: bool) -> Iterator[Callable[[ReplayReport], None] | None]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task("replaying", total=None)
+        waiting = f"waiting for {plural(subscribers, 'subscriber')}"
+        task = bar.add_task(waiting if subscribers else "replaying", total=None)
 
         def show(report: ReplayReport) -> None:
             total = report.planned * (report.loops + 1) if report.published > report.planned else report.planned

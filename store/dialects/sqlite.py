@@ -49,6 +49,8 @@ HOST = "MESSAGER_STORE_HOST"
 """The only host whose processes may open the store, where workers on several are told of one."""
 ELSEWHERE = "MESSAGER_STORE_ELSEWHERE"
 """The file on that host, in the processes of another."""
+_READ_ONLY = "you may read it, but not write it: ask for the right to write to the file and its folder, or take a copy"
+_UNREADABLE = "reading it takes a right to write beside it: ask for that, or copy it, with the -wal file beside it"
 
 
 class SQLite:
@@ -70,6 +72,7 @@ class SQLite:
         self.where = self.path if self._folder is None else path
         self.spool_folder = f"{self.path}-spool"
         self._appender: Appender | None = None
+        self._may_write = True
         self._turn = asyncio.Lock()
 
     def exists(self) -> bool:
@@ -84,10 +87,13 @@ class SQLite:
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         self.look()
-        try:
-            Path(self.path).touch()
-        except OSError as error:
-            raise StoreUnavailable(self.where, error.strerror or str(error)) from None
+        rights = ((self.path, os.W_OK), (os.path.dirname(self.path), os.W_OK | os.X_OK))
+        self._may_write = not self.exists() or all(os.access(*right) for right in rights)
+        if self._may_write:
+            try:
+                Path(self.path).touch()
+            except OSError as error:
+                raise StoreUnavailable(self.where, error.strerror or str(error)) from None
         writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
         reader = self._engine(READERS, "BEGIN", checkpoints=False)
         return writer, reader, writer
@@ -127,6 +133,8 @@ class SQLite:
             reason = "another program keeps it locked"
         elif "unable to open" in reason and not self.exists():
             reason = "the file is gone; was it moved?"
+        elif ("unable to open" in reason or "readonly" in reason) and not self._may_write:
+            reason = _READ_ONLY if "readonly" in reason else _UNREADABLE
         elif "unable to open" in reason or "readonly" in reason:
             reason = "no such folder, or no right to write there"
         elif "is full" in reason:
@@ -147,6 +155,8 @@ class SQLite:
         return bool((await connection.exec_driver_sql("PRAGMA user_version")).scalar_one())
 
     async def rewrite(self, connection: AsyncConnection) -> str | None:
+        if not self._may_write:
+            return _READ_ONLY
         # Pages that were split before keep copies of rows in their unused parts, which no later deletion
         # reaches: only a new file has none. It is written through the write-ahead log, which goes last.
         raw = (await connection.get_raw_connection()).driver_connection  # outside of any transaction
@@ -208,7 +218,7 @@ class SQLite:
 
     def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
         engine = create_async_engine(
-            URL.create("sqlite+aiosqlite", database=self._uri(), query={"mode": "rw", "uri": "true"}),
+            URL.create("sqlite+aiosqlite", database=self._uri(), query={"uri": "true", **self._mode()}),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=connections,
             # a transaction ends with its block; a connection whose reset is cancelled is never given back
@@ -220,7 +230,8 @@ class SQLite:
             record.info["file"] = self._place()
             connection.isolation_level = None  # the driver must not begin transactions of its own
             cursor = connection.cursor()
-            for statement in (*_settings(), _WAL if checkpoints else "PRAGMA wal_autocheckpoint=0"):
+            wal = checkpoints and self._may_write
+            for statement in (*_settings(), _WAL if wal else "PRAGMA wal_autocheckpoint=0"):
                 cursor.execute(statement)
             cursor.close()
 
@@ -244,6 +255,13 @@ class SQLite:
         event.listen(engine.sync_engine, "begin", on_begin)
         event.listen(engine.sync_engine, "invalidate", on_invalidate)
         return engine
+
+    def _mode(self) -> dict[str, str]:
+        """How connections open the file. One that may only be read, and that nobody has open, is read as it lies
+        there: SQLite would want to write beside it, and what it wrote would be in its owner's way."""
+        if self._may_write:
+            return {"mode": "rw"}
+        return {"mode": "ro"} if os.path.exists(f"{self.path}-wal") else {"mode": "ro", "immutable": "1"}
 
     def _uri(self) -> str:
         return f"file://{quote(os.fsencode(self.path))}"

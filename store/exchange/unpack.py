@@ -90,12 +90,12 @@ async def _unpack(
 ) -> Experiment:
     of, tags, redactions, told = _description(lines)
     wanted = of["exp_id"] if exp_id is None else experiments.checked_exp_id(exp_id)
-    if await experiments.by_exp_id(database, wanted) is not None:
-        raise ExperimentExists(wanted, "Unpack it under another --exp.")
     await sweep_imports(database)
     loading = await Loading.begin(database, of, wanted, tags)
     try:
         await _recorders(lines, loading, of["recorders"])
+        if await experiments.by_exp_id(database, wanted) is not None:  # and it is not this very recording
+            raise ExperimentExists(wanted, "Unpack it under another --exp.")
         claimed = chain.head((row["uuid"], row["head_hash"]) for row in loading.claims)
         if claimed != told:
             raise Unfit(f"its recorders have the head {claimed}, it says {told}")

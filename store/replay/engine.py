@@ -198,6 +198,7 @@ class Replay:
             await self._refuse_oversized(of, span, rule)
             self._refuse_blind()
             await self._wait_for_subscribers()
+            self._tell()
             while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
                 if self.report.loops:
                     await self._refuse_joined(of)

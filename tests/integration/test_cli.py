@@ -415,6 +415,22 @@ def test_a_reader_that_has_seen_enough_is_no_error(imported: Run, tmp_path: Path
     assert done.stderr == "0\n" and len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+def test_an_output_that_takes_no_more_is_told_and_is_no_negative_answer(imported: Run, tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_text(json.dumps({"ts": 1, "channel": "c", "payload": "x" * 100_000}) + "\n")
+    imported("import", "b.jsonl", "--exp", "big")
+    first = "--help, ls --help, ls, ls --json, info big, events big, events big --json, export big -o -, pack big -o -"
+    later = "verify big, status, diff big big, db current, replay big --dry-run, tag big full"
+    for verb in f"{first}, {later}".split(", "):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                [*MESSAGER, *verb.split()], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30
+            )
+        said = done.stderr.strip().splitlines()
+        assert done.returncode == 3 and "Traceback" not in done.stderr, (verb, done.stderr)
+        assert said[-1] == "messager: cannot write to standard output: No space left on device", verb
+
+
 def test_mistakes_that_would_publish_on_the_wrong_channels_are_refused(imported: Run) -> None:
     for mapping in ("nosuch:*=new:*", "exps:g:*=new", "exps:g:agents:2:agent-chat="):
         one_line(imported("replay", "game-1", "--speed", "max", "--map", mapping), 2, "map")

@@ -122,4 +122,9 @@ def test_drain_finds_spools_in_the_folders_that_recorders_named(crashed: Path) -
         connection.execute("UPDATE recorder SET spool = ?", (str(spool),))
     connection.close()
     assert "50 events of e1" in messager("drain", cwd=crashed).stdout
-    assert messager("drain", "--spool", "nowhere", cwd=crashed).returncode == 2
+
+
+def test_a_folder_that_a_drain_emptied_and_removed_has_no_spools_the_next_time(crashed: Path) -> None:
+    first, again = (messager("drain", "--spool", "messager.db-spool", cwd=crashed) for _ in range(2))
+    assert "50 events of e1" in first.stdout and not (crashed / "messager.db-spool").exists()
+    assert (again.returncode, again.stderr) == (0, "no spools in messager.db-spool\n")

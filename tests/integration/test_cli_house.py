@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -52,8 +54,11 @@ def test_a_pack_brings_the_head_along(run: Run, tmp_path: Path) -> None:
 
 def test_what_cannot_be_unpacked_is_told_in_one_line(run: Run, tmp_path: Path) -> None:
     run("pack", "game-1", "-o", "a.pack")
-    one_line(run("unpack", "a.pack"), 2, "'game-1' exists already", "--exp")
-    one_line(run("unpack", "a.pack", "--exp", "x"), 2, "here already, in the experiment 'game-1'", "--store")
+    for options in ((), ("--exp", "x")):
+        one_line(run("unpack", "a.pack", *options), 2, "here already, in the experiment 'game-1'", "--store")
+    run("import", "a.jsonl", "--exp", "game-1", "--store", "o.db")
+    one_line(run("unpack", "a.pack", "--store", "o.db"), 2, "'game-1' exists already", "--exp")
+    run("rm", "game-1", "--yes", "--store", "o.db")
     one_line(run("unpack", "a.jsonl", "--exp", "x"), 2, "messager import")
     one_line(run("unpack", "messager.db"), 2, "messager.db, line 1: no pack")
     one_line(run("unpack", "missing.pack"), 2, "No such file")
@@ -64,6 +69,49 @@ def test_what_cannot_be_unpacked_is_told_in_one_line(run: Run, tmp_path: Path) -
     assert json.loads(run("ls", "--json", "--store", "o.db").stdout) == []
     one_line(run("pack", "game-1", "-o", "no/such/folder"), 2, "cannot write")
     one_line(run("pack", "nobody", "-o", "x"), 2, "no experiment 'nobody'")
+
+
+def _as_others_may() -> None:
+    """Give up root's right to write everywhere: CAP_DAC_OVERRIDE, out of what the next program may have."""
+    if os.geteuid() == 0:
+        ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux takes a right from root")
+@pytest.mark.parametrize("which", ["file and folder", "file", "folder", "while it is recorded"])
+def test_a_store_that_may_only_be_read_answers_and_takes_nothing(run: Run, tmp_path: Path, which: str) -> None:
+    store = tmp_path / "kept" / "messager.db"
+    store.parent.mkdir()
+    (tmp_path / "messager.db").rename(store)
+    owner = sqlite3.connect(store) if which == "while it is recorded" else None
+    if owner is not None:
+        with owner:
+            owner.execute("UPDATE experiment SET name='new' WHERE exp_id='game-1'")  # still in the -wal file
+    there = sorted(path.name for path in store.parent.iterdir())
+    if which != "folder":
+        for path in store.parent.iterdir():
+            path.chmod(0o444)
+    if which != "file":
+        store.parent.chmod(0o555)
+
+    def asked_of(*words: str) -> Any:
+        return run("--store", str(store), *words, preexec_fn=_as_others_may)
+
+    try:
+        listed = asked_of("ls", "--json")
+        assert listed.returncode == 0, listed.stderr
+        assert [row["name"] for row in json.loads(listed.stdout)] == ["new" if owner else None, None]
+        for words in ("verify --all", "status"):
+            done = asked_of(*words.split())
+            assert done.returncode == 0, (words, done.stderr)
+        for words in ("tag game-1 x", "compact --yes"):
+            done = asked_of(*words.split())
+            assert done.returncode == 3 and "you may read it, but not write it" in done.stderr, (words, done.stderr)
+        assert sorted(path.name for path in store.parent.iterdir()) == there
+    finally:
+        store.parent.chmod(0o755)
+        if owner is not None:
+            owner.close()
 
 
 def test_rm_says_what_goes_and_asks(run: Run, tmp_path: Path) -> None:

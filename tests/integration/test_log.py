@@ -258,7 +258,16 @@ async def test_points_are_cursors_times_offsets_and_marks(log: EventLog) -> None
     assert (await at("2023-11-14T22:13:20.123456789Z")).ts == start + 123_456_789
     assert (await at("2023-11-14T22:13:20,5Z")).ts == start + 500_000_000
     assert (await at("22:14:30.5")).ts == start + 70_500_000_000  # the first there is
-    assert (await at("10:30")).ts == start + 44_200_000_000_000
+    for clock, seconds in {
+        "22:13": -20,  # the minute in which it begins
+        "22:13:20": 0,
+        "22:13:19": -1,
+        "22:15": 100,
+        "23:30": 4600,
+        "10:30": -42_200,
+        "10:00": 42_400,
+    }.items():
+        assert (await at(clock)).ts == start + seconds * 1_000_000_000, clock
     assert (await at(str(start + 5))).ts == start + 5
     assert await at("mark:tick: 1") == Cursor(start + 10_000_000_000, 1, 2)
     assert (await at("2999-01-01")).ts == 2**63 - 1  # after everything
@@ -279,6 +288,20 @@ async def test_points_are_cursors_times_offsets_and_marks(log: EventLog) -> None
             await at(wrong)
     with pytest.raises(BadCursor, match="tick: 1"):
         await at("mark:tock")
+
+
+async def test_a_time_of_day_is_within_the_experiment_or_nearest_to_it(log: EventLog) -> None:
+    hour = 3_600_000_000_000
+    midnight = 1_700_006_400_000_000_000
+    for exp_id, first, last, expected in (
+        ("overnight", -2, 10, {"22:00": -2, "21:59": 22 - 1 / 60 - 24, "09:00": 9, "10:30": 10.5, "23:00": -1}),
+        ("long", 10, 50, {"09:00": 33, "10:00": 10, "11:00": 11}),
+        ("early", 0.5, 0.6, {"23:50": -1 / 6, "00:30": 0.5, "01:00": 1}),
+    ):
+        of = await filled(log, [sent(midnight + int(first * hour)), sent(midnight + int(last * hour))], exp_id)
+        for clock, hours in expected.items():
+            found = await resolve(log.database, of, clock)
+            assert found is not None and found.ts == midnight + round(hours * 60) * hour // 60, (exp_id, clock)
 
 
 async def test_an_experiment_is_named_by_exp_id_prefix_name_or_last(log: EventLog) -> None:

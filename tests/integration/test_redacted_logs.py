@@ -128,7 +128,7 @@ async def test_a_copy_carries_the_flag_and_can_be_redacted_itself(log: EventLog,
     await export_jsonl(log, "e1", tmp_path / "a.jsonl")
     of = await import_jsonl(log, tmp_path / "a.jsonl", "copy")
     verdict = await verify(log.database, of)
-    assert verdict.problems == [] and "1 events had been redacted before they were imported" in verdict.notes
+    assert verdict.problems == [] and "1 event had been redacted before they were imported" in verdict.notes
     await export_jsonl(log, "copy", tmp_path / "b.jsonl")
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert (await redact(log, "copy", WHERE, who="me", why="x")).events == 3

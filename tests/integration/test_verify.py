@@ -123,8 +123,8 @@ async def test_a_value_of_the_wrong_type_is_found_too(log: EventLog, store: str,
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        ("DELETE FROM event WHERE id = (1 << 40 | 5)", "1 events are missing, the first is seq 5"),
-        ("DELETE FROM event WHERE id = (1 << 40 | 9)", "1 events are missing, the first is seq 9"),
+        ("DELETE FROM event WHERE id = (1 << 40 | 5)", "1 event is missing, the first is seq 5"),
+        ("DELETE FROM event WHERE id = (1 << 40 | 9)", "1 event is missing, the first is seq 9"),
         ("DELETE FROM batch WHERE recorder_id = 1 AND first_seq = 4", "the batch after seq 3 starts at 7"),
         ("DELETE FROM batch WHERE recorder_id = 1 AND first_seq = 7", "its batches end at seq 6"),
         ("UPDATE batch SET digest = x'00' WHERE recorder_id = 1 AND first_seq = 4", "do not have the digest"),
@@ -151,7 +151,7 @@ async def test_a_value_of_the_wrong_type_is_found_too(log: EventLog, store: str,
         (
             "INSERT INTO event SELECT (1 << 40 | 10), experiment_id, ts, kind, channel_id, from_id, to_id, flags, "
             "msg_id, duration_ns, receivers, cause, meta, payload FROM event WHERE id = (1 << 40 | 9)",
-            "1 events belong to no batch, the first is seq 10",
+            "1 event belongs to no batch, the first is seq 10",
         ),
         ("DELETE FROM recorder WHERE id = 2", "counts 2 recorders, there are 1"),
     ],

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from redis.exceptions import RedisError
 
 from messager import BrokerUnavailable, MemoryBroker, RedisBroker
 from messager.brokers import open_broker
 from messager.brokers.redis_addresses import Server
+from messager.brokers.redis_reasons import reason_of
 from messager.brokers.redis_url import several_hosts
 from messager.brokers.urls import without_credentials
 from messager_store.host import command_line
@@ -137,3 +139,9 @@ f 10.0.0.6:7006@17006 handshake - 0 0 0 connected
 
 def test_the_scheme_may_be_written_in_capitals() -> None:
     assert RedisBroker.from_url("Redis+Cluster://one:1").url == "Redis+Cluster://one:1"
+
+
+def test_a_password_is_masked_where_it_stands_and_not_inside_of_other_words() -> None:
+    error = RedisError("invalid username-password pair, AUTH p, 'p', redis://u:p@host")
+    assert reason_of(error, ["p"]) == "invalid username-password pair, AUTH ***, '***', redis://u:***@host"
+    assert reason_of(RedisError("unknown: 'a b!', '/x.sock'"), ["a b!", "/x.sock"]) == "unknown: '***', '***'"

@@ -1,0 +1,53 @@
+"""What the command line shows on a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from messager_store.cli.events_ import _Lines
+from messager_store.cli.replay_ import _bar
+
+
+class Terminal(io.StringIO):
+    """A terminal of 80 columns that remembers what was written to it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """In the test itself: pytest sets the streams anew after each fixture."""
+    made = Terminal()
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "80"), ("LINES", "25")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setattr(sys, "stderr", made)
+    return made
+
+
+def test_a_replay_says_for_whom_it_waits_and_then_that_it_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_of(monkeypatch)
+    report: Any = SimpleNamespace(published=0, planned=7, loops=0, held_back_s=0.0, stalled_s=0.0, held_by=None)
+    with _bar(quiet=False, subscribers=3) as show:
+        assert show is not None
+        before = len(terminal.getvalue())
+        show(report)
+    assert "waiting for 3 subscribers" in terminal.getvalue()[:before]
+    assert "replaying" in terminal.getvalue()[before:] and "0/7" in terminal.getvalue()[before:]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_a_line_of_an_event_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    time = "2026-03-01T10:00:00.123456789Z"
+    entry: Any = SimpleNamespace(time=time, kind="received", from_id=1, to_id=2, channel="c" * 99, text="x" * 300)
+    _Lines(False, "e").show(entry)
+    line = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()[1]
+    assert len(line) == columns and line.endswith("x…")
