@@ -58,10 +58,12 @@ async def kills(run: Run, row: Row, *, durability: str, blocked: bool, carrier: 
                     blocked=run.dice.randrange(1 << 30) if blocked else None,
                     recorder={"durability": durability},
                 )
-                if run.dice.random() < STARTING:
+                if run.dice.random() < STARTING and number:
                     await asyncio.sleep(run.dice.uniform(0, STARTS_WITHIN))
                 else:
                     await worker.heard("ready")
+                    if not number:
+                        await worker.heard("accepted", 1)  # once at least there is something to lose
                     await asyncio.sleep(run.dice.uniform(0, LONGEST))
                 await worker.kill()
                 await witness.caught_up()

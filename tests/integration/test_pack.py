@@ -190,15 +190,24 @@ async def test_a_store_holds_a_recording_once(log: EventLog, tmp_path: Path) -> 
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
     before = rows(log.where)
-    with pytest.raises(ExperimentExists, match="another --exp"):
-        await unpack(log, tmp_path / "a.pack")
-    with pytest.raises(RecorderExists, match="is here already, in the experiment 'e1'; a store holds"):
-        await unpack(log, tmp_path / "a.pack", exp_id="twice")
+    for exp_id in (None, "twice"):
+        with pytest.raises(RecorderExists, match="is here already, in the experiment 'e1'; a store holds"):
+            await unpack(log, tmp_path / "a.pack", exp_id=exp_id)
     assert rows(log.where) == before
     of = await log.experiment("e1")
     known = await head(log)
     await remove(log.database, of)
     assert (await verify(log.database, await unpack(log, tmp_path / "a.pack"), known)).problems == []
+
+
+async def test_a_recording_does_not_go_into_another_of_its_name(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    await filled(other, [sent(1)])
+    before = rows(other.where)
+    with pytest.raises(ExperimentExists, match="another --exp"):
+        await unpack(other, tmp_path / "a.pack")
+    assert rows(other.where) == before
 
 
 async def test_another_head_is_refused(log: EventLog, other: EventLog, tmp_path: Path) -> None:
