@@ -27,19 +27,19 @@ AGAIN = 30
 """Messages, in one try, of a publisher that sends again what was not acknowledged."""
 
 
-@fault("mqtt-sigkill-strict", "MQTT: SIGKILL of a recording process, strict", short=2, long=40, seconds=600)
+@fault("mqtt-sigkill-strict", "MQTT: SIGKILL of a recording process, strict", short=1, long=40, seconds=600)
 async def strict(run: Run, row: Row) -> None:
     """Whatever anybody has seen on the wire is in the log."""
     await kills(run, row, durability="strict", blocked=False, carrier=MQTT)
 
 
-@fault("mqtt-killed", "MQTT: kill -9 of the broker, and a restart", short=2, long=40, seconds=600)
+@fault("mqtt-killed", "MQTT: kill -9 of the broker, and a restart", short=1, long=40, seconds=600)
 async def broker_killed(run: Run, row: Row) -> None:
     """Sends that fail are logged as failed, what a listener missed lies in its gaps."""
     await network.broker_killed(run, row, MQTT)
 
 
-@fault("mqtt-cut", "MQTT: connections cut", short=2, long=60, seconds=600)
+@fault("mqtt-cut", "MQTT: connections cut", short=1, long=60, seconds=600)
 async def connections_cut(run: Run, row: Row) -> None:
     """Nothing is sent twice, nobody is told a lie, what a listener missed lies in its gaps."""
     await network.through_proxies(run, row, network.cut, MQTT)
@@ -57,14 +57,14 @@ async def writes_cut(run: Run, row: Row) -> None:
     await network.through_proxies(run, row, network.cut_a_write, MQTT, sender_only=True)
 
 
-@fault("mqtt-answer", "MQTT: acknowledgements (PUBACK) cut off", short=2, long=40, seconds=600)
+@fault("mqtt-answer", "MQTT: acknowledgements (PUBACK) cut off", short=1, long=40, seconds=600)
 async def answers_cut(run: Run, row: Row) -> None:
     """The same: the message may be out, so it is not sent again, not even as one that was sent before (DUP)."""
     await network.through_proxies(run, row, network.cut_an_answer, MQTT, sender_only=True)
 
 
 # amqtt lets both clients of a name stay, against the standard (MQTT-3.1.4-2)
-@fault("mqtt-taken-over", "MQTT: another client takes the same name", short=2, long=40, seconds=600, needs="mosquitto")
+@fault("mqtt-taken-over", "MQTT: another client takes the same name", short=1, long=40, seconds=600, needs="mosquitto")
 async def taken_over(run: Run, row: Row) -> None:
     """As connections that are cut: the broker closes the one that had the name before."""
     with mqtt_server() as server:

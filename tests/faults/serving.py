@@ -34,14 +34,14 @@ Break = Callable[[Run, PostgresServer, Proxy, str], Awaitable[None]]
 
 
 @fault(
-    "postgres-sigkill-buffered", "PostgreSQL: SIGKILL of a recording process, buffered", short=2, long=60, seconds=600
+    "postgres-sigkill-buffered", "PostgreSQL: SIGKILL of a recording process, buffered", short=1, long=60, seconds=600
 )
 async def buffered(run: Run, row: Row) -> None:
     """What was acknowledged is there; what is missing came after it, and the log says so."""
     await _kills(run, row, "buffered")
 
 
-@fault("postgres-sigkill-strict", "PostgreSQL: SIGKILL of a recording process, strict", short=2, long=60, seconds=600)
+@fault("postgres-sigkill-strict", "PostgreSQL: SIGKILL of a recording process, strict", short=1, long=60, seconds=600)
 async def strict(run: Run, row: Row) -> None:
     """Whatever anybody has seen on the wire is in the log."""
     await _kills(run, row, "strict")

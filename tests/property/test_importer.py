@@ -22,7 +22,7 @@ from messager_store.schema import metadata
 from messager_store.verify import verify
 
 FILES = settings(
-    max_examples=100,
+    max_examples=50,
     deadline=None,
     database=None,
     print_blob=True,

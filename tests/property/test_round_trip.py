@@ -25,7 +25,7 @@ from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, carri
 SETTINGS = settings(
     deadline=None, database=None, print_blob=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-MANY, FEW = settings(SETTINGS, max_examples=80), settings(SETTINGS, max_examples=20)
+MANY, FEW = settings(SETTINGS, max_examples=40), settings(SETTINGS, max_examples=20)
 
 payloads = st.binary(max_size=200) | st.sampled_from(HOSTILE_PAYLOADS)
 wire_channels = st.binary(min_size=1, max_size=30) | st.sampled_from(HOSTILE_CHANNELS)
