@@ -16,13 +16,13 @@ class LogHook(Protocol):
     """Told of every message sent, received, blocked or failed, and of gaps and marks.
 
     What becomes of messages that were written is told to the hooks that were asked before, and to no others: to
-    one that was removed meanwhile too, and not to one that was added.
+    one that was removed after that too, and not to one that was added.
 
     A hook that also has `connected(url, clock, clock_offset_ns)` is told, once the broker
     answers, where it is, the `Clock` that stamps the records, and how far the broker's own
     clock is ahead (ns, None if unknown). One that has `described(name, meta)` is told what
     `Messager.describe` is, and one that has `joined(hook)`, of every hook that is added later; where it
-    answers True it makes way for that one, and is removed.
+    answers True it makes way for that one, and is removed: messages that it has not been asked about are that one's.
     """
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:

@@ -136,8 +136,7 @@ class Messager:
 
     def remove_log_hook(self, hook: LogHook) -> None:
         """Tell this hook nothing more, but what becomes of messages that it was asked about."""
-        if hook in self._hooks:
-            self._hooks.remove(hook)
+        self._remove(hook)
 
     async def init(self) -> None:
         """Connect. Raises `BrokerUnavailable`.
@@ -362,7 +361,12 @@ class Messager:
     def _tell_joined(self, others: Iterable[LogHook], hook: LogHook) -> None:
         for other in tuple(others):
             if hasattr(other, "joined") and other.joined(hook):
-                self.remove_log_hook(other)
+                self._remove(other, hook)
+
+    def _remove(self, hook: LogHook, heir: LogHook | None = None) -> None:
+        if hook in self._hooks:
+            self._hooks.remove(hook)
+            self._outbox.gone(hook, heir)
 
     def _introduce(self, hook: LogHook) -> None:
         connected = getattr(hook, "connected", None)

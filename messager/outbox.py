@@ -36,14 +36,16 @@ class _Wave:
     is one thing more for the garbage collector to go through, again and again.
     """
 
-    __slots__ = ("futures", "hooks", "records", "size", "started")
+    __slots__ = ("asked", "futures", "hooks", "records", "size", "started")
 
     def __init__(self) -> None:
         self.records: list[MessageRecord] = []
         self.started: list[int] = []
         self.futures: list[asyncio.Future[None]] = []
-        self.hooks: tuple[LogHook, ...] = ()
-        """Those that are asked before it is written, and told of it in the end, whoever comes or goes meanwhile."""
+        self.hooks: list[LogHook] = []
+        """Those that are asked, in turn, before it is written."""
+        self.asked = 0
+        """How many of them were: these are told of it in the end, whoever comes or goes meanwhile."""
         self.size = 0
         """Bytes of its payloads."""
 
@@ -86,6 +88,7 @@ class Outbox:
         self._clock = clock
         self._hooks = hooks
         self._waiting: deque[_Wave] = deque()  # to go when what is on its way has arrived
+        self._asking: _Wave | None = None  # whose hooks are being asked
         self._task: asyncio.Task[None] | None = None
         self._turned = 0.0  # when a sender last let others run
         self._idle = asyncio.Event()  # nothing is on its way
@@ -128,6 +131,13 @@ class Outbox:
     async def flushed(self) -> None:
         """Return once everything that was handed over has left."""
         await self._idle.wait()
+
+    def gone(self, hook: LogHook, heir: LogHook | None = None) -> None:
+        """A hook left. Where it had not been asked yet, it will not be: its heir is, if it made way for one."""
+        wave = self._asking
+        if wave is not None and hook in (waiting := wave.hooks[wave.asked :]):
+            at = wave.asked + waiting.index(hook)
+            wave.hooks[at : at + 1] = [] if heir is None else [heir]
 
     def tell(self, record: MessageRecord, hooks: Sequence[LogHook] | None = None) -> None:
         """Tell these hooks, or else all, of an event. A hook that raises is logged, and harms nobody else."""
@@ -191,13 +201,14 @@ class Outbox:
         if (meta := getattr(self._broker, "sends_with", None)) is not None:
             for record in records:
                 record.meta = meta
-        wave.hooks = hooks = tuple(self._hooks)
-        for number, hook in enumerate(hooks, 1):
-            try:
-                await hook.before_send(records)
-            except BaseException:
-                wave.hooks = hooks[:number]  # those behind it were not asked
-                raise
+        wave.hooks = list(self._hooks)
+        self._asking = wave
+        try:
+            while wave.asked < len(wave.hooks):
+                wave.asked += 1  # also where it raises: those behind it are not
+                await wave.hooks[wave.asked - 1].before_send(records)
+        finally:
+            self._asking = None
         wire = [(channels.encode(record.channel or ""), record.payload) for record in records]
         now = self._clock.now()
         for record in records:
@@ -206,7 +217,7 @@ class Outbox:
 
     def _settle(self, wave: _Wave, results: Sequence[int | Exception | None]) -> None:
         """Tell the hooks, and those who wait, what became of each message."""
-        done = self._clock.now()
+        done, told = self._clock.now(), wave.hooks[: wave.asked]
         for record, started, future, result in zip(wave.records, wave.started, wave.futures, results, strict=True):
             record.duration_ns = done - started
             if isinstance(result, Exception):
@@ -215,7 +226,7 @@ class Outbox:
                 record.meta = {"outcome": outcome, "error": str(result) or type(result).__name__}
             else:
                 record.receivers = result
-            self.tell(record, wave.hooks)
+            self.tell(record, told)
             if future.cancelled():
                 continue
             if isinstance(result, Exception):

@@ -102,8 +102,7 @@ class AutoRecorder:
         self._broken_promise = False
         self._cut_off = False  # cancelled, and nobody asked for the end
         self._missed = 0  # what happened afterwards
-        self._heir: Recorder | None = None  # whom we made way for
-        self._left_to_heir: set[int] = set()  # records, by id, that only we are asked about, and too late
+        self._leaving: asyncio.Task[None] | None = None  # as the program has a recorder of its own now
         recorder.begin(self._join)
         self._task = self._loop.create_task(self._live_through())
         _live.add(self)
@@ -137,12 +136,9 @@ class AutoRecorder:
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """As `Recorder.before_send`; but a promise that cannot be kept is told of, and nothing is raised."""
-        if self._heir is not None and not self._heir.ended:
-            self._left_to_heir.update(map(id, records))
-            return await self._heir.before_send(records)
         taking = self._taking
         if taking is None:
-            return None
+            return
         try:
             await taking.before_send(records)
         except Exception as error:
@@ -153,14 +149,8 @@ class AutoRecorder:
                 )
 
     def after(self, record: MessageRecord) -> None:
-        if self._heir is not None and id(record) in self._left_to_heir:
-            self._left_to_heir.remove(id(record))
-            self._heir.after(record)
-        elif self._taking is not None:
+        if self._taking is not None:
             self._taking.after(record)
-        elif self._heir is not None:
-            if self._recorder.durability == "buffered":  # we could not wait for it any longer; or it is in the log
-                self._heir.after(record)
         elif self._cut_off:
             self._missed += 1
             if self._missed == 1:
@@ -175,16 +165,19 @@ class AutoRecorder:
     def joined(self, hook: LogHook) -> bool:
         """Make way for a recorder of the program's own: nothing is to be recorded twice.
 
-        What becomes of messages on their way is still told to us, and not to that one; those about which another
-        hook is asked just now, and we are next, we hand on to it.
+        What becomes of messages that we were asked about is still told to us, and not to that one, so we end
+        once it was, however long that takes.
         """
         if not isinstance(hook, Recorder):
             return False
-        self._heir = hook
-        if self._taking is not None:
-            self._ending.set()
+        if self._taking is not None and self._leaving is None:
+            self._leaving = self._loop.create_task(self._leave())
             say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
         return True
+
+    async def _leave(self) -> None:
+        await self._recorder.idle()
+        self._ending.set()
 
     async def _live_through(self) -> None:
         try:
@@ -246,6 +239,8 @@ class AutoRecorder:
 
     async def _end(self) -> None:
         recorder = self._recorder
+        if self._leaving is not None:
+            self._leaving.cancel()
         try:
             await recorder.stop()
         except Exception as error:

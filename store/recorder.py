@@ -151,11 +151,6 @@ class Recorder:
         return None if self._committer is None else self._committer.failure
 
     @property
-    def ended(self) -> bool:
-        """Whether it takes nothing more."""
-        return self._committer is not None and self._committer.ending
-
-    @property
     def spool_path(self) -> Path:
         """The file that it spools to; there only while something is in it."""
         return self._backlog.spool.path
@@ -220,9 +215,7 @@ class Recorder:
         if not committer.ending:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
-                    while self._under_way:  # what became of these is to be recorded too
-                        self._no_wave.clear()
-                        await self._no_wave.wait()
+                    await self.idle()  # what became of these is to be recorded too
         await asyncio.sleep(0)  # what was said just now begins
         if self._describing is not None:
             await asyncio.wait([self._describing], timeout=STOP_SECONDS)
@@ -239,6 +232,12 @@ class Recorder:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+
+    async def idle(self) -> None:
+        """Return once no message that it was asked about is on its way."""
+        while self._under_way:
+            self._no_wave.clear()
+            await self._no_wave.wait()
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """Return once these messages may be published.
