@@ -22,6 +22,7 @@ from sqlite3 import Error as SQLiteError
 from typing import Any
 from urllib.parse import quote
 
+import aiosqlite
 from sqlalchemy import Insert, Table, event, text
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
@@ -230,9 +231,12 @@ class SQLite:
             record.info["file"] = self._place()
             connection.isolation_level = None  # the driver must not begin transactions of its own
             cursor = connection.cursor()
-            wal = checkpoints and self._may_write
-            for statement in (*_settings(), _WAL if wal else "PRAGMA wal_autocheckpoint=0"):
+            for statement in _settings():
                 cursor.execute(statement)
+            if not (checkpoints and self._may_write):
+                cursor.execute("PRAGMA wal_autocheckpoint=0")
+            else:
+                connection.run_async(_into_wal)
             cursor.close()
 
         def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
@@ -310,6 +314,19 @@ def why_not_from_here(path: str, host: str) -> str:
         f"{path} is a SQLite file on {host}, and SQLite's locks do not reach from one host to another: "
         "record into PostgreSQL (MESSAGER_STORE=postgresql://...)"
     )
+
+
+async def _into_wal(connection: aiosqlite.Connection) -> None:
+    """Others may write just now, or do the same to a new file: SQLite says so at once then, busy timeout or not."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            await connection.execute_fetchall(_WAL)
+            return
+        except SQLiteError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.02)
 
 
 def _temporary_folder() -> str:

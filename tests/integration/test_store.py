@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import sqlite3
 from pathlib import Path
@@ -47,6 +48,19 @@ async def test_many_may_make_the_same_store_at_once(unmade: str) -> None:
     await asyncio.gather(*(open_and_use(number) for number in range(6)))
     async with EventLog.open(unmade) as log:
         assert len(await registry.every(log.database)) == 6
+
+
+@pytest.mark.sqlite
+async def test_who_opens_a_new_store_waits_for_one_who_writes_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        opening = asyncio.ensure_future(EventLog.open(str(path)))
+        await asyncio.wait([opening], timeout=0.2)
+        other.execute("COMMIT")
+        log = await opening
+        await registry.create(log.database, "e1", name=None, tags=[], meta={})
+        await log.close()
 
 
 async def test_files_that_are_no_store_are_named_and_left_alone(tmp_path: Path) -> None:
