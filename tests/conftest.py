@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from messager import MemoryBroker, RedisBroker
-from messager.brokers import Broker, open_broker
+from messager.brokers import Broker, MqttBroker, open_broker
 from messager.testing import MqttServer, RedisServer, mqtt_server, redis_server
 from messager_store import EventLog
 from messager_store.database import Database
@@ -70,6 +70,13 @@ async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
 @pytest.fixture
 async def redis_broker(redis: RedisServer) -> AsyncIterator[RedisBroker]:
     made = RedisBroker.from_url(redis.url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def mqtt_broker(mqtt: MqttServer) -> AsyncIterator[MqttBroker]:
+    made = MqttBroker.from_url(mqtt.url)
     yield made
     await made.close()
 

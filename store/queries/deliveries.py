@@ -87,8 +87,8 @@ class _Matching:
         nth, since = heard.get(listener, 0), self.since.get(listener)
         while since is not None and nth < len(sendings) and sendings[nth][2] < since:
             nth += 1
+        heard[listener] = min(nth + 1, len(sendings))
         if nth < len(sendings):
-            heard[listener] = nth + 1
             if not sendings[nth][1]:
                 self.found.append({"event_id": sendings[nth][0], "received_at": ts})
             sendings[nth][1] += 1

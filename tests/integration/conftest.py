@@ -9,7 +9,7 @@ import pytest
 from messager_store import EventLog, committer, recorder
 from messager_store.removal import remove
 from messager_store.testing import PostgresServer, postgres_server
-from tests.integration.test_log import filled, sent
+from tests.integration.logs import filled, sent
 from tests.support import Stores
 
 

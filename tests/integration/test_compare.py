@@ -9,7 +9,7 @@ from messager_store import EventLog, NewEvent
 from messager_store.compare import Comparison, compare
 from messager_store.reading import Selection
 from messager_store.replay import ChannelMap
-from tests.integration.test_log import filled, sent
+from tests.integration.logs import filled, sent
 
 
 def run(*pairs: tuple[str, bytes]) -> list[NewEvent]:

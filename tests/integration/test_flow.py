@@ -24,7 +24,7 @@ from messager_store import experiments as registry
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.replay import ReplayClock, flow
 from messager_store.replay.clock import Rate
-from tests.integration.test_log import filled, sent
+from tests.integration.logs import filled, sent
 from tests.integration.test_replay import Heard, Secretive, Time
 from tests.support import MESSAGER, messager, until
 

@@ -22,8 +22,8 @@ from messager_store.redaction import redact
 from messager_store.removal import remove
 from messager_store.verify import verify, verify_all
 from messager_store.where import Where
+from tests.integration.logs import filled, sent
 from tests.integration.test_jsonl import everything, write
-from tests.integration.test_log import filled, sent
 from tests.integration.test_pack import lines_of, nothing_is_in, rows, seal
 
 

@@ -24,7 +24,7 @@ from messager_store.errors import BadFile, StoreError
 from messager_store.exchange import lines
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.host import command_line
-from tests.integration.test_log import filled, sent
+from tests.integration.logs import filled, sent
 from tests.integration.test_redaction import on_disk
 from tests.support import messager
 

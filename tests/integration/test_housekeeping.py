@@ -31,8 +31,8 @@ from messager_store.retention import holdings, outdated
 from messager_store.spool import Spool
 from messager_store.verify import verify_all
 from tests import support
+from tests.integration.logs import filled, sent
 from tests.integration.outage import locked
-from tests.integration.test_log import filled, sent
 
 DAY = 86_400_000_000_000
 

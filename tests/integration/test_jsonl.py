@@ -20,7 +20,7 @@ from messager_store.errors import BadFile, ExperimentExists, StoreError
 from messager_store.exchange.jsonl import export_jsonl, import_jsonl
 from messager_store.removal import remove
 from messager_store.verify import verify
-from tests.integration.test_log import filled, sent
+from tests.integration.logs import filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
 
 

@@ -16,7 +16,7 @@ from messager_store.database import Database
 from messager_store.errors import WrongRevision
 from messager_store.schema import HEAD_REVISION, metadata
 from messager_store.verify import verify
-from tests.integration.test_log import sent
+from tests.integration.logs import sent
 from tests.support import ROOT, Refused, sql
 
 

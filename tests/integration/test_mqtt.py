@@ -6,47 +6,27 @@ import asyncio
 import logging
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiomqtt
 import pytest
 import trustme
 
 from messager import Messager, PublishError
-from messager.brokers import MqttBroker, PubSub, open_broker
+from messager.brokers import MqttBroker, open_broker
 from messager.errors import BrokerUnavailable
 from messager.testing import MqttServer, free_port, mqtt_server
 from messager_store.host import command_line
+from tests.integration.over_mqtt import heard, through
 from tests.support import Listed, Proxy, until
 
 
-@pytest.fixture
-async def direct(mqtt: MqttServer) -> AsyncIterator[MqttBroker]:
-    made = MqttBroker.from_url(mqtt.url)
-    yield made
-    await made.close()
-
-
-def through(proxy: Proxy, **options: Any) -> MqttBroker:
-    return MqttBroker("127.0.0.1", proxy.port, **{"timeout": 2.0, "ping_interval": 0.1, "ping_timeout": 0.4, **options})
-
-
-async def heard(pubsub: PubSub) -> dict[str, Any]:
-    async with asyncio.timeout(20):
-        while (message := await pubsub.get_message(timeout=0.2)) is None:
-            pass
-    return message
-
-
 async def test_a_topic_that_cannot_be_published_on_is_refused_before_it_is_sent_and_the_others_go_out(
-    mqtt: MqttServer, direct: MqttBroker
+    mqtt: MqttServer, mqtt_broker: MqttBroker
 ) -> None:
     async with Proxy(mqtt.port).running() as proxy:
-        broker, pubsub = through(proxy), direct.pubsub()
+        broker, pubsub = through(proxy), mqtt_broker.pubsub()
         await pubsub.psubscribe("w/#")
         long = b"w/" + b"x" * 65_534
         bad = [b"w/+", b"w/#", b"w/nul\x00", long, b"", b"w/\xff"]
@@ -61,9 +41,11 @@ async def test_a_topic_that_cannot_be_published_on_is_refused_before_it_is_sent_
         await broker.close()
 
 
-async def test_a_lost_acknowledgement_is_unknown_and_nothing_is_repeated(mqtt: MqttServer, direct: MqttBroker) -> None:
+async def test_a_lost_acknowledgement_is_unknown_and_nothing_is_repeated(
+    mqtt: MqttServer, mqtt_broker: MqttBroker
+) -> None:
     async with Proxy(mqtt.port).running() as proxy:
-        broker, pubsub = through(proxy), direct.pubsub()
+        broker, pubsub = through(proxy), mqtt_broker.pubsub()
         await pubsub.psubscribe("u/#")
         assert await broker.publish([(b"u/1", b"one")]) == [None]
         proxy.cut_answer_to = b"third"
@@ -115,7 +97,7 @@ async def test_a_closed_broker_leaves_nobody_waiting(mqtt: MqttServer) -> None:
 
 
 async def test_looking_for_an_answer_that_does_not_come_at_once_stops_for_a_while(
-    mqtt: MqttServer, direct: MqttBroker
+    mqtt: MqttServer, mqtt_broker: MqttBroker
 ) -> None:
     async with Proxy(mqtt.port).running() as proxy:  # in this event loop, which stands still while somebody looks
         broker = through(proxy)
@@ -124,20 +106,20 @@ async def test_looking_for_an_answer_that_does_not_come_at_once_stops_for_a_whil
         assert broker._glance.in_vain >= 4 and broker._glance.skipping > 0
         await broker.close()
     for _ in range(200):
-        assert await direct.publish([(b"near", b"x")]) == [None]
+        assert await mqtt_broker.publish([(b"near", b"x")]) == [None]
 
 
-async def test_more_messages_than_the_protocol_can_number_go_out(direct: MqttBroker, monkeypatch: Any) -> None:
+async def test_more_messages_than_the_protocol_can_number_go_out(mqtt_broker: MqttBroker, monkeypatch: Any) -> None:
     monkeypatch.setattr("messager.brokers.mqtt.MOST_UNACKNOWLEDGED", 50)
-    results = await asyncio.gather(*(direct.publish([(b"many", b"%d" % n)] * 100) for n in range(10)))
+    results = await asyncio.gather(*(mqtt_broker.publish([(b"many", b"%d" % n)] * 100) for n in range(10)))
     assert results == [[None] * 100] * 10
 
 
-async def test_many_messages_of_quality_2_at_a_time_all_arrive(direct: MqttBroker) -> None:
-    pubsub = direct.pubsub()
+async def test_many_messages_of_quality_2_at_a_time_all_arrive(mqtt_broker: MqttBroker) -> None:
+    pubsub = mqtt_broker.pubsub()
     await pubsub.psubscribe("two")
     payloads = [b"%d" % at for at in range(100)]
-    results = await direct.publish_as([(b"two", payload) for payload in payloads], [{"qos": 2}] * 100)
+    results = await mqtt_broker.publish_as([(b"two", payload) for payload in payloads], [{"qos": 2}] * 100)
     assert results == [None] * 100
     assert [(await heard(pubsub))["data"] for _ in payloads] == payloads
     await pubsub.aclose()
@@ -161,132 +143,7 @@ async def test_many_sends_at_a_time_are_neither_throttled_nor_warned_about(
     assert not [record for record in caplog.records if record.name == "mqtt"]
 
 
-async def test_a_lost_subscriber_comes_back_with_its_subscriptions_and_tells_a_gap(
-    mqtt: MqttServer, direct: MqttBroker
-) -> None:
-    async with Proxy(mqtt.port).running() as proxy:
-        pubsub = through(proxy).pubsub()
-        await pubsub.psubscribe("g/*", "exps/+/x")
-        before = time.monotonic_ns()
-        proxy.cut()
-        await until(lambda: pubsub.lost_since() is not None)
-        with pytest.raises(BrokerUnavailable):
-            await pubsub.psubscribe("more")
-        gap = await heard(pubsub)
-        assert gap["type"] == "gap" and gap["reason"]
-        assert gap["since"] <= before <= gap["until"] <= time.monotonic_ns()
-        assert pubsub.lost_since() is None
-        await direct.publish([(b"g/1", b"a"), (b"exps/1/x", b"b"), (b"more", b"c")])
-        assert [(await heard(pubsub))["data"] for _ in range(2)] == [b"a", b"b"]
-        await pubsub.aclose()
-
-
-async def test_a_network_that_fell_silent_is_noticed_by_pings(mqtt: MqttServer, direct: MqttBroker) -> None:
-    async with Proxy(mqtt.port).running() as proxy:
-        pubsub = through(proxy).pubsub()
-        await pubsub.psubscribe("s")
-        proven = pubsub._proven
-        while pubsub._proven == proven:  # pings that are answered prove that nothing is missing
-            assert await pubsub.get_message(timeout=0.05) is None
-        assert pubsub.lost_since() is None
-        fell = time.monotonic_ns()
-        proxy.silent = True
-        await direct.publish([(b"s", b"lost")])
-        async with asyncio.timeout(10):
-            while pubsub.lost_since() is None:
-                assert await pubsub.get_message(timeout=0.05) is None
-        proxy.cut()
-        proxy.silent = False
-        gap = await heard(pubsub)
-        assert gap["type"] == "gap" and "no answer to a ping" in gap["reason"]
-        assert proven < gap["since"] <= fell
-        await direct.publish([(b"s", b"back")])
-        assert (await heard(pubsub))["data"] == b"back"
-        await pubsub.aclose()
-
-
-async def test_a_large_message_on_a_slow_link_is_no_silence(mqtt: MqttServer, direct: MqttBroker) -> None:
-    async with Proxy(mqtt.port).running() as proxy:
-        pubsub = through(proxy).pubsub()
-        await pubsub.psubscribe("slow")
-        proxy.answer_delay = 0.02  # 64 kB every 20 ms: 2 s for what follows, five times the patience
-        payload = b"x" * (6 * 1024 * 1024)
-        assert await direct.publish([(b"slow", payload)]) == [None]
-        async with asyncio.timeout(30):
-            while (message := await pubsub.get_message(timeout=0.1)) is None:
-                assert pubsub.lost_since() is None
-        assert message["data"] == payload
-        await pubsub.aclose()
-
-
-async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(
-    mqtt: MqttServer, direct: MqttBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not with the last one that was read. That no ping is answered meanwhile is for amqtt, which answers
-    before it has handed out what it took."""
-    monkeypatch.setattr("messager.brokers.mqtt_pubsub.PROVE_NS", 60_000_000_000)
-    async with Proxy(mqtt.port).running() as proxy:
-        pubsub = through(proxy, ping_interval=30.0).pubsub()
-        await pubsub.psubscribe("held")
-        proxy.answer_delay = 0.02
-        sent_at = time.monotonic_ns()
-        assert await direct.publish([(b"held", bytes(6000))] * 200) == [None] * 200
-        received = 0
-        while received < 40:
-            received += await pubsub.get_message(timeout=0.1) is not None
-        proxy.cut()
-        proxy.answer_delay = 0.0
-        while (message := await heard(pubsub))["type"] != "gap":
-            received += 1
-        assert received < 200
-        assert message["since"] <= sent_at
-        await pubsub.aclose()
-
-
-PUBLISH = b"\x05\x00\x01w\x00\x01"
 """On w, number 1, empty; before it comes its quality of service."""
-
-
-@pytest.mark.parametrize(
-    ("first", "before_the_answer", "count"),
-    [
-        # A broker sends some ahead of their acknowledgements, and answers at once: the others come behind it.
-        (b"\x32" + PUBLISH, (b"\x32" + PUBLISH) * 15, 17),
-        (b"\x34" + PUBLISH, b"", 1),  # of quality 2, and not released
-    ],
-)
-async def test_an_answer_to_a_ping_that_overtook_messages_proves_nothing(
-    monkeypatch: pytest.MonkeyPatch, first: bytes, before_the_answer: bytes, count: int
-) -> None:
-    monkeypatch.setattr("messager.brokers.mqtt_pubsub.PROVE_NS", 1)
-    answers = {1: b"\x20\x02\x00\x00", 8: b"\x90\x03%b\x01" + first, 10: before_the_answer + b"\xb0\x02%b"}
-    ended: list[bool] = []
-    published: list[int] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pings = 0
-        while pings < 2 and (head := await reader.read(2)):  # the second is not answered
-            packet = await reader.readexactly(head[1])
-            pings += head[0] >> 4 == 10 and not ended
-            if head[0] >> 4 == 8:
-                published.append(time.monotonic_ns())
-            if pings < 2:
-                writer.write(answers.get(head[0] >> 4, b"").replace(b"%b", packet[:2]))
-        writer.close()
-        await writer.wait_closed()
-        ended.append(True)
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    pubsub = MqttBroker("127.0.0.1", server.sockets[0].getsockname()[1], ping_interval=0.05).pubsub()
-    await pubsub.psubscribe("w")
-    kinds = [message := await heard(pubsub)]
-    while message["type"] != "gap":
-        kinds.append(message := await heard(pubsub))
-    assert len(kinds) == count
-    assert message["since"] <= published[0]
-    await pubsub.aclose()
-    await until(lambda: len(ended) == 2)
-    server.close()
 
 
 async def test_a_broker_that_is_killed_and_started_again_costs_no_message_that_is_sent_after_it() -> None:
@@ -308,107 +165,12 @@ async def test_a_broker_that_is_killed_and_started_again_costs_no_message_that_i
         assert [record.payload for record in hook.records if record.kind == "received"] == [b'{"n": 1}', b'{"n": 3}']
 
 
-async def test_who_leaves_too_much_unfetched_is_told_a_gap(direct: MqttBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("messager.brokers.mqtt_pubsub.INBOX_BYTES", 5000)
-    pubsub = direct.pubsub()
-    await pubsub.psubscribe("full")
-    await direct.publish([(b"full", bytes(1000))] * 10)
-    await until(lambda: pubsub.lost_since() is not None)
-    kinds = [(await heard(pubsub))["type"]]
-    while kinds[-1] != "gap":
-        kinds.append((await heard(pubsub))["type"])
-    assert 5 <= len(kinds) <= 11
-    await pubsub.aclose()
-
-
-async def test_a_message_comes_once_for_each_pattern_whatever_the_broker_makes_of_overlapping_subscriptions(
-    direct: MqttBroker,
-) -> None:
-    pubsub = direct.pubsub()
-    await pubsub.psubscribe("a/+", "+/b", "a/b")
-    await direct.publish([(b"a/b", b"1"), (b"a/c", b"2"), (b"x/b", b"3"), (b"x/y", b"no"), (b"a/c", b"end")])
-    found = []
-    while not found or found[-1][1] != b"end":
-        message = await heard(pubsub)
-        found.append((message["pattern"], message["data"]))
-    assert found == [
-        *((pattern, b"1") for pattern in (b"a/+", b"+/b", b"a/b")),
-        (b"a/+", b"2"),
-        (b"+/b", b"3"),
-        (b"a/+", b"end"),
-    ]
-    await pubsub.psubscribe("a/#")  # covers what is there
-    await direct.publish([(b"a/c", b"4"), (b"a/c/d", b"5")])
-    assert [(await heard(pubsub))["data"] for _ in range(3)] == [b"4", b"4", b"5"]
-    await pubsub.aclose()
-
-
-async def test_a_pattern_that_no_topic_fits_is_refused_before_anything_is_sent(mqtt: MqttServer) -> None:
-    async with Proxy(mqtt.port).running() as proxy:
-        broker = through(proxy)
-        pubsub = broker.pubsub()
-        for pattern in ("a/#/b", "a+/b", "", "irc:#rust"):
-            with pytest.raises(ValueError, match="cannot subscribe to"):
-                await pubsub.psubscribe("first/#", pattern)
-        assert proxy.requests == b""
-        async with Messager(broker, "e1") as messager:
-            with pytest.raises(ValueError, match=r"cannot subscribe to .*4\.7"):
-                await messager.subscribe_and_start_listening(["first/#", "a/#/b"])
-            assert b"first" not in proxy.requests
-            await messager.subscribe_and_start_listening(["first/#"])
-            with pytest.raises(ValueError, match=r"cannot subscribe to .*4\.7"):
-                await messager.subscribe_and_start_listening(["a+/b"])
-        await pubsub.aclose()
-        await broker.close()
-
-
 @pytest.mark.parametrize("scheme", ["redis", "mqtt"])
 async def test_a_port_where_nobody_listens_is_told_as_that(scheme: str) -> None:
     broker = open_broker(f"{scheme}://127.0.0.1:{free_port()}")
     with pytest.raises(BrokerUnavailable, match="nobody listens there"):
         await broker.connect()
     await broker.close()
-
-
-async def test_a_subscription_that_is_shared_is_refused(direct: MqttBroker) -> None:
-    pubsub = direct.pubsub()
-    with pytest.raises(ValueError, match="leave out"):
-        await pubsub.psubscribe("$share/group/t/#")
-    await pubsub.aclose()
-
-
-async def test_retained_messages_and_qualities_of_service_are_told(mqtt: MqttServer, direct: MqttBroker) -> None:
-    how: list[dict[str, Any] | None] = [{"retained": True}, {"qos": 0}, None, {"qos": 2, "retained": False}]
-    listening = MqttBroker.from_url(direct.url + "?qos=2").pubsub()
-    await listening.psubscribe("q/*")
-    async with aiomqtt.Client("127.0.0.1", mqtt.port) as witness:  # brokers differ in what they make of a quality
-        await witness.subscribe("q/#", 2)
-        assert await direct.publish_as([(b"q/%d" % n, b"x") for n in range(4)], how) == [None] * 4
-        seen = [await anext(aiter(witness.messages)) for _ in range(4)]
-    live = {message["channel"]: message.get("meta") for message in [await heard(listening) for _ in range(4)]}
-    assert not any(message.retain for message in seen)
-    assert live == {m.topic.value.encode(): None if m.qos == 1 else {"qos": m.qos} for m in seen}
-    assert live[b"q/3"] == {"qos": 2}
-    late = direct.pubsub()
-    await late.psubscribe("q/*")
-    message = await heard(late)
-    assert (message["channel"], message["data"], message["meta"]["retained"]) == (b"q/0", b"x", True)
-    await direct.publish([(b"q/0", b"y")])
-    while (message := await heard(late))["data"] != b"y":  # amqtt sends what it retained twice
-        assert message["meta"]["retained"]
-    assert "meta" not in message
-    await direct.publish_as([(b"q/0", b"")], [{"retained": True}])  # forget it again
-    for pubsub in (listening, late):
-        await pubsub.aclose()
-
-
-async def test_a_subscription_may_ask_for_another_quality_of_service(direct: MqttBroker) -> None:
-    pubsub = direct.pubsub()
-    await pubsub.psubscribe("z/1", qos=0)
-    await pubsub.psubscribe("z/2")
-    await direct.publish([(b"z/1", b"x"), (b"z/2", b"x")])
-    assert [(await heard(pubsub)).get("meta") for _ in range(2)] == [{"qos": 0}, None]
-    await pubsub.aclose()
 
 
 async def test_users_are_let_in_with_their_password_which_is_shown_nowhere() -> None:

@@ -25,8 +25,8 @@ from messager_store.redaction import redact
 from messager_store.removal import remove, sweep_imports
 from messager_store.verify import verify, verify_all
 from messager_store.where import Where
+from tests.integration.logs import filled, sent
 from tests.integration.test_jsonl import everything
-from tests.integration.test_log import filled, sent
 from tests.support import ROOT, sql, until
 
 TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")

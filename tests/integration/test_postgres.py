@@ -25,8 +25,8 @@ from messager_store.schema import SEQ_BITS
 from messager_store.testing import Databases, PostgresServer, execute, transaction
 from messager_store.verify import verify, verify_all
 from messager_store.where import Where
+from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.outage import locked, numbers, payloads, take
-from tests.integration.test_log import experiment, filled, listed, sent
 from tests.integration.test_postgres_refusals import refused
 from tests.support import Proxy, messager, sql, until
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from messager_store import EventLog, NewEvent, unbroken
 from messager_store import log as log_room
 from messager_store.appending import Batch
+from messager_store.dialects import postgres_append
 from messager_store.errors import StoreUnavailable
 from messager_store.testing import execute
 from messager_store.verify import verify
-from tests.integration.test_log import experiment, listed, sent
+from tests.integration.logs import experiment, listed, sent
 from tests.integration.test_postgres import backends
 from tests.support import sql
 
@@ -48,6 +51,32 @@ async def test_a_backend_that_is_killed_within_the_events_has_nobody_else_write_
     await log.recover(writer)
     await log.append(writer, [sent(1)])
     assert [entry.ts for entry in await listed(log.read("e1"))] == [0, 1]
+
+
+async def test_an_append_gives_others_their_turn_again_and_again(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = await log.register(await experiment(log), role="tap")
+    await log.append(writer, events(1))  # its names are known from here on
+    batches, seen = [], [0]
+
+    class Kept(Batch):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            batches.append(self)
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(0)
+            if batches:
+                seen.append(batches[0].made)
+
+    monkeypatch.setattr(log_room, "Batch", Kept)
+    watching = asyncio.create_task(watch())
+    await log.append(writer, events(5000))
+    watching.cancel()
+    assert seen[-1] == 5000
+    assert max(after - before for before, after in pairwise(seen)) <= 2 * postgres_append.ROWS
 
 
 async def test_a_log_that_is_closed_while_names_are_written_leaves_no_connection(store: str) -> None:

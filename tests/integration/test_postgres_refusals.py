@@ -20,7 +20,7 @@ from messager_store import EventLog
 from messager_store.dialects import for_store
 from messager_store.errors import NotAStore, StoreError, StoreUnavailable
 from messager_store.testing import GUARDED, Databases, PostgresServer, execute, postgres_server, transaction
-from tests.integration.test_log import experiment, filled, listed, sent
+from tests.integration.logs import experiment, filled, listed, sent
 from tests.support import messager, until
 
 pytestmark = pytest.mark.postgres

@@ -18,7 +18,7 @@ from messager_store.removal import remove
 from messager_store.testing import SUPERUSER, Databases, PostgresServer, execute
 from messager_store.verify import verify
 from messager_store.where import Where
-from tests.integration.test_log import experiment, filled, listed, sent
+from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.test_postgres_refusals import refused
 from tests.support import messager
 

@@ -25,7 +25,7 @@ from messager_store.redaction import redact
 from messager_store.replay import Replay
 from messager_store.verify import verify
 from messager_store.where import Where
-from tests.integration.test_log import experiment, listed, sent
+from tests.integration.logs import experiment, listed, sent
 from tests.integration.test_redaction import SECRET, WHERE, on_disk, secrets
 from tests.support import messager, sql
 

@@ -19,7 +19,7 @@ from messager_store.redaction import redact, scrub
 from messager_store.testing import transaction
 from messager_store.verify import verify
 from messager_store.where import Where, find
-from tests.integration.test_log import experiment, filled, listed, sent
+from tests.integration.logs import experiment, filled, listed, sent
 from tests.support import sql
 
 SECRET = b"Marguerite Yourcenar"

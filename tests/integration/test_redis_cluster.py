@@ -14,7 +14,7 @@ from messager.brokers import OutputLimits
 from messager.testing import RedisServer, free_port
 from messager_store import EventLog, Replay
 from messager_store.replay.flow import Flow
-from tests.integration.test_log import filled, sent
+from tests.integration.logs import filled, sent
 from tests.integration.topologies import FOREVER, ask, cluster, cluster_url
 from tests.support import Listed, Proxy, messager, until
 

@@ -13,7 +13,7 @@ from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.testing import RedisServer, redis_server
 from messager_store import EventLog, Replay
 from messager_store.errors import ReplayFailed, ReplayRefused
-from tests.integration.test_log import filled, sent
+from tests.integration.logs import filled, sent
 from tests.integration.topologies import ask
 from tests.support import Listed, messager, until
 

@@ -23,7 +23,7 @@ from messager_store.reading import Selection, Span
 from messager_store.redaction import redact
 from messager_store.replay import ChannelMap, ReplayClock
 from messager_store.where import Where
-from tests.integration.test_log import experiment, filled, sent
+from tests.integration.logs import experiment, filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, messager, sql
 
 SECOND = 1_000_000_000

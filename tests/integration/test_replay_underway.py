@@ -16,7 +16,7 @@ from messager_store import EventLog, Replay
 from messager_store import experiments as registry
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.replay import ReplayClock, ReplayReport, flow
-from tests.integration.test_log import filled, sent
+from tests.integration.logs import filled, sent
 from tests.integration.test_replay import SECOND, Heard, Secretive
 from tests.support import Proxy, until
 

@@ -17,8 +17,8 @@ from messager_store.exchange.sharing import Sharing
 from messager_store.pseudonyms import Pseudonyms
 from messager_store.replay import Replay
 from messager_store.verify import verify
+from tests.integration.logs import listed, sent
 from tests.integration.test_jsonl import everything
-from tests.integration.test_log import listed, sent
 
 NAMES = ["Alice", "Bob the Builder", 7, "7", 8, "12", "Al"]
 

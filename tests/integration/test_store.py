@@ -21,8 +21,8 @@ from messager_store.errors import (
     WrongRevision,
 )
 from messager_store.schema import HEAD_REVISION, recorder
+from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.outage import locked
-from tests.integration.test_log import experiment, filled, listed, sent
 from tests.support import sql
 
 

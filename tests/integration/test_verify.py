@@ -9,7 +9,7 @@ import pytest
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store import experiments as registry
 from messager_store.verify import verify, verify_all
-from tests.integration.test_log import sent
+from tests.integration.logs import sent
 from tests.support import Refused, sql
 
 

@@ -17,7 +17,7 @@ from messager_store.database import Database
 from messager_store.exchange.jsonl import import_jsonl
 from messager_store.jsontext import is_no_text
 from messager_store.queries import deliveries
-from tests.integration.test_log import experiment, filled, sent
+from tests.integration.logs import experiment, filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
 
 

@@ -1,0 +1,29 @@
+"""What tests of the log share: an experiment, events in it, and all that a read gives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from messager_store import Event, EventLog, Experiment, NewEvent
+from messager_store import experiments as registry
+
+
+async def experiment(log: EventLog, exp_id: str = "e1") -> Experiment:
+    made = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
+    assert made is not None
+    return made
+
+
+async def filled(log: EventLog, events: list[NewEvent], exp_id: str = "e1") -> Experiment:
+    of = await experiment(log, exp_id)
+    await log.append(await log.register(of, role="tap"), events)
+    return of
+
+
+async def listed(events: AsyncIterator[Event]) -> list[Event]:
+    return [entry async for entry in events]
+
+
+def sent(ts: int, payload: bytes = b"x", channel: str = "c", **more: Any) -> NewEvent:
+    return NewEvent("sent", ts, channel, payload, **more)
