@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -19,12 +21,31 @@ from messager_store.database import Database
 from messager_store.testing import Databases, postgres_server
 from tests.support import Stores
 
+
+def _in_memory() -> None:
+    """Have temporary files in memory, where there is room: the tests make and remove them by the hundred thousand."""
+    memory = Path("/dev/shm")
+    if "TMPDIR" in os.environ or not os.access(memory, os.W_OK | os.X_OK):
+        return
+    found = os.statvfs(memory)
+    if found.f_bavail * found.f_frsize >= 4 << 30 and not found.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
+
+
+_in_memory()
+
 settings.register_profile("messager", deadline=None)  # how long a test takes says nothing about the code
 settings.load_profile("messager")
 
 STORES = ("sqlite", "postgres")
 GIVEN_POSTGRES = os.environ.get("MESSAGER_TEST_POSTGRES")
 """The URL of a PostgreSQL that may create databases, to be used instead of one that the tests start."""
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: the garbage collector need not go through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

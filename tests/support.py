@@ -23,6 +23,7 @@ import asyncpg
 from messager import Clock, MessageRecord, topics
 from messager.brokers import Broker, MqttBroker
 from messager_store.testing import Databases, execute
+from tests import forks
 
 ROOT = Path(__file__).resolve().parent.parent
 MESSAGER = [sys.executable, "-c", "from messager_store.cli import main; main()"]
@@ -290,14 +291,13 @@ class Proxy:
 
 def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, **options: Any) -> Any:
     """Run the command line in a process of its own."""
+    env = {**os.environ, **(env or {})}
+    if not options and forks.fits(env):
+        code, stdout, stderr = forks.run(arguments, cwd, env, 60)
+        return subprocess.CompletedProcess(arguments, code, stdout.decode(), stderr.decode())
+    text = options.pop("text", True)
     return subprocess.run(
-        [*MESSAGER, *arguments],
-        cwd=cwd,
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=options.pop("text", True),
-        timeout=60,
-        **options,
+        [*MESSAGER, *arguments], cwd=cwd, env=env, capture_output=True, text=text, timeout=60, **options
     )
 
 
