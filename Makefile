@@ -13,8 +13,9 @@ help:  ## Say what there is to make
 demo: $(VENV)/demo  ## Run a small society, record it, replay it, check it
 	$(BIN)/messager demo
 
+# The tests start hundreds of processes: what is not kept compiled, each of them compiles anew.
 test: $(VENV)/ray lint  ## Lint, type-check, and run every test
-	$(BIN)/python -m pytest -n auto
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto
 
 # mypy and import-linter see the folder store/ under the name it installs as.
 lint: $(VENV)/test  ## Ruff, mypy --strict, and the one-direction rule between the packages

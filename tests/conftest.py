@@ -42,6 +42,12 @@ GIVEN_POSTGRES = os.environ.get("MESSAGER_TEST_POSTGRES")
 """The URL of a PostgreSQL that may create databases, to be used instead of one that the tests start."""
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: a test waits for others about as long as it works."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection_finish() -> None:
     """What is there by now stays: the garbage collector need not go through it again and again."""
     gc.collect()
