@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -123,6 +123,7 @@ async def compare(
     selection: Selection | None = None,
     mapping: ChannelMap | None = None,
     keep_names: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> Comparison:
     """Compare the messages of two experiments (as a replay would publish them), payload by payload.
 
@@ -131,6 +132,7 @@ async def compare(
     `keep_names`. Of an import, which does not tell where it comes from, its names do, where they are all alike.
     Memory grows only with how far one side runs ahead of the other on a channel, by a
     digest a message. What was redacted on one side is taken for the same as what stands across, and counted.
+    `progress` is told how many messages were read.
     """
     other = log_b or log
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
@@ -156,6 +158,8 @@ async def compare(
             open_[side] = False
             continue
         read[side] += 1
+        if progress is not None and sum(read) % 1000 == 0:
+            progress(sum(read))
         name, seen = message
         channel = known.get(name)
         if channel is None:

@@ -69,13 +69,22 @@ class Redaction:
 
 
 async def redact(
-    log: EventLog, exp: str | Experiment, where: Where, *, who: str, why: str, ids: bool = False, dry_run: bool = False
+    log: EventLog,
+    exp: str | Experiment,
+    where: Where,
+    *,
+    who: str,
+    why: str,
+    ids: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Redaction:
     """Blank what the events that fit `where` said, for good.
 
     Their payloads become empty; of their meta only what the log itself put there stays (a mark's
     name, an outcome, the bounds of a gap); their msg_id goes. With `ids`, so do from_id and to_id, and names of
     agents that no event needs any more; channels stay. Kind, times, order and count stay. The head changes.
+    `progress` is told how many events of how many were looked at.
 
     Raises `StoreError` for a wrong `where`, `ExperimentBusy` while a recorder is alive or has left a
     spool, `DamagedStore` where the events do not fit their chain, and `ScrubUnfinished` where the
@@ -91,7 +100,7 @@ async def redact(
         recorders = await recorders_of(database, of.id)
         if not dry_run:
             _refuse_busy(of, recorders)
-        found = await find(database, of, where, recorders, ids=ids)
+        found = await find(database, of, where, recorders, ids=ids, progress=progress)
         result = await _described(log, of, found, recorders, dry_run)
         if dry_run:
             return result

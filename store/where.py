@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -208,18 +208,30 @@ class Found:
 
 
 async def find(
-    database: Database, of: Experiment, where: Where, recorders: list[RecorderRow], *, ids: bool = False
+    database: Database,
+    of: Experiment,
+    where: Where,
+    recorders: list[RecorderRow],
+    *,
+    ids: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Found:
     """The events of an experiment that fit, up to the last seqs of `recorders`; with `ids`, also
-    redacted ones that still say who spoke to whom. In pages, so that memory stays small."""
+    redacted ones that still say who spoke to whom. In pages, so that memory stays small.
+
+    `progress` is told how many events of how many were looked at."""
     asked = where.checked().speaks_of()
     conditions = await where.conditions(database, of, recorders)
     columns = [event.c.id, event.c.kind, event.c.channel_id, event.c.flags, event.c.from_id, event.c.to_id]
     if asked is not None:
         columns += [event.c.payload, event.c.meta, event.c.msg_id]
     found = Found()
+    done, total = 0, sum(row.last_seq for row in recorders)
     for row in sorted(recorders, key=lambda row: row.id):
-        await _find(database, row, conditions, columns, asked, found, ids=ids)
+        async for seq in _find(database, row, conditions, columns, asked, found, ids=ids):
+            if progress is not None:
+                progress(done + seq, total)
+        done += row.last_seq
     return found
 
 
@@ -232,8 +244,9 @@ async def _find(
     found: Found,
     *,
     ids: bool,
-) -> None:
-    """Those of one recorder. By id, which is the order of the table: the replay index would be sorted for each page."""
+) -> AsyncIterator[int]:
+    """Those of one recorder; how far it got, by seq, after each page. By id, which is the order of the table: the
+    replay index would be sorted for each page."""
     size = PAGE
     if asked is not None and row.payload_bytes > 0:
         size = max(10, min(PAGE, PAGE_BYTES * row.last_seq // row.payload_bytes))
@@ -259,3 +272,4 @@ async def _find(
         if len(entries) < size:
             return
         place = entries[-1].id
+        yield place & _SEQ_MASK

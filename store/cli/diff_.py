@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import json_option, opened, pairs, run, store_option
-from .output import note, plural, print_json, safe
+from .output import Progress, note, plural, print_json, safe
 
 if TYPE_CHECKING:
     from ..compare import Comparison, Difference
@@ -61,7 +61,15 @@ async def _diff(
     renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
     selection = Selection(None, channels or None, exclude or None)
     async with opened(store) as log, opened(store_b or store) as log_b:
-        result = await compare(log, a, b, log_b=log_b, selection=selection, mapping=renamed, keep_names=keep_names)
+        with Progress("compared", "messages") as progress:
+            result = await compare(
+                *(log, a, b),
+                log_b=log_b,
+                selection=selection,
+                mapping=renamed,
+                keep_names=keep_names,
+                progress=progress,
+            )
     if (channels or exclude) and not result.channels:
         raise click.UsageError(f"there is nothing to compare: no channel of {result.a} or {result.b} is chosen")
     if as_json:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .export_ import counter
 from .options import json_option, opened, run, store_option
-from .output import note, plural, print_json, safe
+from .output import Progress, note, plural, print_json, safe
 
 if TYPE_CHECKING:
     from ..draining import Drained
@@ -52,11 +51,13 @@ async def _drain(spool: str | None, adopt: bool, store: str, quiet: bool) -> lis
     found = []
     async with opened(store, create=waited_for(store, spool, adopt=adopt)) as log:
         folders = [Path(spool)] if spool else await folders_of(log)
-        for folder in folders:
-            async for done in drain(log, folder, adopt=adopt, progress=None if quiet else counter("drained")):
-                found.append(done)
-                if not quiet:
-                    _show(done)
+        with Progress("drained") as progress:
+            for folder in folders:
+                async for done in drain(log, folder, adopt=adopt, progress=progress):
+                    found.append(done)
+                    progress.clear()
+                    if not quiet:
+                        _show(done)
     if not found and not quiet:
         note(f"no spools in {' or '.join(map(str, folders))}")
     return found

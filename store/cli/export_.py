@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from .options import chosen, filter_options, opened, run, store_option
-from .output import note, plural
+from .output import Progress, note, plural
 
 
 @click.command()
@@ -42,7 +41,8 @@ async def _export(
 
     shared = sharing(paths, pseudonymise=pseudonymise)
     async with opened(store) as log:
-        count = await export_jsonl(log, exp, output, progress=counter("exported"), shared=shared, **filters)
+        with Progress("exported") as progress:
+            count = await export_jsonl(log, exp, output, progress=progress, shared=shared, **filters)
     note(f"exported {plural(count, 'event')} to {output}")
     if shared is not None and shared.clean is not None:
         whole = f", {shared.clean.unreadable:,} of them whole: they are no JSON" if shared.clean.unreadable else ""
@@ -50,10 +50,3 @@ async def _export(
     if shared is not None and shared.no_text:
         are = "are" if shared.no_text != 1 else "is"
         note(f"{plural(shared.no_text, 'payload')} {are} no text: no name was looked for in them")
-
-
-def counter(did: str) -> Any:
-    """A counter that rewrites its line on a terminal."""
-    if not sys.stderr.isatty():
-        return None
-    return lambda count: click.echo(f"\r{did} {count:,} events\r", nl=False, err=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .export_ import counter
 from .options import meta_values, opened, run, store_option
-from .output import note, plural
+from .output import Progress, note, plural
 
 
 @click.command()
@@ -31,9 +30,8 @@ async def _import(
     from ..exchange.jsonl import import_jsonl
 
     async with opened(store, create=True) as log:
-        of = await import_jsonl(
-            log, file, exp, name=name, tags=tags, meta=meta_values(meta), progress=counter("imported")
-        )
+        with Progress("imported") as progress:
+            of = await import_jsonl(log, file, exp, name=name, tags=tags, meta=meta_values(meta), progress=progress)
         from ..experiments import recorders_of
 
         count = sum(row.last_seq for row in await recorders_of(log.database, of.id))

@@ -121,10 +121,11 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __call__(self, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int | None = None) -> None:
         if sys.stderr.isatty():
+            of = "" if total is None else f" of {total:,}"
             share = f" ({100 * done // total}%)" if total else ""
-            click.echo(f"\r{self._did} {done:,} of {total:,} {self._noun}{share}", nl=False, err=True)
+            click.echo(f"\r{self._did} {done:,}{of} {self._noun}{share}", nl=False, err=True)
             self._shown = True
 
     def clear(self) -> None:

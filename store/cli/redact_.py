@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import agent_ids, ask, opened, run, store_option
-from .output import note, plural, safe
+from .output import Progress, note, plural, safe
 
 if TYPE_CHECKING:
     from ..redaction import Redaction
@@ -111,7 +111,10 @@ async def _redact(exp: str, where: Where, who: str, why: str, ids: bool, dry_run
         check_words(where, who, why)
     async with opened(store) as log:
         of = await log.experiment(exp)
-        planned = await redact(log, of, where, who=who, why=why or "a dry run", ids=ids, dry_run=True)
+        with Progress("looked at") as progress:
+            planned = await redact(
+                log, of, where, who=who, why=why or "a dry run", ids=ids, dry_run=True, progress=progress
+            )
         if not planned.events and not planned.done_before:
             if not dry_run and await finish(log):
                 note(_FINISHED)
@@ -126,6 +129,8 @@ async def _redact(exp: str, where: Where, who: str, why: str, ids: bool, dry_run
                 note(_FINISHED)
             click.echo("nothing was redacted")
             return False
+        if planned.events:
+            note(f"blanking them, and rewriting {log.where} ...")
         done = await redact(log, of, where, who=who, why=why, ids=ids)
     if done.events:
         click.echo(safe(f"redacted {plural(done.events, 'event')} of {of.exp_id}; its head is {done.head_after}"))

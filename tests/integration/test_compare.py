@@ -86,3 +86,11 @@ async def test_renamed_channels_and_filters(log: EventLog, tmp_path: Path) -> No
             log, "a", "b", log_b=other, selection=Selection(None, None, ["noise"]), mapping=ChannelMap(None, "b")
         )
     assert result.equal and result.channels == 1
+
+
+async def test_progress_is_told_in_messages_of_both_sides(log: EventLog) -> None:
+    seen: list[int] = []
+    await filled(log, [sent(at) for at in range(1500)], "a")
+    await filled(log, [sent(at) for at in range(1600)], "b")
+    await compare(log, "a", "b", progress=seen.append)
+    assert seen == [1000, 2000, 3000]

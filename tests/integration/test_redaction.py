@@ -355,3 +355,12 @@ async def test_why_and_who_do_not_keep_what_is_taken_out(log: EventLog, where: W
         with pytest.raises(StoreError, match=f"^{said} is kept"):
             await redact(log, "e1", where, who=who, why=why)
     await redact(log, "e1", where, who="me", why="Yourcenar asked", dry_run=True)
+
+
+async def test_progress_is_told_in_events_that_were_looked_at(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("messager_store.where.PAGE", 4)
+    await secrets(log, await experiment(log))
+    seen: list[tuple[int, int]] = []
+    where = Where(kinds=("sent",))
+    await redact(log, "e1", where, who="me", why="dry", dry_run=True, progress=lambda *told: seen.append(told))
+    assert seen == [(5, 18), (14, 18), (18, 18)]  # every four that fit

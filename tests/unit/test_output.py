@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from messager_store.cli.events_ import _Lines
+from messager_store.cli.output import Progress
 from messager_store.cli.replay_ import _bar
 
 
@@ -51,3 +52,13 @@ def test_a_line_of_an_event_is_as_wide_as_the_terminal(monkeypatch: pytest.Monke
     _Lines(False, "e").show(entry)
     line = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()[1]
     assert len(line) == columns and line.endswith("x…")
+
+
+@pytest.mark.parametrize(
+    ("total", "shown"), [(None, "exported 1,000 events"), (4000, "exported 1,000 of 4,000 events (25%)")]
+)
+def test_progress_is_a_line_that_goes_again(monkeypatch: pytest.MonkeyPatch, total: int | None, shown: str) -> None:
+    terminal = terminal_of(monkeypatch)
+    with Progress("exported") as progress:
+        progress(1000, total)
+    assert terminal.getvalue() == f"\r{shown}\r\x1b[K"
