@@ -20,8 +20,9 @@ from typing import Any
 
 import asyncpg
 
-from messager import Clock, MessageRecord, topics
+from messager import Clock, Messager, MessageRecord, topics
 from messager.brokers import Broker, MqttBroker
+from messager_store.autorecord import AutoRecorder
 from messager_store.testing import Databases, execute
 from tests import forks
 
@@ -53,6 +54,13 @@ HOSTILE_CHANNELS = [
     b"'; DROP TABLE event; --",
 ]
 HOSTILE_IDS: list[Any] = [None, 0, 5, "5", -1, 2**70, -(2**90), "", "a\x00b", "\u65e5\u672c", "x" * 500, "\ud800", True]
+
+
+def self_recording(messager: Messager) -> AutoRecorder:
+    """The hook by which it records itself, as it has no other of the kind."""
+    [hook] = messager._offered
+    assert isinstance(hook, AutoRecorder)
+    return hook
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 10.0) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import chosen, filter_options, json_option, opened, run, store_option
-from .output import KIND_COLOURS, note, plural, safe
+from .output import KIND_COLOURS, fitted, note, plural, safe
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -133,8 +133,8 @@ class _Lines:
             click.secho(day, bold=True)
         people = "" if entry.channel is None else f"{_person(entry.from_id)} > {_person(entry.to_id)}"
         wide = min(30, max(self._width - 63, 8)) if self._width else 30  # 43 columns are others', 20 the text's
-        channel = _fitted(_short(entry.channel, self._exp_id), wide)
-        left = f"{clock[:12]}  {entry.kind:<8}  {_fitted(people, 15)}  {channel}  "
+        channel = fitted(_short(entry.channel, self._exp_id), wide)
+        left = f"{clock[:12]}  {entry.kind:<8}  {fitted(people, 15)}  {channel}  "
         text = safe(entry.text)
         if self._width:
             room = max(self._width - cell_len(left), 1)
@@ -158,10 +158,3 @@ def _short(channel: str | None, exp_id: str) -> str:
     if parsed is None or parsed.exp_id != exp_id:
         return safe(channel)
     return safe("*" + channel[len("exps") + len(parsed.separator) + len(exp_id) :])
-
-
-def _fitted(text: str, width: int) -> str:
-    """Text in exactly so many columns."""
-    from rich.cells import cell_len, set_cell_size
-
-    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+LEAST = 8
+"""Columns that a cell has at least, however narrow the terminal is."""
 KIND_COLOURS = {
     "sent": "green",
     "received": "cyan",
@@ -45,19 +48,35 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(
-    columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], *, colours: Mapping[str, str] | None = None
+    columns: Sequence[tuple[str, str]],
+    rows: Sequence[Sequence[str]],
+    *,
+    colours: Mapping[str, str] | None = None,
+    gives: Sequence[str] = ("NAME", "TAGS", "HOST", "EXP_ID"),
 ) -> None:
-    """Print an aligned table; a column is (title, "left" or "right"). `colours` are for words of the first column."""
+    """Print an aligned table; a column is (title, "left" or "right"). `colours` are for words of the first column.
+
+    On a terminal that is too narrow the columns of the titles `gives` are cut, in that order: exp_ids to beginnings
+    that name them still, the others to `LEAST`.
+    """
     from rich.cells import cell_len
 
     shown = [[safe(cell) for cell in row] for row in rows]
     widths = [max(cell_len(title), *(cell_len(row[at]) for row in shown), 0) for at, (title, _) in enumerate(columns)]
+    if sys.stdout.isatty():
+        over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
+        titles = [title for title, _ in columns]
+        for at in (titles.index(title) for title in gives if title in titles):
+            least = _least({row[at] for row in shown}) if titles[at] == "EXP_ID" else LEAST
+            cut = max(min(over, widths[at] - least), 0)
+            widths[at] -= cut
+            over -= cut
 
     def line(cells: Sequence[str]) -> str:
         padded = []
         for cell, width, (_, side) in zip(cells, widths, columns, strict=True):
             space = " " * (width - cell_len(cell))
-            padded.append(space + cell if side == "right" else cell + space)
+            padded.append(space + cell if side == "right" else fitted(cell, width))
         return "  ".join(padded).rstrip()
 
     click.secho(line([title for title, _ in columns]), bold=True)
@@ -66,6 +85,21 @@ def table(
         if colours and first in colours:
             text = click.style(first, fg=colours[first]) + text[len(first) :]
         click.echo(text)
+
+
+def _least(names: set[str]) -> int:
+    """The fewest columns in which each of these can be told from the others."""
+    from rich.cells import cell_len
+
+    most = max(map(cell_len, names), default=0)
+    return next((n for n in range(LEAST, most) if len({fitted(name, n) for name in names}) == len(names)), most)
+
+
+def fitted(text: str, width: int) -> str:
+    """Text in exactly so many columns."""
+    from rich.cells import cell_len, set_cell_size
+
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:

@@ -20,7 +20,7 @@ from messager_store.recorder import Durability
 from messager_store.repair import close
 from tests.integration.outage import locked
 from tests.integration.test_outbox import Held
-from tests.support import sql
+from tests.support import self_recording, sql
 
 
 @pytest.fixture(autouse=True)
@@ -215,8 +215,7 @@ async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_record
     messager = Messager(broker, "e1")
     async with EventLog.open(store) as log, Recorder(log, "e1") as recorder:
         await messager.init()
-        [hook] = messager._offered
-        assert isinstance(hook, autorecord.AutoRecorder)
+        hook = self_recording(messager)
         sending = asyncio.create_task(say(messager, 1))
         await broker.asked.wait()
         messager.add_log_hook(recorder)
@@ -256,8 +255,7 @@ async def test_a_message_that_another_hook_is_asked_about_when_the_program_adds_
     messager.add_log_hook(slow)
     async with EventLog.open(store) as log, Recorder(log, "e1", durability=durability) as recorder:
         await messager.init()
-        [hook] = messager._offered
-        assert isinstance(hook, autorecord.AutoRecorder)
+        hook = self_recording(messager)
         sending = asyncio.create_task(say(messager, 1))
         await slow.asked.wait()
         messager.add_log_hook(recorder)
@@ -280,8 +278,7 @@ async def test_a_message_that_takes_longer_than_a_recorder_waits_at_its_end_is_r
     async with EventLog.open(store) as log, Recorder(log, "e1") as recorder:
         await messager.init()
         messager.add_log_hook(slow)  # behind ours, which was asked
-        [hook] = messager._offered
-        assert isinstance(hook, autorecord.AutoRecorder)
+        hook = self_recording(messager)
         sending = asyncio.create_task(say(messager, 1))
         await slow.asked.wait()
         messager.add_log_hook(recorder)
@@ -445,8 +442,8 @@ async def test_a_description_that_json_cannot_hold_is_refused() -> None:
 async def test_what_happens_after_the_end_is_not_recorded_and_waits_nowhere(store: str) -> None:
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 1)
-        [hook] = messager._offered
-    assert isinstance(hook, autorecord.AutoRecorder) and messager._offered == []
+        hook = self_recording(messager)
+    assert messager._offered == []
     hook.after(MessageRecord("sent", 1, "c", b'{"n": 9}'))
     await hook.stop()
     assert await said(store) == [0] and len(hook._recorder) == 0

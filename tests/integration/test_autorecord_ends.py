@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from messager import MemoryBroker, Messager
-from messager_store import EventLog, autorecord, committer
+from messager_store import EventLog, committer
 from messager_store.dialects import for_store
 from messager_store.experiments import recorders_of
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import recording, said, say
+from tests.support import self_recording
 
 __all__ = ["recording"]
 
@@ -97,8 +98,7 @@ async def test_a_program_that_cancels_its_tasks_and_goes_on_is_told_that_it_is_n
 ) -> None:
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 1)
-        [hook] = messager._offered
-        assert isinstance(hook, autorecord.AutoRecorder)
+        hook = self_recording(messager)
         hook._task.cancel()
         await asyncio.wait([hook._task])
         await say(messager, 3, 1)
@@ -170,8 +170,7 @@ async def test_a_messager_may_be_closed_in_another_threads_event_loop(
     monkeypatch.setattr(committer, "FLUSH_SECONDS", 600)
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 3)
-        [hook] = messager._offered
-        assert isinstance(hook, autorecord.AutoRecorder)
+        hook = self_recording(messager)
         await asyncio.to_thread(asyncio.run, messager.close())
         assert hook._task.done()
     assert await said(store) == [0, 1, 2]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from messager import MemoryBroker, Messager, PublishError
-from messager_store import EventLog, autorecord
+from messager_store import EventLog
 from messager_store.errors import StoreUnavailable
 from messager_store.experiments import recorders_of
 from messager_store.recorder import Recorder
@@ -19,15 +19,13 @@ from messager_store.repair import close
 from messager_store.verify import verify
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import recording, said, say
-from tests.support import until
+from tests.support import self_recording, until
 
 __all__ = ["recording"]
 
 
 def recorder_of(messager: Messager) -> Recorder:
-    [hook] = messager._offered
-    assert isinstance(hook, autorecord.AutoRecorder)
-    return hook._recorder
+    return self_recording(messager)._recorder
 
 
 async def closed(store: str) -> None:

@@ -31,7 +31,7 @@ from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import recording, said, say
 from tests.integration.test_autorecord_ends import ran
 from tests.support import messager as command_line
-from tests.support import until
+from tests.support import self_recording, until
 
 __all__ = ["recording"]
 
@@ -67,8 +67,7 @@ async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_i
     async with Messager(MemoryBroker(), "e1") as messager:
         messager.describe("first run", seed=7)
         await say(messager, 3)
-        [hook] = messager._offered
-        assert isinstance(hook, autorecord.AutoRecorder)
+        hook = self_recording(messager)
         await until(lambda: hook._recorder.spooled == 3)  # nobody closes it: a kill would not take them away
         away.comes()
         await hook._recorder.flush()
@@ -91,8 +90,7 @@ async def test_a_recorder_leaves_its_own_spool_alone_where_the_file_system_has_n
     monkeypatch.setattr("messager_store.spool.fcntl.flock", flock)
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 3)
-        [hook] = messager._offered
-        assert isinstance(hook, autorecord.AutoRecorder)
+        hook = self_recording(messager)
         await until(lambda: hook._recorder.spooled == 3)
         away.comes()
         await hook._recorder.flush()
@@ -118,8 +116,7 @@ async def test_what_happened_while_the_store_never_came_is_in_the_spool_and_a_dr
         await say(messager, 2)
         messager.describe("first run", seed=7)  # when it is on the disk already what the experiment is
         await say(messager, 1, 2)
-        [hook] = messager._offered
-    assert isinstance(hook, autorecord.AutoRecorder)
+        hook = self_recording(messager)
     out_of_reach, waits = capsys.readouterr().err.splitlines()
     assert "tried again" in out_of_reach and "3 events of e1 wait in" in waits and "messager drain" in waits
     away.comes()
@@ -154,8 +151,7 @@ async def test_a_name_that_no_experiment_can_have_costs_the_name_and_not_the_rec
         await say(messager, 2)
         if name == BAD_NAMES["long"]:  # the store comes while it records; else a drain finds the name
             away.comes()
-            [hook] = messager._offered
-            assert isinstance(hook, autorecord.AutoRecorder)
+            hook = self_recording(messager)
             await until(lambda: not hook._recorder.spooled and not len(hook._recorder))
             await say(messager, 1, 2)
     away.comes()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from messager_store.cli.events_ import _Lines
-from messager_store.cli.output import Progress
+from messager_store.cli.output import Progress, table
 from messager_store.cli.replay_ import _bar
 
 
@@ -62,3 +62,47 @@ def test_progress_is_a_line_that_goes_again(monkeypatch: pytest.MonkeyPatch, tot
     with Progress("exported") as progress:
         progress(1000, total)
     assert terminal.getvalue() == f"\r{shown}\r\x1b[K"
+
+
+TITLES = [("EXP_ID", "left"), ("NAME", "left"), ("EVENTS", "right"), ("TAGS", "left")]
+WIDE = [
+    ("0a1b2c3d-0000-4000-8000-000000000001", "a name that somebody thought about", "12,345", "baseline paper"),
+    ("0a1b2c3d-0000-4000-8000-000000000002", "short", "7", "baseline"),
+]
+
+
+def columns_of(shown: str) -> list[str]:
+    return re.sub(r"\x1b\[\d*m", "", shown).splitlines()
+
+
+@pytest.mark.parametrize("columns", [120, 80, 60, 40])
+def test_a_table_is_cut_where_the_terminal_is_narrow_and_experiments_can_still_be_told_apart(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [(exp_id[::-1], *rest) for exp_id, *rest in WIDE]  # they differ at their beginnings
+    table(TITLES, rows)
+    lines = columns_of(terminal.getvalue())
+    assert max(map(len, lines)) <= columns
+    assert all(
+        line.index(row[2]) + len(row[2]) == lines[0].index("EVENTS") + 6
+        for line, row in zip(lines[1:], rows, strict=True)
+    )
+    assert len({line.split("…")[0].split()[0] for line in lines[1:]}) == 2
+    if columns >= 104:
+        assert not any("…" in line for line in lines)
+
+
+def test_exp_ids_that_only_their_ends_tell_apart_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "40")
+    table(TITLES, WIDE)
+    assert [line.split()[0] for line in columns_of(terminal.getvalue())[1:]] == [row[0] for row in WIDE]
+
+
+def test_a_table_that_goes_to_a_file_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stdout", out := io.StringIO())
+    table(TITLES, WIDE)
+    assert all(cell in out.getvalue() for row in WIDE for cell in row)
