@@ -9,12 +9,13 @@ A point is a `Cursor`, an int (ns UTC), a `datetime` (naive means UTC), or text:
 - `1700000000000000000`, ns UTC
 - `90`, `90s`, `1.5h`, `200ms`, an offset from the experiment's first event (units ns,
   us, ms, s, m, h, d; s where none is given); `-30s`, an offset from its last
-- `mark:NAME`, the first mark of that name
+- `mark:NAME`, the first mark of that name; `mark:NAME#3`, the third
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -32,6 +33,7 @@ Point = Cursor | int | datetime | str | None
 _OFFSET = re.compile(r"([+-]?)(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)?", re.A)
 _FRACTION = re.compile(r"(.*:\d\d)[.,](\d+)(.*)", re.A)
 _CLOCK = re.compile(r"[0-2]\d:[0-5]\d(:[0-5]\d([.,]\d+)?)?", re.A)
+_COUNTED = re.compile(r"(.*)#([1-9][0-9]{0,8})", re.A | re.DOTALL)
 _BARE_NS = re.compile(r"-?\d{16,19}", re.A)
 _LAST = (1 << 40) - 1
 _UNITS = {
@@ -154,12 +156,20 @@ async def _mark(database: Database, of: Experiment, name: str) -> Cursor:
         .where(event.c.experiment_id == of.id, event.c.kind == KINDS.index("mark") + 1)
         .order_by(event.c.ts, event.c.id)
     )
-    seen: dict[str, None] = {}
+    counted = _COUNTED.fullmatch(name)
+    wanted, nth = (counted[1], int(counted[2])) if counted else (name, 1)
+    seen: Counter[str] = Counter()
+    counted_at: Cursor | None = None
     async with database.reading() as connection:
         for number, ts, meta, ordinal in await connection.execute(marks):
             found = str(jsontext.load_object(meta).get("name"))
-            if found == name:
-                return Cursor(ts, ordinal, number & ((1 << SEQ_BITS) - 1))
-            seen[found] = None
-    known = f"it has {', '.join(list(seen)[:8])}" if seen else "it has none"
-    raise BadCursor(f"mark:{name}", f"{of.exp_id} has no such mark, {known}")
+            seen[found] += 1
+            at = Cursor(ts, ordinal, number & ((1 << SEQ_BITS) - 1))
+            if found == name:  # also where the name itself ends so
+                return at
+            if found == wanted and seen[found] == nth:
+                counted_at = at
+    if counted_at is not None:
+        return counted_at
+    known = ", ".join(f"{each} ({count} times)" if count > 1 else each for each, count in list(seen.items())[:8])
+    raise BadCursor(f"mark:{name}", f"{of.exp_id} has no such mark, it has {known or 'none'}")

@@ -275,20 +275,21 @@ class EventLog:
     async def read(
         self,
         exp_id: str | Experiment,
-        kinds: Iterable[str] | None = None,
-        channels: Iterable[str] | None = None,
-        agents: Iterable[Any] | None = None,
+        kinds: Iterable[str] | str | None = None,
+        channels: Iterable[str] | str | None = None,
+        agents: Iterable[Any] | int | str | None = None,
         since: Point = None,
         until: Point = None,
         after: Point = None,
         limit: int | None = None,
         *,
-        exclude: Iterable[str] | None = None,
+        exclude: Iterable[str] | str | None = None,
     ) -> AsyncIterator[Event]:
         """The events of an experiment in replay order, `(ts, recorder, seq)`, with constant memory.
 
         `kinds` are names; `channels` and `exclude` are glob patterns, as Redis has them;
-        `agents` are ids, as sender or recipient, with their JSON type. `since` (included)
+        `agents` are ids, as sender or recipient, with their JSON type; one of each may be
+        given as it is. `since` (included)
         and `until` (excluded) are a `Cursor`, ns UTC, a `datetime`, or text (see
         `messager_store.cursor`); `after` is as `since`, but excluded. What is committed
         after the call is not read.

@@ -57,19 +57,20 @@ class Selection:
     """Which events are wanted. Raises `StoreError` for a kind that there is not.
 
     `channels` and `exclude` are glob patterns; of a recording of MQTT they may be filters, as `record` takes them.
+    One kind, pattern or id may be given as it is.
     """
 
     def __init__(
         self,
-        kinds: Iterable[str] | None = None,
-        channels: Iterable[str] | None = None,
-        exclude: Iterable[str] | None = None,
-        agents: Iterable[Any] | None = None,
+        kinds: Iterable[str] | str | None = None,
+        channels: Iterable[str] | str | None = None,
+        exclude: Iterable[str] | str | None = None,
+        agents: Iterable[Any] | int | str | None = None,
     ) -> None:
-        self.kinds = None if kinds is None else set(kinds)
-        self.channels = None if channels is None else list(channels)
-        self.exclude = None if exclude is None else list(exclude)
-        self.agents = None if agents is None else {agent_value(agent) for agent in agents}
+        self.kinds = None if kinds is None else set(_several(kinds))
+        self.channels = None if channels is None else list(_several(channels))
+        self.exclude = None if exclude is None else list(_several(exclude))
+        self.agents = None if agents is None else {agent_value(agent) for agent in _several(agents)}
         self.redacted = True
         """Whether redacted events are wanted too."""
         self._filters = False  # whether a pattern that could be a filter is one
@@ -151,6 +152,11 @@ class Selection:
             wanted = [number for number, agent in known.items() if agent_value(agent) in self.agents]
             conditions.append(or_(_among(event.c.from_id, wanted), _among(event.c.to_id, wanted)))
         return conditions
+
+
+def _several(given: Any) -> Iterable[Any]:
+    """What was given, as several: a text would be taken for its letters."""
+    return (given,) if isinstance(given, str | int | float) else given
 
 
 @dataclass(frozen=True, slots=True)

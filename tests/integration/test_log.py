@@ -181,6 +181,8 @@ async def test_filters_choose_by_kind_channel_and_agent(log: EventLog) -> None:
     assert await times(agents=["nobody"]) == []
     assert await times(channels=["nowhere"]) == []
     assert await times(limit=0) == []
+    for name, one in (("kinds", "sent"), ("channels", "exps:*"), ("exclude", "exps:*"), ("agents", 5), ("agents", "5")):
+        assert await times(**{name: one}) == await times(**{name: [one]})
     with pytest.raises(StoreError, match="no kind shout"):
         await times(kinds=["shout"])
 
@@ -243,6 +245,22 @@ async def test_points_are_cursors_times_offsets_and_marks(log: EventLog) -> None
             await at(wrong)
     with pytest.raises(BadCursor, match="tick: 1"):
         await at("mark:tock")
+
+
+async def test_a_mark_that_is_there_more_than_once_is_counted(log: EventLog) -> None:
+    names = ("step", "other", "step", "step", "step#3")
+    of = await filled(log, [NewEvent("mark", at, None, b"", meta={"name": name}) for at, name in enumerate(names)])
+
+    async def at(point: str) -> int:
+        found = await resolve(log.database, of, point)
+        assert found is not None
+        return found.ts
+
+    assert [await at(f"mark:{name}") for name in ("step", "step#1", "step#2", "other#1")] == [0, 0, 2, 1]
+    assert await at("mark:step#3") == 4  # a mark of that very name comes first
+    for beyond in ("step#4", "step#0", "other#2", "nothing#1"):
+        with pytest.raises(BadCursor, match=r"step \(3 times\), other"):
+            await at(f"mark:{beyond}")
 
 
 async def test_a_time_of_day_is_within_the_experiment_or_nearest_to_it(log: EventLog) -> None:
