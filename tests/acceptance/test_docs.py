@@ -51,7 +51,12 @@ def seeded(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-PROGRAMS = [(page, at) for page in TEXT for at, code in enumerate(fenced(page, "python")) if "asyncio.run" in code]
+PROGRAMS = [
+    (page, at)
+    for page in TEXT
+    for at, code in enumerate(fenced(page, "python"))
+    if "asyncio.run" in code and "def test_" not in code
+]
 
 
 @pytest.mark.parametrize(("page", "at"), PROGRAMS)
@@ -69,6 +74,27 @@ def test_programs_in_the_documents_run(
     if "Recorder" in code:
         rows = json.loads(messager("info", "exp-1", "--json", cwd=tmp_path).stdout)
         assert rows["kinds"]["sent"] == 2 and rows["kinds"]["received"] == 1 and rows["kinds"]["mark"] == 1
+
+
+@pytest.mark.parametrize(("price", "code"), [("3", 0), ("4", 1)])
+def test_the_test_in_the_documents_passes_and_fails_as_the_agent_does(price: str, code: int, tmp_path: Path) -> None:
+    [program] = fenced("testing.md", "python")
+    (tmp_path / "test_seller.py").write_text(program.replace('"pear": 3', f'"pear": {price}'))
+    said = [(1, 3, "apple"), (3, 1, "apple: 2"), (2, 3, "pear"), (3, 2, "pear: 3"), (1, 2, "cheap!")]
+    lines = [
+        {
+            "ts": at,
+            "channel": f"exps:g:agents:{to}:agent-chat",
+            "from_id": who,
+            "to_id": to,
+            "payload": {"from": who, "content": text},
+        }
+        for at, (who, to, text) in enumerate(said)
+    ]
+    (tmp_path / "golden.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "test_seller.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stdout
 
 
 def test_there_are_programs_to_run() -> None:
