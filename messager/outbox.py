@@ -137,7 +137,7 @@ class Outbox:
         wave = self._asking
         if wave is not None and hook in (waiting := wave.hooks[wave.asked :]):
             at = wave.asked + waiting.index(hook)
-            wave.hooks[at : at + 1] = [] if heir is None else [heir]
+            wave.hooks[at : at + 1] = [] if heir is None or heir in wave.hooks else [heir]
 
     def tell(self, record: MessageRecord, hooks: Sequence[LogHook] | None = None) -> None:
         """Tell these hooks, or else all, of an event. A hook that raises is logged, and harms nobody else."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 
-_IMPORTS = ("aiosqlite", "alembic.command", "asyncpg", "redis.asyncio", "rich.table", "sqlalchemy.ext.asyncio")
+_IMPORTS = ("aiosqlite", "asyncpg", "redis.asyncio", "rich.table", "sqlalchemy.ext.asyncio")
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
@@ -71,6 +71,7 @@ def _server() -> socket.socket:
 def _serve(orders: socket.socket) -> None:
     """Fork for each order, until nobody can give one any more. Returns in the process that is to be the verb."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         message, (fds), *_ = socket.recv_fds(orders, 1, 3)
         if not message:
@@ -94,6 +95,7 @@ def _watch(asks: socket.socket, stdout: int, stderr: int) -> None:
             told.write(f"{os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}\n")
             told.flush()
             os._exit(0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for fd, place in ((stdout, 1), (stderr, 2)):
         os.dup2(fd, place)
         os.close(fd)

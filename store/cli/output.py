@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -57,7 +58,7 @@ def table(
     """Print an aligned table; a column is (title, "left" or "right"). `colours` are for words of the first column.
 
     On a terminal that is too narrow the columns of the titles `gives` are cut, in that order: exp_ids to beginnings
-    that name them still, the others to `LEAST`.
+    that tell them apart, the others to `LEAST`.
     """
     from rich.cells import cell_len
 
@@ -66,7 +67,7 @@ def table(
     if sys.stdout.isatty():
         over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
         titles = [title for title, _ in columns]
-        for at in (titles.index(title) for title in gives if title in titles):
+        for at in (titles.index(title) for title in gives if title in titles and over > 0):
             least = _least({row[at] for row in shown}) if titles[at] == "EXP_ID" else LEAST
             cut = max(min(over, widths[at] - least), 0)
             widths[at] -= cut
@@ -88,11 +89,14 @@ def table(
 
 
 def _least(names: set[str]) -> int:
-    """The fewest columns in which each of these can be told from the others."""
+    """The columns in which each of these can be told from the others, with an ellipsis behind it."""
     from rich.cells import cell_len
 
-    most = max(map(cell_len, names), default=0)
-    return next((n for n in range(LEAST, most) if len({fitted(name, n) for name in names}) == len(names)), most)
+    most = LEAST
+    for one, other in pairwise(sorted(names)):
+        same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+        most = max(most, cell_len(one[:same]) + 3)  # and the first that differs, two cells wide
+    return most
 
 
 def fitted(text: str, width: int) -> str:

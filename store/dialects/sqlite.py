@@ -20,7 +20,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from sqlite3 import Error as SQLiteError
 from typing import Any
-from urllib.parse import quote
 
 import aiosqlite
 from sqlalchemy import Insert, Table, event, text
@@ -34,6 +33,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from ..appending import Batch
 from ..commit import Commit
 from ..errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
+from . import sqlite_file
 from .base import Need
 from .sqlite_append import Appender
 
@@ -42,7 +42,6 @@ BUSY_TIMEOUT_MS = 4000
 READERS = 4
 REWRITE_SECONDS = 10.0
 """How long a rewrite tries while others are in the way; each try waits for `BUSY_TIMEOUT_MS` itself."""
-MAGIC = b"SQLite format 3\x00"
 _WAL = "PRAGMA journal_mode=WAL"
 _WANTED = "PRAGMA user_version"
 _CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
@@ -90,9 +89,9 @@ class SQLite:
         self.look()
         rights = ((self.path, os.W_OK), (os.path.dirname(self.path), os.W_OK | os.X_OK))
         self._may_write = not self.exists() or all(os.access(*right) for right in rights)
-        if self._may_write:
+        if self._may_write and not self.exists():
             try:
-                Path(self.path).touch()
+                sqlite_file.make(self.path)
             except OSError as error:
                 raise StoreUnavailable(self.where, error.strerror or str(error)) from None
         writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
@@ -219,7 +218,7 @@ class SQLite:
 
     def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
         engine = create_async_engine(
-            URL.create("sqlite+aiosqlite", database=self._uri(), query={"uri": "true", **self._mode()}),
+            URL.create("sqlite+aiosqlite", database=sqlite_file.uri(self.path), query={"uri": "true", **self._mode()}),
             poolclass=AsyncAdaptedQueuePool,
             pool_size=connections,
             # a transaction ends with its block; a connection whose reset is cancelled is never given back
@@ -267,12 +266,11 @@ class SQLite:
             return {"mode": "rw"}
         return {"mode": "ro"} if os.path.exists(f"{self.path}-wal") else {"mode": "ro", "immutable": "1"}
 
-    def _uri(self) -> str:
-        return f"file://{quote(os.fsencode(self.path))}"
-
     def _open_for_appends(self) -> sqlite3.Connection:
         # mode=rw: a file that went away is missed, not made anew
-        connection = sqlite3.connect(f"{self._uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            f"{sqlite_file.uri(self.path)}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
+        )
         try:
             for statement in (*_settings(), _WAL):
                 connection.execute(statement)
@@ -300,10 +298,8 @@ class SQLite:
         if not path.parent.is_dir():
             raise StoreUnavailable(self.where, f"there is no folder {path.parent}")
         try:
-            if path.exists() and path.stat().st_size:
-                with path.open("rb") as file:
-                    if file.read(len(MAGIC)) != MAGIC:
-                        raise NotAStore(self.where, "it is not an SQLite database")
+            if path.exists() and path.stat().st_size and not sqlite_file.is_database(path):
+                raise NotAStore(self.where, "it is not an SQLite database")
         except OSError as error:
             raise StoreUnavailable(self.where, error.strerror or str(error)) from None
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from ..dialects.sqlite_file import is_database
 from ..errors import StoreError
-
-_SQLITE = b"SQLite format 3\0"
 
 
 @contextlib.contextmanager
@@ -63,8 +62,8 @@ def _store_of(target: Path) -> Path | None:
     for part, suffixes in ((target, ("-wal", "-shm", "-journal")), (target.parent, ("-spool",))):
         stores += [part.with_name(part.name[: -len(end)]) for end in suffixes if part.name[1:].endswith(end)]
     for store in stores:
-        with contextlib.suppress(OSError), open(store, "rb") as opened:
-            if opened.read(len(_SQLITE)) == _SQLITE:
+        with contextlib.suppress(OSError):
+            if is_database(store):
                 return store
     return None
 

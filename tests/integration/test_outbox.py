@@ -282,3 +282,21 @@ async def test_a_hook_that_made_way_before_it_was_asked_is_asked_in_the_person_o
         await sending
     assert (leaves.kinds(), heir.kinds()) == ((["sent"], []) if first else ([], ["sent"]))
     assert removed.kinds() == [] and removed.before == []
+
+
+async def test_one_for_whom_two_made_way_is_asked_once() -> None:
+    class Slow(Listed):
+        async def before_send(self, records: Any) -> None:
+            asking.set()
+            await let.wait()
+
+    asking, let, heir = asyncio.Event(), asyncio.Event(), Heir()
+    async with Messager(MemoryBroker(), "e1") as messager:
+        for hook in (Slow(), MakesWay(), MakesWay()):
+            messager.add_log_hook(hook)
+        sending = asyncio.create_task(messager.send_message("c", {}))
+        await asking.wait()
+        messager.add_log_hook(heir)
+        let.set()
+        await sending
+    assert heir.before == [1] and heir.kinds() == ["sent"]

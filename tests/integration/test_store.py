@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import random
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,16 +17,18 @@ from sqlalchemy import select
 from messager_store import EventLog
 from messager_store import experiments as registry
 from messager_store.dialects import for_store
+from messager_store.dialects.sqlite_file import is_database, make
 from messager_store.errors import (
     NotAStore,
     StoreError,
     StoreUnavailable,
     WrongRevision,
 )
+from messager_store.exchange.jsonl import export_jsonl
 from messager_store.schema import HEAD_REVISION, recorder
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.outage import locked
-from tests.support import sql
+from tests.support import MESSAGER, sql
 
 
 async def test_the_store_is_made_on_first_use_and_never_by_reading(tmp_path: Path) -> None:
@@ -48,6 +53,49 @@ async def test_many_may_make_the_same_store_at_once(unmade: str) -> None:
     await asyncio.gather(*(open_and_use(number) for number in range(6)))
     async with EventLog.open(unmade) as log:
         assert len(await registry.every(log.database)) == 6
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("again", ["opened", "exported onto", "looked at"])
+async def test_a_store_that_is_opened_again_in_this_process_stays_locked_against_others(
+    log: EventLog, store: str, tmp_path: Path, again: str
+) -> None:
+    writer = await log.register(await experiment(log), role="tap")
+    await log.append(writer, [sent(1)])
+    if again == "opened":
+        await (await EventLog.open(store)).close()
+    elif again == "looked at":
+        assert is_database(store)
+    else:
+        with pytest.raises(StoreError, match="belongs to the store"):
+            await export_jsonl(log, "e1", store)
+
+    def others_see() -> int:
+        done = subprocess.run([*MESSAGER, "info", "e1", "--json", "--store", store], capture_output=True, timeout=60)
+        return int(json.loads(done.stdout)["events"])
+
+    assert others_see() == 1  # and takes itself for the last one, where nobody else has it locked
+    await log.append(writer, [sent(2)])
+    assert others_see() == 2
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("links", [True, False])
+async def test_a_store_is_made_once_and_with_the_rights_that_new_files_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *_: os.rmdir(tmp_path / "missing"))  # any OSError
+    before = os.umask(0o002)
+    try:
+        make(tmp_path / "log.db")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "log.db").stat().st_mode & 0o777 == 0o664
+    (tmp_path / "log.db").write_bytes(b"kept")
+    make(tmp_path / "log.db")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"kept"]
+    assert not is_database(tmp_path / "log.db")
 
 
 @pytest.mark.sqlite

@@ -101,6 +101,13 @@ def test_exp_ids_that_only_their_ends_tell_apart_are_not_cut(monkeypatch: pytest
     assert [line.split()[0] for line in columns_of(terminal.getvalue())[1:]] == [row[0] for row in WIDE]
 
 
+def test_short_exp_ids_and_their_title_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "20")
+    table(TITLES, [("e1", "a long name of it", "1", "tag " * 9), ("e2", "another", "2", "")])
+    assert [line.split()[0] for line in columns_of(terminal.getvalue())] == ["EXP_ID", "e1", "e2"]
+
+
 def test_a_table_that_goes_to_a_file_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr(sys, "stdout", out := io.StringIO())
