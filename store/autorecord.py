@@ -171,7 +171,10 @@ class AutoRecorder:
         if not isinstance(hook, Recorder):
             return False
         if self._taking is not None and self._leaving is None:
-            self._leaving = self._loop.create_task(self._leave())
+            if self._loop.is_closed():
+                self.save()
+            else:
+                self._leaving = self._loop.create_task(self._leave())
             say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
         return True
 

@@ -183,3 +183,25 @@ async def test_a_messager_may_be_closed_in_another_threads_event_loop(
 def test_without_the_setting_nothing_of_the_store_is_imported(store: str) -> None:
     look = "print([name for name in sys.modules if name.startswith('messager_store')], file=sys.stderr)"
     assert program("", f"asyncio.run(main()); {look}") == "[]\n"
+
+
+CLOSED_LOOP = """
+import asyncio
+from messager import MemoryBroker, Messager
+from messager_store import EventLog, Recorder
+messager = Messager(MemoryBroker(), "e1")
+loop = asyncio.new_event_loop()
+loop.run_until_complete(messager.init())
+loop.close()
+async def second():
+    async with EventLog.open({store!r}) as log, Recorder(log, "e1") as recorder:
+        messager.add_log_hook(recorder)
+        await messager.send_message("c", {{"n": 0}})
+        await messager.close()
+asyncio.run(second())
+"""
+
+
+async def test_a_recorder_may_be_added_once_the_event_loop_of_the_other_is_closed(store: str) -> None:
+    ran(store, CLOSED_LOOP.format(store=store))
+    assert await said(store) == [0]
