@@ -40,7 +40,7 @@ SELECT
     e.id & 1099511627775 AS seq,
     CASE e.kind WHEN 1 THEN 'sent' WHEN 2 THEN 'received' WHEN 3 THEN 'blocked'
         WHEN 4 THEN 'failed' WHEN 5 THEN 'gap' WHEN 6 THEN 'mark' END AS kind,
-    coalesce(c.text, 'hex:' || hex(c.value)) AS channel,
+    CASE WHEN c.value IS NOT NULL THEN coalesce(c.text, 'hex:' || hex(c.value)) END AS channel,
     {_SQLITE_ID.format(name="f")} AS from_id,
     {_SQLITE_ID.format(name="t")} AS to_id,
     e.flags & 3 AS derived,

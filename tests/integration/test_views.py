@@ -241,3 +241,8 @@ async def test_deliveries_are_there_as_soon_as_an_import_is_and_closing_again_fi
     for _ in range(2):
         await registry.close(log.database, of)
     assert sql(store, "SELECT received_at FROM message") == [(2,)]
+
+
+async def test_marks_and_gaps_have_no_channel(log: EventLog, store: str) -> None:
+    await filled(log, [sent(1), NewEvent("mark", 2, None, b"", meta={"name": "m"}), NewEvent("gap", 3, None, b"")])
+    assert sql(store, "SELECT channel FROM event_view ORDER BY ts") == [("c",), (None,), (None,)]
