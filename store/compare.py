@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 from messager import channels, topics
 
+from .cli.output import safe
 from .database import Database
 from .event import Cursor, Event
 from .experiments import Experiment, recorders_of
@@ -21,6 +24,10 @@ from .schema import CHANNEL
 
 DETAILED = 100
 """Channels whose difference is given with its neighbours; the others are counted."""
+LONGEST = 400
+"""Characters of a text that are shown, unless all of it is wanted."""
+LEAD = 60
+"""Characters that are shown ahead of the first that differs, where a text is cut."""
 
 
 @dataclass(slots=True)
@@ -37,6 +44,110 @@ class Difference:
     """The last message that was the same (A's), or None."""
     a_next: Event | None = None
     b_next: Event | None = None
+
+    @property
+    def path(self) -> str | None:
+        """The first value that differs, as `$.items[2].name`; None where not both payloads are JSON objects."""
+        if self.a is None or self.b is None:
+            return None
+        try:
+            a, b = json.loads(self.a.payload), json.loads(self.b.payload)
+            found = _path(a, b) if isinstance(a, dict) and isinstance(b, dict) else None
+        except (ValueError, RecursionError):
+            return None
+        return None if found is None else f"${found}"
+
+    def lines(self, *, full: bool = False) -> list[tuple[str, str]]:
+        """The difference in words, each line with its sign.
+
+        Blank is the last message that was the same, A and B are the first that differ, `~` says where they do, and
+        a and b follow them. Long texts are cut, A's and B's around the first character that differs, unless `full`.
+        """
+        lines = [] if self.before is None else [(" ", _line(self.before, self.before.text, full=full))]
+        start, where = 0, ""
+        a, b = _texts(self.a, self.b)
+        if a is not None and b is not None:
+            at = _first_apart(a, b)
+            long = len(a) > LONGEST or len(b) > LONGEST
+            start = max(at - LEAD, 0) if long else 0
+            path = self.path
+            if long or path is not None:
+                where = f"differs at character {at + 1:,}"
+                where += "" if path is None else f", in {safe(_cut(path, full=full))}"
+        for sign, entry, text in (("A", self.a, a), ("B", self.b, b)):
+            if entry is None or text is None:
+                lines.append((sign, "(nothing: it ends here)"))
+            else:
+                lines.append((sign, _line(entry, text, start, full=full)))
+        if where:
+            lines.append(("~", where))
+        for sign, entry in (("a", self.a_next), ("b", self.b_next)):
+            if entry is not None:
+                lines.append((sign, _line(entry, entry.text, full=full)))
+        return lines
+
+
+def _line(entry: Event, text: str, start: int = 0, *, full: bool) -> str:
+    return f"{entry.cursor}  {safe(_cut(text, start, full=full))}"
+
+
+def _cut(text: str, start: int = 0, *, full: bool) -> str:
+    """What is shown of a text, from `start` on."""
+    if full:
+        return text
+    end = start + LONGEST
+    return ("…" if start else "") + text[start:end] + ("…" if len(text) > end else "")
+
+
+def _texts(a: Event | None, b: Event | None) -> tuple[str | None, str | None]:
+    """What both sides say: as `events` shows it, or the payloads themselves where only these differ."""
+    if a is None or b is None:
+        return None if a is None else a.text, None if b is None else b.text
+    for say in (_as_text, _as_payload):
+        if say(a) != say(b):
+            return say(a), say(b)
+    return repr(a.payload), repr(b.payload)
+
+
+def _as_text(entry: Event) -> str:
+    return entry.text
+
+
+def _as_payload(entry: Event) -> str:
+    return entry.payload.decode("utf-8", "backslashreplace")
+
+
+def _first_apart(a: str, b: str) -> int:
+    """How many characters both begin with."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _path(a: Any, b: Any) -> str | None:
+    """The way to the first value that differs, or None where all are the same."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in [*a, *(key for key in b if key not in a)]:
+            if key not in a or key not in b:
+                return _step(key)
+            if (found := _path(a[key], b[key])) is not None:
+                return _step(key) + found
+        return None
+    if isinstance(a, list) and isinstance(b, list):
+        for at, (one, other) in enumerate(zip(a, b, strict=False)):
+            if (found := _path(one, other)) is not None:
+                return f"[{at}]{found}"
+        return None if len(a) == len(b) else f"[{min(len(a), len(b))}]"
+    return None if type(a) is type(b) and repr(a) == repr(b) else ""
+
+
+def _step(key: str) -> str:
+    return f".{key}" if key.isidentifier() else f"[{json.dumps(key, ensure_ascii=False)}]"
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """Channels whose difference is printed."""
+COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 
 
 @click.command()
@@ -29,6 +30,7 @@ SHOWN = 10
     is_flag=True,
     help="Also where one side comes from Redis and the other from MQTT. Else exps/... counts as exps:... then.",
 )
+@click.option("--full", is_flag=True, help="Do not cut long texts around what differs.")
 @click.option("--store-b", metavar="URL", help="The store that B is in, where it is another.")
 @store_option
 @json_option
@@ -50,6 +52,7 @@ async def _diff(
     mapping: tuple[str, ...],
     to_exp: str | None,
     keep_names: bool,
+    full: bool,
     store_b: str | None,
     store: str,
     as_json: bool,
@@ -75,7 +78,7 @@ async def _diff(
     if as_json:
         print_json(_as_dict(result))
     else:
-        _show(result)
+        _show(result, full)
     return result
 
 
@@ -95,6 +98,7 @@ def _as_dict(result: Comparison) -> dict[str, Any]:
             {
                 "channel": difference.channel,
                 "index": difference.index,
+                "path": difference.path,
                 **{side: _event(getattr(difference, side)) for side in ("before", "a", "b", "a_next", "b_next")},
             }
             for difference in result.differences
@@ -108,7 +112,7 @@ def _event(entry: Event | None) -> dict[str, Any] | None:
     return None if entry is None else {"cursor": str(entry.cursor), **event_to_dict(entry)}
 
 
-def _show(result: Comparison) -> None:
+def _show(result: Comparison, full: bool) -> None:
     if result.translated:
         note("one side comes from Redis, the other from MQTT: exps/... counts as exps:... (--keep-names: it does not)")
     a, b = plural(result.messages_a, "message"), plural(result.messages_b, "message")
@@ -122,23 +126,13 @@ def _show(result: Comparison) -> None:
         f"{click.style('different', fg='red')}  {counts}; {result.differing:,} of {result.channels:,} channels differ"
     )
     for difference in result.differences[:SHOWN]:
-        _show_difference(difference)
+        _show_difference(difference, full)
     if result.differing > SHOWN:
         click.echo(f"\nand {result.differing - SHOWN:,} more channels")
 
 
-def _show_difference(difference: Difference) -> None:
-    click.echo(f"\n{click.style(safe(difference.channel), bold=True)}, message {difference.index + 1}")
-    for sign, colour, entry in (
-        (" ", None, difference.before),
-        ("A", "red", difference.a),
-        ("B", "green", difference.b),
-        ("a", None, difference.a_next),
-        ("b", None, difference.b_next),
-    ):
-        if entry is not None:
-            text = "[redacted]" if entry.redacted else entry.payload.decode("utf-8", "backslashreplace")
-            cut = text if len(text) <= 400 else text[:399] + "…"
-            click.echo(click.style(f"  {sign} {entry.cursor}  {safe(cut)}", fg=colour, dim=colour is None))
-        elif sign in "AB" and sign.strip():
-            click.echo(click.style(f"  {sign} (nothing: it ends here)", fg=colour))
+def _show_difference(difference: Difference, full: bool) -> None:
+    click.echo(f"\n{click.style(safe(difference.channel), bold=True)}, message {difference.index + 1:,}")
+    for sign, line in difference.lines(full=full):
+        colour = COLOURS.get(sign)
+        click.echo(click.style(f"  {sign} {line}", fg=colour, dim=colour is None))

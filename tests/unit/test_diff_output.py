@@ -1,0 +1,110 @@
+"""How a difference is put into words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from messager_store import Event
+from messager_store.cli.diff_ import _show
+from messager_store.compare import LEAD, LONGEST, Comparison, Difference
+
+LOREM = "lorem ipsum dolor sit amet " * 300
+
+
+def said(payload: str | bytes, ts: int = 1) -> Event:
+    return Event(ts, 1, 1, "sent", "c", payload if isinstance(payload, bytes) else payload.encode())
+
+
+def difference(a: str | bytes | None, b: str | bytes | None) -> Difference:
+    return Difference("c", 0, None if a is None else said(a), None if b is None else said(b), None)
+
+
+def lines_of(a: str | bytes | None, b: str | bytes | None, **how: Any) -> dict[str, str]:
+    return {sign: line.removeprefix("1:1:1  ") for sign, line in difference(a, b).lines(**how)}
+
+
+def test_long_texts_are_cut_around_the_first_character_that_differs() -> None:
+    start = LOREM[:3608]
+    lines = lines_of(start + "blue" + LOREM, start + "red" + LOREM)
+    assert lines["A"] == f"…{start[-LEAD:]}blue{LOREM}"[: LONGEST + 1] + "…"
+    assert lines["B"] == f"…{start[-LEAD:]}red{LOREM}"[: LONGEST + 1] + "…"
+    assert lines["~"] == "differs at character 3,609"
+
+
+def test_a_text_that_only_goes_on_differs_where_the_other_ends() -> None:
+    lines = lines_of(LOREM, LOREM + "!")
+    assert lines["A"] == "…" + LOREM[-LEAD:] and lines["B"] == lines["A"] + "!"
+    assert lines["~"] == f"differs at character {len(LOREM) + 1:,}"
+
+
+def test_full_cuts_nothing_and_still_says_where() -> None:
+    lines = lines_of(LOREM + "a", LOREM + "b", full=True)
+    assert lines == {"A": LOREM + "a", "B": LOREM + "b", "~": f"differs at character {len(LOREM) + 1:,}"}
+
+
+def test_short_texts_are_shown_whole_without_a_place() -> None:
+    assert lines_of("x" * 390 + "a", "x" * 390 + "b") == {"A": "x" * 390 + "a", "B": "x" * 390 + "b"}
+
+
+def test_texts_are_shown_as_events_shows_them() -> None:
+    a, b = (json.dumps({"n": 1, "content": f"\u4f60\u597d {word}"}) for word in ("blue", "red"))
+    assert "\\u4f60" in a
+    assert lines_of(a, b) == {"A": "你好 blue", "B": "你好 red", "~": "differs at character 4, in $.content"}
+
+
+def test_payloads_are_shown_where_the_decoded_texts_are_alike() -> None:
+    a, b = '{"content": "same", "n": 1}', '{"content": "same", "n": 2}'
+    assert lines_of(a, b) == {"A": a, "B": b, "~": "differs at character 26, in $.n"}
+    assert lines_of('{"content": "\\u4f60"}', '{"content": "你"}') == {
+        "A": '{"content": "\\u4f60"}',
+        "B": '{"content": "你"}',
+    }
+    assert lines_of(b"\xff", rb"\xff") == {"A": r"b'\xff'", "B": r"b'\\xff'"}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "path"),
+    [
+        ({"items": [1, {}, {"name": "x"}]}, {"items": [1, {}, {"name": "y"}]}, "$.items[2].name"),
+        ({"a": 1}, {"a": 1, "b": 2}, "$.b"),
+        ({"a": 1, "b": 2}, {"b": 2}, "$.a"),
+        ({"a": [1]}, {"a": [1, 2]}, "$.a[1]"),
+        ({"a": 1}, {"a": 1.0}, "$.a"),
+        ({"a": 1}, {"a": True}, "$.a"),
+        ({"a": {}}, {"a": []}, "$.a"),
+        ({"odd key": 1}, {"odd key": 2}, '$["odd key"]'),
+        ({"a": float("nan"), "b": 1}, {"a": float("nan"), "b": 2}, "$.b"),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, None),
+        ([1], [2], None),
+        ("a", {"a": 1}, None),
+    ],
+)
+def test_the_path_is_that_of_the_first_value_that_differs(a: Any, b: Any, path: str | None) -> None:
+    assert difference(json.dumps(a), json.dumps(b)).path == path
+
+
+def test_what_no_json_reader_takes_has_no_path() -> None:
+    deep = '{"a":' * 100_000
+    assert difference(deep + "1" + "}" * 100_000, deep + "2" + "}" * 100_000).path is None
+    assert difference(b'{"a": "\xff"}', b'{"a": "\xfe"}').path is None
+    assert difference(None, "{}").path is None
+
+
+def test_nothing_recorded_reaches_a_terminal_as_it_is() -> None:
+    bad = "\x1b[31m\x07\u202e"
+    lines = lines_of(json.dumps({bad: bad}), json.dumps({bad: bad + "!"}))
+    assert all(line.isprintable() for line in lines.values()) and lines["~"].endswith(r"1b[31m\u0007\u202e" + '"]')
+    before = Difference("c", 1, said(bad), None, said(bad), said(bad))
+    assert all(line.isprintable() for _, line in before.lines())
+
+
+def test_the_verb_prints_the_lines_cut_or_full(capsys: pytest.CaptureFixture[str]) -> None:
+    result = Comparison("one", "two", 1, 1, 1, 1, [difference(LOREM + "a", LOREM + "b")])
+    _show(result, full=False)
+    cut = capsys.readouterr().out
+    assert f"\n  ~ differs at character {len(LOREM) + 1:,}\n" in cut and LOREM not in cut
+    _show(result, full=True)
+    assert f"\n  A 1:1:1  {LOREM}a\n  B 1:1:1  {LOREM}b\n  ~ differs" in capsys.readouterr().out
