@@ -37,6 +37,9 @@ COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 def command(**given: Any) -> None:
     """Compare two experiments: per channel, in replay order, the same payloads or the first that is not.
 
+    Of a channel that differs, the last message that is the same is printed without a sign, A and B in front of the
+    first ones that differ, ~ in front of where they do, and a and b in front of the next message on either side.
+
     Exit code 0 where nothing differs, 1 where something does.
     """
     result = run(_diff(**given))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from messager_store import Event
-from messager_store.cli.diff_ import _show
+from messager_store.cli.diff_ import _show, command
 from messager_store.compare import LEAD, LONGEST, Comparison, Difference
 
 LOREM = "lorem ipsum dolor sit amet " * 300
@@ -108,3 +108,14 @@ def test_the_verb_prints_the_lines_cut_or_full(capsys: pytest.CaptureFixture[str
     assert f"\n  ~ differs at character {len(LOREM) + 1:,}\n" in cut and LOREM not in cut
     _show(result, full=True)
     assert f"\n  A 1:1:1  {LOREM}a\n  B 1:1:1  {LOREM}b\n  ~ differs" in capsys.readouterr().out
+
+
+def test_the_help_explains_every_sign() -> None:
+    long = Difference("c", 1, said(LOREM + "a"), said(LOREM + "b"), said(""), said(""), said(""))
+    signs = [sign for sign, _ in long.lines()]
+    assert signs == [" ", "A", "B", "~", "a", "b"]
+    assert command.help is not None
+    words = " ".join(command.help.split())
+    assert "same is printed without a sign" in words
+    assert "A and B in front of the first" in words and "~ in front of where" in words
+    assert "a and b in front of the next" in words
