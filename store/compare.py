@@ -13,6 +13,7 @@ from messager import channels, topics
 
 from .cli.output import safe
 from .database import Database
+from .errors import StoreError
 from .event import Cursor, Event
 from .experiments import Experiment, recorders_of
 from .log import EventLog
@@ -168,6 +169,8 @@ class Comparison:
     """Messages of which either side was redacted: taken for the same as what stands across."""
     translated: bool = False
     """Whether `exps/...` counted as `exps:...`, as the sides come from different kinds of broker."""
+    exp_ids: tuple[str, str] | None = None
+    """What A's and B's channels bear, where no channel is on both sides and `to_exp` of a mapping would change that."""
 
     @property
     def equal(self) -> bool:
@@ -187,11 +190,12 @@ _Seen = tuple[Cursor, bytes | None]
 class _Channel:
     """What is known of one channel while both sides are read."""
 
-    __slots__ = ("ahead", "before", "index", "pair", "side", "unknown")
+    __slots__ = ("ahead", "before", "counts", "index", "pair", "side", "unknown")
 
     def __init__(self) -> None:
         self.ahead: deque[_Seen] = deque()  # read on one side, not yet on the other
         self.side = 0
+        self.counts = [0, 0]
         self.before: Cursor | None = None
         self.index = 0
         self.unknown = 0
@@ -200,6 +204,7 @@ class _Channel:
 
     def meet(self, side: int, seen: _Seen) -> None:
         """One more message: hold it against the other side's, or keep it until that comes."""
+        self.counts[side] += 1
         if self.pair is not None:
             if len(self.pair[side]) < 2:
                 self.pair[side].append(seen[0])
@@ -278,6 +283,8 @@ async def compare(
         channel.meet(side, seen)
     result.messages_a, result.messages_b = read
     result.channels = len(known)
+    if mapping is None:
+        result.exp_ids = _apart_by_exp_id(known)
     for name in sorted(known):
         channel = known[name]
         channel.end()
@@ -287,6 +294,22 @@ async def compare(
             if result.differing <= DETAILED:
                 result.differences.append(await _detailed(name, channel, log, of_a, other, of_b))
     return result
+
+
+def _apart_by_exp_id(known: dict[str, _Channel]) -> tuple[str, str] | None:
+    """The exp_ids in the names of both sides, where no channel is on both and B's exp_id in A's names changes that."""
+    a, b = ({name for name, channel in known.items() if channel.counts[side]} for side in (0, 1))
+    if a & b:
+        return None
+    of_a, of_b = ({parsed.exp_id for name in names if (parsed := channels.parse(name))} for names in (a, b))
+    if len(of_a) != 1 or len(of_b) != 1:
+        return None
+    [exp_a], [exp_b] = of_a, of_b
+    try:
+        renamed = ChannelMap(None, exp_b)
+    except StoreError:
+        return None
+    return (exp_a, exp_b) if any(channels.decode(renamed(name)) in b for name in a) else None
 
 
 async def _detailed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -97,6 +98,7 @@ def _as_dict(result: Comparison) -> dict[str, Any]:
         "channels_differing": result.differing,
         "redacted": result.redacted,
         "translated": result.translated,
+        "to_exp": None if result.exp_ids is None else result.exp_ids[1],
         "differences": [
             {
                 "channel": difference.channel,
@@ -132,6 +134,9 @@ def _show(result: Comparison, full: bool) -> None:
         _show_difference(difference, full)
     if result.differing > SHOWN:
         click.echo(f"\nand {result.differing - SHOWN:,} more channels")
+    if result.exp_ids:
+        a, b = result.exp_ids
+        note(f"no channel is on both sides: A's bear the exp_id {a}, B's {b}; compare them with --to-exp {quote(b)}")
 
 
 def _show_difference(difference: Difference, full: bool) -> None:

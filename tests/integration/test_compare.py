@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from messager_store import EventLog, NewEvent
 from messager_store.compare import Comparison, compare
 from messager_store.reading import Selection
@@ -86,6 +88,27 @@ async def test_renamed_channels_and_filters(log: EventLog, tmp_path: Path) -> No
             log, "a", "b", log_b=other, selection=Selection(None, None, ["noise"]), mapping=ChannelMap(None, "b")
         )
     assert result.equal and result.channels == 1
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "found"),
+    [
+        (["exps:a:agents:1:x", "noise a"], ["exps:b:agents:1:x", "noise b"], ("a", "b")),
+        (["exps:a:agents:1:x"], ["exps:b 2:agents:1:x"], None),  # no name that --to-exp takes
+        (["exps:a:agents:1:x", "both"], ["exps:b:agents:1:x", "both"], None),
+        (["exps:a:agents:1:x"], ["exps:b:agents:2:x"], None),
+        (["exps:a:agents:1:x"], ["exps:a:agents:2:x"], None),
+        (["exps:a:agents:1:x"], ["exps:b:agents:1:x", "exps:c:agents:1:x"], None),
+        (["x"], ["y"], None),
+        (["exps:a:agents:1:x"], [], None),
+    ],
+)
+async def test_channels_that_only_their_exp_ids_keep_apart_are_known_as_such(
+    log: EventLog, of_a: list[str], of_b: list[str], found: tuple[str, str] | None
+) -> None:
+    a, b = (run(*((channel, b"1") for channel in side)) for side in (of_a, of_b))
+    assert (await compared(log, a, b)).exp_ids == found
+    assert (await compare(log, "a", "b", mapping=ChannelMap(None, "a"))).exp_ids is None
 
 
 async def test_progress_is_told_in_messages_of_both_sides(log: EventLog) -> None:
