@@ -45,6 +45,14 @@ class Difference:
     """The last message that was the same (A's), or None."""
     a_next: Event | None = None
     b_next: Event | None = None
+    messages_a: int = 0
+    """A's messages on the channel."""
+    messages_b: int = 0
+
+    @property
+    def title(self) -> str:
+        """The channel, which of its messages differs, and how many there are."""
+        return f"{safe(self.channel)}, message {self.index + 1:,} (A has {self.messages_a:,}, B {self.messages_b:,})"
 
     @property
     def path(self) -> str | None:
@@ -320,7 +328,7 @@ async def _detailed(
     a = [await _at(log, of_a, cursor) for cursor in channel.pair[0]] + [None, None]
     b = [await _at(other, of_b, cursor) for cursor in channel.pair[1]] + [None, None]
     before = None if channel.before is None else await _at(log, of_a, channel.before)
-    return Difference(name, channel.index, a[0], b[0], before, a[1], b[1])
+    return Difference(name, channel.index, a[0], b[0], before, a[1], b[1], *channel.counts)
 
 
 async def _at(log: EventLog, of: Experiment, cursor: Cursor) -> Event | None:

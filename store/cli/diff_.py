@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import json_option, opened, pairs, run, store_option
-from .output import Progress, note, plural, print_json, safe
+from .output import Progress, note, plural, print_json, safe, table
 
 if TYPE_CHECKING:
     from ..compare import Comparison, Difference
     from ..event import Event
 
-SHOWN = 10
-"""Channels whose difference is printed."""
+SHOWN = 3
+"""Channels whose difference is printed; where more differ, a table of their counts comes first."""
 COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 
 
@@ -40,6 +40,9 @@ def command(**given: Any) -> None:
 
     Of a channel that differs, the last message that is the same is printed without a sign, A and B in front of the
     first ones that differ, ~ in front of where they do, and a and b in front of the next message on either side.
+
+    Where many channels differ, a table comes first: their messages in A and in B, and how many are the SAME before the
+    first that differs.
 
     Exit code 0 where nothing differs, 1 where something does.
     """
@@ -104,6 +107,8 @@ def _as_dict(result: Comparison) -> dict[str, Any]:
                 "channel": difference.channel,
                 "index": difference.index,
                 "path": difference.path,
+                "messages_a": difference.messages_a,
+                "messages_b": difference.messages_b,
                 **{side: _event(getattr(difference, side)) for side in ("before", "a", "b", "a_next", "b_next")},
             }
             for difference in result.differences
@@ -130,17 +135,31 @@ def _show(result: Comparison, full: bool) -> None:
     click.echo(
         f"{click.style('different', fg='red')}  {counts}; {result.differing:,} of {result.channels:,} channels differ"
     )
+    if result.differing > SHOWN:
+        click.echo()
+        _show_table(result)
     for difference in result.differences[:SHOWN]:
         _show_difference(difference, full)
     if result.differing > SHOWN:
-        click.echo(f"\nand {result.differing - SHOWN:,} more channels")
+        click.echo(f"\nand {plural(result.differing - SHOWN, 'more channel')}: see them with --channel or --json")
     if result.exp_ids:
         a, b = result.exp_ids
         note(f"no channel is on both sides: A's bear the exp_id {a}, B's {b}; compare them with --to-exp {quote(b)}")
 
 
+def _show_table(result: Comparison) -> None:
+    """How many messages both sides have on each channel that differs, and how many are the same before it does."""
+    table(
+        [("CHANNEL", "left"), ("A", "right"), ("B", "right"), ("SAME", "right")],
+        [(one.channel, f"{one.messages_a:,}", f"{one.messages_b:,}", f"{one.index:,}") for one in result.differences],
+        gives=("CHANNEL",),
+    )
+    if result.differing > len(result.differences):
+        click.echo(f"and {result.differing - len(result.differences):,} more")
+
+
 def _show_difference(difference: Difference, full: bool) -> None:
-    click.echo(f"\n{click.style(safe(difference.channel), bold=True)}, message {difference.index + 1:,}")
+    click.echo(f"\n{click.style(difference.title, bold=True)}")
     for sign, line in difference.lines(full=full):
         colour = COLOURS.get(sign)
         click.echo(click.style(f"  {sign} {line}", fg=colour, dim=colour is None))

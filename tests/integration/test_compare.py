@@ -43,6 +43,7 @@ async def test_the_first_difference_is_named_with_its_neighbours(log: EventLog) 
     found = (difference.before, difference.a, difference.b, difference.a_next, difference.b_next)
     assert [entry and entry.payload for entry in found] == [b"2", b"3", b"three", b"4", b"vier"]
     assert (result.same, result.channels) == (1, 2)
+    assert (difference.messages_a, difference.messages_b) == (4, 4)
 
 
 async def test_a_channel_that_ends_early_or_is_missing_differs(log: EventLog) -> None:
@@ -54,6 +55,7 @@ async def test_a_channel_that_ends_early_or_is_missing_differs(log: EventLog) ->
     found = {d.channel: (d.index, d.a and d.a.payload, d.b and d.b.payload) for d in result.differences}
     assert found == {"short": (1, None, b"2"), "only a": (0, b"1", None), "only b": (0, None, b"1")}
     short = next(d for d in result.differences if d.channel == "short")
+    assert (short.messages_a, short.messages_b) == (1, 3)
     assert short.before is not None and short.b_next is not None and short.b_next.payload == b"3"
 
 

@@ -130,3 +130,31 @@ def test_runs_that_only_their_exp_ids_keep_apart_are_told_the_option(capsys: pyt
     result.exp_ids = None
     _show(result, full=False)
     assert capsys.readouterr().err == ""
+
+
+def differing(number: int) -> Comparison:
+    found = [Difference(f"c{n}", n, said("x"), None, None, None, None, 1000 + n, n) for n in range(number)]
+    return Comparison("one", "two", 9, 9, number, number, found[:100])
+
+
+def test_many_channels_are_a_table_before_the_first_few_in_detail(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(differing(4), full=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[2:7]] == [
+        ["CHANNEL", "A", "B", "SAME"],
+        *([f"c{n}", f"1,00{n}", str(n), str(n)] for n in range(4)),
+    ]
+    assert lines[8] == "c0, message 1 (A has 1,000, B 0)"
+    assert [line for line in lines[8:] if ", message " in line][1:] == [
+        "c1, message 2 (A has 1,001, B 1)",
+        "c2, message 3 (A has 1,002, B 2)",
+    ]
+    assert lines[-1].startswith("and 1 more channel:")
+
+
+def test_few_channels_need_no_table_and_very_many_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    _show(differing(3), full=False)
+    assert "CHANNEL" not in capsys.readouterr().out
+    _show(differing(1200), full=False)
+    shown = capsys.readouterr().out
+    assert "\nand 1,100 more\n" in shown and "c99 " in shown and "c100 " not in shown
