@@ -11,7 +11,7 @@ from typing import Any
 
 from messager import channels, topics
 
-from .cli.output import safe
+from .cli.output import plural, safe
 from .database import Database
 from .errors import StoreError
 from .event import Cursor, Event
@@ -25,6 +25,8 @@ from .schema import CHANNEL
 
 DETAILED = 100
 """Channels whose difference is given with its neighbours; the others are counted."""
+SHOWN = 3
+"""Channels whose difference is shown, where a comparison is put into words."""
 LONGEST = 400
 """Characters of a text that are shown, unless all of it is wanted."""
 LEAD = 60
@@ -159,9 +161,9 @@ def _step(key: str) -> str:
     return f".{key}" if key.isidentifier() else f"[{json.dumps(key, ensure_ascii=False)}]"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Comparison:
-    """What a comparison found."""
+    """What a comparison found. As `str` it is what `messager diff` says, in short: `assert found.equal, str(found)`."""
 
     a: str
     b: str
@@ -189,6 +191,36 @@ class Comparison:
     def same(self) -> int:
         """Channels with the same payloads in the same order."""
         return self.channels - self.differing
+
+    @property
+    def verdict(self) -> str:
+        """equal or different"""
+        return "equal" if self.equal else "different"
+
+    @property
+    def counts(self) -> str:
+        """How many messages and channels were compared, and how many differ."""
+        a, b = plural(self.messages_a, "message"), plural(self.messages_b, "message")
+        counts = f"{safe(self.a)}: {a}, {safe(self.b)}: {b}"
+        if self.redacted:
+            counts += f" ({self.redacted:,} redacted, not compared)"
+        if self.equal:
+            return f"{counts}, on {plural(self.channels, 'channel')}"
+        return f"{counts}; {self.differing:,} of {self.channels:,} channels differ"
+
+    def __str__(self) -> str:
+        shown = self.differences[:SHOWN]
+        words = [f"{self.verdict}  {self.counts}"]
+        for difference in shown:
+            words += ["", difference.title, *(f"  {sign} {line}" for sign, line in difference.lines())]
+        if self.differing > len(shown):
+            words += ["", f"and {plural(self.differing - len(shown), 'more channel')}"]
+        return "\n".join(words)
+
+    def __repr__(self) -> str:
+        """One line: it is what pytest prints of `assert found.equal`."""
+        first = f"; first {self.differences[0].title}" if self.differences else ""
+        return f"<Comparison {self.verdict}  {self.counts}{first}>"
 
 
 _Seen = tuple[Cursor, bytes | None]

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import json_option, opened, pairs, run, store_option
-from .output import Progress, note, plural, print_json, safe, table
+from .output import Progress, note, plural, print_json, table
 
 if TYPE_CHECKING:
     from ..compare import Comparison, Difference
     from ..event import Event
 
-SHOWN = 3
-"""Channels whose difference is printed; where more differ, a table of their counts comes first."""
 COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 
 
@@ -123,18 +121,11 @@ def _event(entry: Event | None) -> dict[str, Any] | None:
 
 
 def _show(result: Comparison, full: bool) -> None:
+    from ..compare import SHOWN
+
     if result.translated:
         note("one side comes from Redis, the other from MQTT: exps/... counts as exps:... (--keep-names: it does not)")
-    a, b = plural(result.messages_a, "message"), plural(result.messages_b, "message")
-    counts = f"{safe(result.a)}: {a}, {safe(result.b)}: {b}"
-    if result.redacted:
-        counts += f" ({result.redacted:,} redacted, not compared)"
-    if result.equal:
-        click.echo(f"{click.style('equal', fg='green')}  {counts}, on {plural(result.channels, 'channel')}")
-        return
-    click.echo(
-        f"{click.style('different', fg='red')}  {counts}; {result.differing:,} of {result.channels:,} channels differ"
-    )
+    click.echo(f"{click.style(result.verdict, fg='green' if result.equal else 'red')}  {result.counts}")
     if result.differing > SHOWN:
         click.echo()
         _show_table(result)

@@ -158,3 +158,34 @@ def test_few_channels_need_no_table_and_very_many_are_counted(capsys: pytest.Cap
     _show(differing(1200), full=False)
     shown = capsys.readouterr().out
     assert "\nand 1,100 more\n" in shown and "c99 " in shown and "c100 " not in shown
+
+
+def test_a_comparison_is_put_into_words() -> None:
+    found = Difference("c\x1b", 1, said(LOREM + "a"), said(LOREM + "b"), said("0"), said("2"), None, 3, 2)
+    result = Comparison("one", "two", 1003, 2, 2, 1, [found], redacted=1)
+    assert str(result).splitlines() == [
+        "different  one: 1,003 messages, two: 2 messages (1 redacted, not compared); 1 of 2 channels differ",
+        "",
+        r"c\x1b, message 2 (A has 3, B 2)",
+        "    1:1:1  0",
+        f"  A 1:1:1  …{LOREM[-LEAD:]}a",
+        f"  B 1:1:1  …{LOREM[-LEAD:]}b",
+        f"  ~ differs at character {len(LOREM) + 1:,}",
+        "  a 1:1:1  2",
+    ]
+    assert str(Comparison("one", "two", 1, 1, 1)) == "equal  one: 1 message, two: 1 message, on 1 channel"
+
+
+def test_of_many_differences_the_words_have_the_first() -> None:
+    words = str(differing(150))
+    assert words.count(", message ") == 3 and words.endswith("\n\nand 147 more channels")
+    assert "\n  B (nothing: it ends here)\n" in words
+
+
+def test_what_pytest_prints_of_a_comparison_names_the_first_difference() -> None:
+    shown = repr(differing(150))
+    assert shown == (
+        "<Comparison different  one: 9 messages, two: 9 messages; 150 of 150 channels differ; "
+        "first c0, message 1 (A has 1,000, B 0)>"
+    )
+    assert repr(Comparison("one", "two")) == "<Comparison equal  one: 0 messages, two: 0 messages, on 0 channels>"
