@@ -115,8 +115,9 @@ def _texts(a: Event | None, b: Event | None) -> tuple[str | None, str | None]:
     if a is None or b is None:
         return None if a is None else a.text, None if b is None else b.text
     for say in (_as_text, _as_payload):
-        if say(a) != say(b):
-            return say(a), say(b)
+        said = say(a), say(b)
+        if said[0] != said[1]:
+            return said
     return repr(a.payload), repr(b.payload)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from messager_store.compare import Comparison, compare
 from messager_store.reading import Selection
 from messager_store.replay import ChannelMap
 from tests.integration.logs import filled, sent
+from tests.support import messager
 
 
 def run(*pairs: tuple[str, bytes]) -> list[NewEvent]:
@@ -119,3 +121,24 @@ async def test_progress_is_told_in_messages_of_both_sides(log: EventLog) -> None
     await filled(log, [sent(at) for at in range(1600)], "b")
     await compare(log, "a", "b", progress=seen.append)
     assert seen == [1000, 2000, 3000]
+
+
+def test_the_verb_says_where_two_runs_differ_and_how_they_compare(tmp_path: Path) -> None:
+    for exp, end in (("a", "blue"), ("b 1", "red")):
+        payload = json.dumps({"items": [{"name": "lorem " * 600 + end}]})
+        line = {"ts": 1, "channel": f"exps:{exp[0]}:agents:1:x", "payload": payload}
+        (tmp_path / "run.jsonl").write_text(json.dumps(line) + "\n")
+        assert messager("import", "run.jsonl", "--exp", exp, cwd=tmp_path).returncode == 0
+    apart = messager("diff", "a", "b 1", cwd=tmp_path)
+    assert apart.returncode == 1
+    assert apart.stderr.endswith("A's bear the exp_id a, B's b; compare them with --to-exp b\n")
+    together = ("diff", "a", "b 1", "--to-exp", "b")
+    done = messager(*together, cwd=tmp_path)
+    assert done.stderr == "" and "message 1 (A has 1, B 1)\n" in done.stdout
+    assert "~ differs at character 3,622, in $.items[0].name\n" in done.stdout and "lorem " * 600 not in done.stdout
+    assert messager(*together, "--full", cwd=tmp_path).stdout.count("lorem " * 600) == 2
+    found = json.loads(messager(*together, "--json", cwd=tmp_path).stdout)
+    [difference] = found["differences"]
+    assert [difference[key] for key in ("path", "messages_a", "messages_b")] == ["$.items[0].name", 1, 1]
+    assert found["to_exp"] is None
+    assert json.loads(messager("diff", "a", "b 1", "--json", cwd=tmp_path).stdout)["to_exp"] == "b"
