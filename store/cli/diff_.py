@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import json_option, opened, pairs, run, store_option
-from .output import Progress, note, plural, print_json, safe
+from .output import Progress, note, plural, print_json, table
 
 if TYPE_CHECKING:
     from ..compare import Comparison, Difference
     from ..event import Event
 
-SHOWN = 10
-"""Channels whose difference is printed."""
+COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 
 
 @click.command()
@@ -29,11 +29,18 @@ SHOWN = 10
     is_flag=True,
     help="Also where one side comes from Redis and the other from MQTT. Else exps/... counts as exps:... then.",
 )
+@click.option("--full", is_flag=True, help="Do not cut long texts around what differs.")
 @click.option("--store-b", metavar="URL", help="The store that B is in, where it is another.")
 @store_option
 @json_option
 def command(**given: Any) -> None:
     """Compare two experiments: per channel, in replay order, the same payloads or the first that is not.
+
+    Of a channel that differs, the last message that is the same is printed without a sign, A and B in front of the
+    first ones that differ, ~ in front of where they do, and a and b in front of the next message on either side.
+
+    Where many channels differ, a table comes first: their messages in A and in B, and how many are the SAME before the
+    first that differs.
 
     Exit code 0 where nothing differs, 1 where something does.
     """
@@ -50,6 +57,7 @@ async def _diff(
     mapping: tuple[str, ...],
     to_exp: str | None,
     keep_names: bool,
+    full: bool,
     store_b: str | None,
     store: str,
     as_json: bool,
@@ -75,7 +83,7 @@ async def _diff(
     if as_json:
         print_json(_as_dict(result))
     else:
-        _show(result)
+        _show(result, full)
     return result
 
 
@@ -91,10 +99,14 @@ def _as_dict(result: Comparison) -> dict[str, Any]:
         "channels_differing": result.differing,
         "redacted": result.redacted,
         "translated": result.translated,
+        "to_exp": None if result.exp_ids is None else result.exp_ids[1],
         "differences": [
             {
                 "channel": difference.channel,
                 "index": difference.index,
+                "path": difference.path,
+                "messages_a": difference.messages_a,
+                "messages_b": difference.messages_b,
                 **{side: _event(getattr(difference, side)) for side in ("before", "a", "b", "a_next", "b_next")},
             }
             for difference in result.differences
@@ -108,37 +120,37 @@ def _event(entry: Event | None) -> dict[str, Any] | None:
     return None if entry is None else {"cursor": str(entry.cursor), **event_to_dict(entry)}
 
 
-def _show(result: Comparison) -> None:
+def _show(result: Comparison, full: bool) -> None:
+    from ..compare import SHOWN
+
     if result.translated:
         note("one side comes from Redis, the other from MQTT: exps/... counts as exps:... (--keep-names: it does not)")
-    a, b = plural(result.messages_a, "message"), plural(result.messages_b, "message")
-    counts = f"{safe(result.a)}: {a}, {safe(result.b)}: {b}"
-    if result.redacted:
-        counts += f" ({result.redacted:,} redacted, not compared)"
-    if result.equal:
-        click.echo(f"{click.style('equal', fg='green')}  {counts}, on {plural(result.channels, 'channel')}")
-        return
-    click.echo(
-        f"{click.style('different', fg='red')}  {counts}; {result.differing:,} of {result.channels:,} channels differ"
-    )
-    for difference in result.differences[:SHOWN]:
-        _show_difference(difference)
+    click.echo(f"{click.style(result.verdict, fg='green' if result.equal else 'red')}  {result.counts}")
     if result.differing > SHOWN:
-        click.echo(f"\nand {result.differing - SHOWN:,} more channels")
+        click.echo()
+        _show_table(result)
+    for difference in result.differences[:SHOWN]:
+        _show_difference(difference, full)
+    if result.differing > SHOWN:
+        click.echo(f"\nand {plural(result.differing - SHOWN, 'more channel')}: see them with --channel or --json")
+    if result.exp_ids:
+        a, b = result.exp_ids
+        note(f"no channel is on both sides: A's bear the exp_id {a}, B's {b}; compare them with --to-exp {quote(b)}")
 
 
-def _show_difference(difference: Difference) -> None:
-    click.echo(f"\n{click.style(safe(difference.channel), bold=True)}, message {difference.index + 1}")
-    for sign, colour, entry in (
-        (" ", None, difference.before),
-        ("A", "red", difference.a),
-        ("B", "green", difference.b),
-        ("a", None, difference.a_next),
-        ("b", None, difference.b_next),
-    ):
-        if entry is not None:
-            text = "[redacted]" if entry.redacted else entry.payload.decode("utf-8", "backslashreplace")
-            cut = text if len(text) <= 400 else text[:399] + "…"
-            click.echo(click.style(f"  {sign} {entry.cursor}  {safe(cut)}", fg=colour, dim=colour is None))
-        elif sign in "AB" and sign.strip():
-            click.echo(click.style(f"  {sign} (nothing: it ends here)", fg=colour))
+def _show_table(result: Comparison) -> None:
+    """How many messages both sides have on each channel that differs, and how many are the same before it does."""
+    table(
+        [("CHANNEL", "left"), ("A", "right"), ("B", "right"), ("SAME", "right")],
+        [(one.channel, f"{one.messages_a:,}", f"{one.messages_b:,}", f"{one.index:,}") for one in result.differences],
+        gives=("CHANNEL",),
+    )
+    if result.differing > len(result.differences):
+        click.echo(f"and {result.differing - len(result.differences):,} more")
+
+
+def _show_difference(difference: Difference, full: bool) -> None:
+    click.echo(f"\n{click.style(difference.title, bold=True)}")
+    for sign, line in difference.lines(full=full):
+        colour = COLOURS.get(sign)
+        click.echo(click.style(f"  {sign} {line}", fg=colour, dim=colour is None))

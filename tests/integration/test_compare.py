@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
+
+import pytest
 
 from messager_store import EventLog, NewEvent
 from messager_store.compare import Comparison, compare
 from messager_store.reading import Selection
 from messager_store.replay import ChannelMap
 from tests.integration.logs import filled, sent
+from tests.support import messager
 
 
 def run(*pairs: tuple[str, bytes]) -> list[NewEvent]:
@@ -41,6 +45,7 @@ async def test_the_first_difference_is_named_with_its_neighbours(log: EventLog) 
     found = (difference.before, difference.a, difference.b, difference.a_next, difference.b_next)
     assert [entry and entry.payload for entry in found] == [b"2", b"3", b"three", b"4", b"vier"]
     assert (result.same, result.channels) == (1, 2)
+    assert (difference.messages_a, difference.messages_b) == (4, 4)
 
 
 async def test_a_channel_that_ends_early_or_is_missing_differs(log: EventLog) -> None:
@@ -52,6 +57,7 @@ async def test_a_channel_that_ends_early_or_is_missing_differs(log: EventLog) ->
     found = {d.channel: (d.index, d.a and d.a.payload, d.b and d.b.payload) for d in result.differences}
     assert found == {"short": (1, None, b"2"), "only a": (0, b"1", None), "only b": (0, None, b"1")}
     short = next(d for d in result.differences if d.channel == "short")
+    assert (short.messages_a, short.messages_b) == (1, 3)
     assert short.before is not None and short.b_next is not None and short.b_next.payload == b"3"
 
 
@@ -88,9 +94,51 @@ async def test_renamed_channels_and_filters(log: EventLog, tmp_path: Path) -> No
     assert result.equal and result.channels == 1
 
 
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "found"),
+    [
+        (["exps:a:agents:1:x", "noise a"], ["exps:b:agents:1:x", "noise b"], ("a", "b")),
+        (["exps:a:agents:1:x"], ["exps:b 2:agents:1:x"], None),  # no name that --to-exp takes
+        (["exps:a:agents:1:x", "both"], ["exps:b:agents:1:x", "both"], None),
+        (["exps:a:agents:1:x"], ["exps:b:agents:2:x"], None),
+        (["exps:a:agents:1:x"], ["exps:a:agents:2:x"], None),
+        (["exps:a:agents:1:x"], ["exps:b:agents:1:x", "exps:c:agents:1:x"], None),
+        (["x"], ["y"], None),
+        (["exps:a:agents:1:x"], [], None),
+    ],
+)
+async def test_channels_that_only_their_exp_ids_keep_apart_are_known_as_such(
+    log: EventLog, of_a: list[str], of_b: list[str], found: tuple[str, str] | None
+) -> None:
+    a, b = (run(*((channel, b"1") for channel in side)) for side in (of_a, of_b))
+    assert (await compared(log, a, b)).exp_ids == found
+    assert (await compare(log, "a", "b", mapping=ChannelMap(None, "a"))).exp_ids is None
+
+
 async def test_progress_is_told_in_messages_of_both_sides(log: EventLog) -> None:
     seen: list[int] = []
     await filled(log, [sent(at) for at in range(1500)], "a")
     await filled(log, [sent(at) for at in range(1600)], "b")
     await compare(log, "a", "b", progress=seen.append)
     assert seen == [1000, 2000, 3000]
+
+
+def test_the_verb_says_where_two_runs_differ_and_how_they_compare(tmp_path: Path) -> None:
+    for exp, end in (("a", "blue"), ("b 1", "red")):
+        payload = json.dumps({"items": [{"name": "lorem " * 600 + end}]})
+        line = {"ts": 1, "channel": f"exps:{exp[0]}:agents:1:x", "payload": payload}
+        (tmp_path / "run.jsonl").write_text(json.dumps(line) + "\n")
+        assert messager("import", "run.jsonl", "--exp", exp, cwd=tmp_path).returncode == 0
+    apart = messager("diff", "a", "b 1", cwd=tmp_path)
+    assert apart.returncode == 1
+    assert apart.stderr.endswith("A's bear the exp_id a, B's b; compare them with --to-exp b\n")
+    together = ("diff", "a", "b 1", "--to-exp", "b")
+    done = messager(*together, cwd=tmp_path)
+    assert done.stderr == "" and "message 1 (A has 1, B 1)\n" in done.stdout
+    assert "~ differs at character 3,622, in $.items[0].name\n" in done.stdout and "lorem " * 600 not in done.stdout
+    assert messager(*together, "--full", cwd=tmp_path).stdout.count("lorem " * 600) == 2
+    found = json.loads(messager(*together, "--json", cwd=tmp_path).stdout)
+    [difference] = found["differences"]
+    assert [difference[key] for key in ("path", "messages_a", "messages_b")] == ["$.items[0].name", 1, 1]
+    assert found["to_exp"] is None
+    assert json.loads(messager("diff", "a", "b 1", "--json", cwd=tmp_path).stdout)["to_exp"] == "b"
