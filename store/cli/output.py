@@ -102,6 +102,16 @@ def fitted(text: str, width: int) -> str:
     return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
+def shortened(text: str, width: int) -> str:
+    """Text in exactly so many columns, cut in its middle: two thirds of what is left are its end."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    end = (width - 1) * 2 // 3
+    return set_cell_size(text, width - 1 - end) + "…" + set_cell_size(text[::-1], end)[::-1]
+
+
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
     """Print aligned `name  value` lines."""
     width = max(len(safe(name)) for name, _ in pairs)

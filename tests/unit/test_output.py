@@ -54,6 +54,61 @@ def test_a_line_of_an_event_is_as_wide_as_the_terminal(monkeypatch: pytest.Monke
     assert len(line) == columns and line.endswith("x…")
 
 
+ELSEWHERE = "exps:cac75be5-c4a1-47cf-b461-5d7be1b3c6c7:agents:3:agent-chat"
+
+
+def line_of(channel: str, *, full: bool = False, **fields: Any) -> str:
+    """What an event is shown as, on the standard output that there is."""
+    entry = {"time": "2026-03-01T10:00:00Z", "kind": "sent", "from_id": 1, "to_id": 2, "text": "hello", "meta": None}
+    out: Any = sys.stdout
+    _Lines(full, "e").show(SimpleNamespace(**(entry | fields), channel=channel))
+    return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "channel", "shown"),
+    [
+        (93, ELSEWHERE, "  exps:cac7…:agents:3:agent-chat  "),
+        (80, ELSEWHERE, "  exps:c…agent-chat  "),
+        (200, ELSEWHERE, f"  {ELSEWHERE}  "),
+        (93, "sensors/building-7/floor-2/room-12/temperature", "  sensors/bu…room-12/temperature  "),
+        (93, "日" * 30, "  " + "日" * 5 + "…" + " " + "日" * 9 + "  "),
+        (200, "exps:e:agents:3:agent-chat", "  *:agents:3:agent-chat" + " " * 11 + "hello"),
+    ],
+)
+def test_a_channel_that_is_cut_keeps_its_end(
+    monkeypatch: pytest.MonkeyPatch, columns: int, channel: str, shown: str
+) -> None:
+    terminal_of(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert shown in line_of(channel)
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_a_channel_is_not_cut_with_full_or_in_a_file(monkeypatch: pytest.MonkeyPatch, full: bool) -> None:
+    terminal_of(monkeypatch)
+    if not full:
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert f"  {ELSEWHERE}  hello" in line_of(ELSEWHERE, full=full)
+
+
+@pytest.mark.parametrize(
+    ("meta", "shown"),
+    [
+        ({"outcome": "unknown", "error": "Connection\x1b[31m lost"}, r"unknown (Connection\x1b[31m lost): hello"),
+        ({"outcome": "refused"}, "refused: hello"),
+        ({}, "  hello"),
+        (None, "  hello"),
+    ],
+)
+def test_a_message_that_failed_says_what_became_of_it(
+    monkeypatch: pytest.MonkeyPatch, meta: dict[str, Any] | None, shown: str
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert line_of("c", kind="failed", meta=meta).endswith(shown)
+    assert line_of("c", kind="sent", meta=meta).endswith("  hello")
+
+
 @pytest.mark.parametrize(
     ("total", "shown"), [(None, "exported 1,000 events"), (4000, "exported 1,000 of 4,000 events (25%)")]
 )
