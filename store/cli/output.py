@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -155,6 +156,11 @@ def length(seconds: float | None) -> str:
     return f"{days} d {hours} h"
 
 
+def clear_line() -> None:
+    """Empty the line of standard error that the cursor is on; a terminal that cannot goes on with the next one."""
+    click.echo("\n" if os.environ.get("TERM") == "dumb" else "\r\x1b[K", nl=False, err=True, color=True)
+
+
 class Progress:
     """A line on standard error that is written over while work goes on; nothing where there is no terminal."""
 
@@ -175,7 +181,7 @@ class Progress:
     def clear(self) -> None:
         """Take the line away, for something else to be printed."""
         if self._shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            clear_line()
             self._shown = False
 
     def __exit__(self, *ignored: object) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import shlex
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 
 from messager_store.cli.demo_ import _own_name
 from messager_store.errors import ScrubUnfinished, WrongRevision
-from tests.support import messager
+from tests.support import MESSAGER, messager
 
 Run = Callable[..., Any]
 EVENTS = [{"ts": at, "channel": f"exps:g:agents:{at}:chat", "payload": "x"} for at in range(3)]
@@ -49,3 +52,40 @@ def test_commands_name_files_so_that_they_can_be_pasted(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr("sys.argv", [str(tmp_path / "my tools" / "messager")])
     assert _own_name() == "'my tools/messager'"
+
+
+def on_a_terminal(folder: Path, *arguments: str, **env: str) -> str:
+    """What a verb writes to a terminal."""
+    there, here = pty.openpty()
+    outside = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")}
+    process = subprocess.Popen(
+        [*MESSAGER, *arguments],
+        cwd=folder,
+        env={**outside, "TERM": "xterm", **env},
+        stdin=subprocess.DEVNULL,
+        stdout=here,
+        stderr=here,
+    )
+    os.close(here)
+    written = b""
+    while True:
+        try:
+            piece = os.read(there, 10000)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        written += piece
+    os.close(there)
+    process.wait(30)
+    return written.decode()
+
+
+@pytest.mark.parametrize(
+    ("env", "coloured"), [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "0"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colours_go_where_they_are_not_wanted(run: Run, tmp_path: Path, env: dict[str, str], coloured: bool) -> None:
+    run("import", "a.jsonl", "--exp", "game-1")
+    for words in ("events game-1", "info nobody", "--help", "ls --nonsense"):
+        written = on_a_terminal(tmp_path, *words.split(), **env)
+        assert ("\x1b[" in written) == coloured, (words, written)

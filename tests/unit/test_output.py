@@ -8,6 +8,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 
 from messager_store.cli.events_ import _Lines
@@ -117,6 +118,17 @@ def test_progress_is_a_line_that_goes_again(monkeypatch: pytest.MonkeyPatch, tot
     with Progress("exported") as progress:
         progress(1000, total)
     assert terminal.getvalue() == f"\r{shown}\r\x1b[K"
+
+
+@pytest.mark.parametrize(("term", "cleared"), [("xterm", "\r\x1b[K"), ("dumb", "\n")])
+def test_progress_goes_also_where_no_colours_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, term: str, cleared: str
+) -> None:
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv("TERM", term)
+    with click.Context(click.Command("export"), color=False), Progress("exported") as progress:
+        progress(1000)
+    assert terminal.getvalue() == f"\rexported 1,000 events{cleared}"
 
 
 TITLES = [("EXP_ID", "left"), ("NAME", "left"), ("EVENTS", "right"), ("TAGS", "left")]
