@@ -54,11 +54,13 @@ def table(
     *,
     colours: Mapping[str, str] | None = None,
     gives: Sequence[str] = ("NAME", "TAGS", "HOST", "EXP_ID"),
+    spares: Sequence[str] = (),
 ) -> None:
     """Print an aligned table; a column is (title, "left" or "right"). `colours` are for words of the first column.
 
     On a terminal that is too narrow the columns of the titles `gives` are cut, in that order: exp_ids to beginnings
-    that name them still, the others to `LEAST`.
+    that name them still, the others to `LEAST`. Where that is not enough, those of the titles `spares` are left out,
+    in that order, as few as will do.
     """
     from rich.cells import cell_len
 
@@ -67,11 +69,23 @@ def table(
     if sys.stdout.isatty():
         over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
         titles = [title for title, _ in columns]
-        for at in (titles.index(title) for title in gives if title in titles):
-            least = _least({row[at] for row in shown}) if titles[at] == "EXP_ID" else LEAST
-            cut = max(min(over, widths[at] - least), 0)
+        gaining = {
+            at: max(widths[at] - (_least({row[at] for row in shown}) if titles[at] == "EXP_ID" else LEAST), 0)
+            for at in (titles.index(title) for title in gives if title in titles)
+        }
+        left_out = set()
+        for title in spares:
+            if over <= sum(gaining.values()):
+                break
+            left_out.add(at := titles.index(title))
+            over -= widths[at] + 2
+        for at, gain in gaining.items():
+            cut = max(min(over, gain), 0)
             widths[at] -= cut
             over -= cut
+        kept = [at for at in range(len(columns)) if at not in left_out]
+        columns, widths = [columns[at] for at in kept], [widths[at] for at in kept]
+        shown = [[row[at] for at in kept] for row in shown]
 
     def line(cells: Sequence[str]) -> str:
         padded = []
