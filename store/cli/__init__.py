@@ -71,8 +71,8 @@ class Verbs(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], HELP, n=1)
-            hint = f"Did you mean {near[0]}?" if near else "`messager --help` lists the verbs."
-            raise click.UsageError(f"there is no verb {args[0]!r}. {hint}", ctx)
+            hint = f". Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"there is no verb {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from messager.testing import RedisServer
 from messager_store.cli.demo_ import _own_name
 from messager_store.errors import ScrubUnfinished, WrongRevision
+from tests.integration.test_cli import one_line
 from tests.support import MESSAGER, messager
 
 Run = Callable[..., Any]
@@ -89,3 +91,44 @@ def test_colours_go_where_they_are_not_wanted(run: Run, tmp_path: Path, env: dic
     for words in ("events game-1", "info nobody", "--help", "ls --nonsense"):
         written = on_a_terminal(tmp_path, *words.split(), **env)
         assert ("\x1b[" in written) == coloured, (words, written)
+
+
+def test_a_pack_that_is_imported_is_told_from_an_unknown_format(run: Run, tmp_path: Path) -> None:
+    run("import", "a.jsonl", "--exp", "game-1")
+    run("pack", "game-1", "-o", "a.pack")
+    one_line(run("import", "a.pack", "--exp", "x"), 2, "a.pack, line 1", "`messager unpack`")
+    (tmp_path / "b.jsonl").write_text('{"format": "messager/99"}\n')
+    one_line(run("import", "b.jsonl", "--exp", "x"), 2, "'messager/99' is not known")
+
+
+def test_a_tag_that_was_not_there_cannot_be_taken_off_in_silence(run: Run) -> None:
+    run("import", "a.jsonl", "--exp", "game-1", "--tag", "paper")
+    done = run("tag", "game-1", "--remove", "nope", "--remove", "paper")
+    assert (done.returncode, done.stdout) == (0, "game-1: no tags\n")
+    assert done.stderr == "game-1 had no tag 'nope'\n"
+
+
+@pytest.mark.parametrize(("pattern", "fits"), [("*:agents:1:chat", True), ("exps/+/agents/#", False), ("nope*", False)])
+def test_a_replay_says_that_a_pattern_fits_no_channel(run: Run, redis: RedisServer, pattern: str, fits: bool) -> None:
+    run("import", "a.jsonl", "--exp", "game-1")
+    for words in (("--dry-run",), ("--speed", "max")):
+        done = run("replay", "game-1", "--channel", pattern, *words, "--broker", redis.url)
+        assert done.returncode == 0
+        assert (f"--channel {pattern}: no channel of game-1 fits" in done.stderr) != fits
+
+
+def test_the_history_says_where_a_store_is(run: Run) -> None:
+    done = run("db", "history", "--store", "other.db")
+    assert done.returncode == 0 and "this store" not in done.stdout and "there is none" in done.stderr
+    run("db", "upgrade", "0001", "--store", "other.db")
+    for arguments in (("db", "history", "--store", "other.db"), ("--store", "other.db", "db", "history")):
+        done = run(*arguments)
+        (line,) = (line for line in done.stdout.splitlines() if "this store" in line)
+        assert line.startswith("0001  ") and done.stderr == ""
+
+
+def test_the_help_is_named_once(run: Run) -> None:
+    done = run("foo")
+    one_line(done, 2, "there is no verb 'foo' (see `messager --help`)")
+    assert done.stderr.count("--help") == 1
+    one_line(run("reply"), 2, "there is no verb 'reply'. Did you mean replay? (see `messager --help`)")
