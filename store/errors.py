@@ -27,6 +27,7 @@ StoreError                    exit code 2 on the command line
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from shlex import quote
 
 
 class StoreError(Exception):
@@ -70,7 +71,7 @@ class WrongRevision(StoreError):
         remedy = (
             "It was made by a newer messager: upgrade with `pip install -U messager`."
             if newer
-            else f"Upgrade it with `messager --store {where} db upgrade`."
+            else f"Upgrade it with `messager --store {quote(where)} db upgrade`."
             if "://" not in where
             else "Upgrade it with `messager db upgrade` and the same --store."  # `where` says no user and no password
         )
@@ -146,7 +147,7 @@ class ScrubUnfinished(StoreError):
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(
             f"the log is as it should be, but the file {where} may still hold what was taken out: {reason}. "
-            f"Finish it with `messager redact --scrub --store {where}`."
+            f"Finish it with `messager redact --scrub --store {quote(where)}`."
         )
         self.where, self.reason = where, reason
 

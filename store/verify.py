@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 
 from sqlalchemy import func, or_, select
@@ -249,7 +250,7 @@ async def _verify_recorder(
     if row.state == "unclean":
         verdict.wrong(
             f"{who} ended uncleanly: it was last alive at {iso(row.heartbeat_at)} and never said that it ended; "
-            f"`messager repair {of.exp_id}`"
+            f"`messager repair {quote(of.exp_id)}`"
         )
     elif row.state == "repaired":
         verdict.notes.append(f"{who} had ended uncleanly, and was repaired")
@@ -257,7 +258,7 @@ async def _verify_recorder(
         verdict.notes.append(f"{who} is recording")
     if row.kinds["gap"]:
         gaps = f"{row.kinds['gap']} gap{'' if row.kinds['gap'] == 1 else 's'}"
-        verdict.notes.append(f"{who} knows of {gaps} (`messager events {of.exp_id} --kind gap`)")
+        verdict.notes.append(f"{who} knows of {gaps} (`messager events {quote(of.exp_id)} --kind gap`)")
 
 
 class _Counters:

@@ -71,8 +71,8 @@ class Verbs(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], HELP, n=1)
-            hint = f"Did you mean {near[0]}?" if near else "`messager --help` lists the verbs."
-            raise click.UsageError(f"there is no verb {args[0]!r}. {hint}", ctx)
+            hint = f". Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"there is no verb {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -86,7 +86,8 @@ class Verbs(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Each verb has its own --help. An experiment is named by its exp_id, a unique prefix of it, "
     "its name, or @last. Exit codes: 0 done, 1 a negative answer, 2 wrong use or bad input, "
-    "3 store or broker out of reach, or an output that takes no more, 130 interrupted.",
+    "3 store or broker out of reach, or an output that takes no more, 130 interrupted. "
+    "NO_COLOR=1 takes the colours away.",
 )
 @click.option(
     "--store",
@@ -137,13 +138,14 @@ def main() -> None:
 
 
 def _run() -> int:
+    color = False if _is_plain() else None
     try:
-        code = cli.main(standalone_mode=False, prog_name="messager")
+        code = cli.main(standalone_mode=False, prog_name="messager", color=color)
         if sys.stdout is not None:
             sys.stdout.flush()  # here it can still be told
     except click.UsageError as error:
         if error.ctx is not None and _is_help(error):
-            click.echo(error.ctx.get_help(), err=True)
+            click.echo(error.ctx.get_help(), err=True, color=color)
             return 2
         where = error.ctx.command_path if error.ctx else "messager"
         return _complain(f"{error.format_message()} (see `{where} --help`)", 2)
@@ -166,6 +168,11 @@ def _run() -> int:
             raise
         return _complain(str(error), known)
     return code if isinstance(code, int) else 0
+
+
+def _is_plain() -> bool:
+    """Whether no colours are wanted (https://no-color.org), or the terminal has none."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def _drop_output() -> None:
@@ -195,5 +202,5 @@ def _complain(message: str, code: int) -> int:
     from .output import safe
 
     line = safe(" ".join(message.split()))
-    click.echo(f"{click.style('messager:', fg='red')} {line}", err=True)
+    click.echo(f"{click.style('messager:', fg='red')} {line}", err=True, color=False if _is_plain() else None)
     return code

@@ -53,13 +53,23 @@ def current(store: str) -> None:
 
 
 @command.command()
-def history() -> None:
-    """List the revisions, newest first."""
+@store_option
+def history(store: str) -> None:
+    """List the revisions, newest first, and which one a store is at, where there is one."""
     from .. import migrating
+    from ..errors import StoreError
 
+    found = problem = None
+    try:
+        found = run(_on(store, _revision, there=True))
+    except StoreError as error:
+        problem = str(error)
     for script in migrating.scripts().walk_revisions():
-        mark = " (newest)" if script.is_head else ""
-        click.echo(f"{script.revision}  {script.doc}{mark}")
+        newest = " (newest)" if script.is_head else ""
+        here = " (this store)" if script.revision == found else ""
+        click.echo(f"{script.revision}  {script.doc}{newest}{here}")
+    if problem:
+        note(problem)
 
 
 @command.command()

@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -80,7 +81,7 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
         )
         where = log.where
     click.echo(f"\n{click.style('Try next', bold=True)}, on the file it left:\n")
-    option = "" if store == "messager.db" else f" --store {_relative(where)}"
+    option = "" if store == "messager.db" else f" --store {quote(_relative(where))}"
     for line in (
         f"messager ls{option}",
         f"messager info @last{option}",
@@ -98,7 +99,7 @@ def _own_name() -> str:
     called = Path(sys.argv[0])
     if called.name != "messager" or shutil.which("messager"):
         return "messager"
-    return _relative(str(called.absolute()))
+    return quote(_relative(str(called.absolute())))
 
 
 def _relative(where: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import chosen, filter_options, json_option, opened, run, store_option
-from .output import KIND_COLOURS, fitted, note, plural, safe
+from .output import KIND_COLOURS, fitted, note, plural, safe, shortened
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @filter_options
 @click.option("--messages", is_flag=True, help="Each message once, as a replay would publish it.")
 @click.option("--follow", is_flag=True, help="Go on with what is being recorded, until the experiment is closed.")
-@click.option("--full", is_flag=True, help="Do not cut long texts at the edge of the terminal.")
+@click.option("--full", is_flag=True, help="Cut neither channels nor texts to fit the terminal.")
 @store_option
 @json_option
 def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, **filters: Any) -> None:
@@ -31,7 +31,8 @@ def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_j
 
     A POINT is an ISO time (UTC where it names no zone), an offset from the first event (90,
     1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME. --agent 5 finds 5 and
-    "5"; --agent '"5"' only the text.
+    "5"; --agent '"5"' only the text. In a line, *: stands for the experiment's
+    own exps:EXP: (and */ for exps/EXP/).
     """
     if follow and (messages or filters["until"] or filters["since"] or filters["after"]):
         raise click.UsageError("--follow goes with --kind, --channel, --exclude, --agent and --limit only")
@@ -123,6 +124,9 @@ class _Lines:
         self._exp_id = exp_id
         self._width = 0 if full or not sys.stdout.isatty() else shutil.get_terminal_size().columns
         self._colour = sys.stdout.isatty()
+        room = self._width - 43  # the rest is the other columns'
+        self._most = max(min(room - 20, max(30, room // 2)), 8)  # the text has 20 at least
+        self._wide = min(30, self._most) if self._width else 30
 
     def show(self, entry: Event) -> None:
         from rich.cells import cell_len, set_cell_size
@@ -132,10 +136,9 @@ class _Lines:
             self._day = day
             click.secho(day, bold=True)
         people = "" if entry.channel is None else f"{_person(entry.from_id)} > {_person(entry.to_id)}"
-        wide = min(30, max(self._width - 63, 8)) if self._width else 30  # 43 columns are others', 20 the text's
-        channel = fitted(_short(entry.channel, self._exp_id), wide)
+        channel = self._channel(entry.channel)
         left = f"{clock[:12]}  {entry.kind:<8}  {fitted(people, 15)}  {channel}  "
-        text = safe(entry.text)
+        text = safe(_outcome(entry) + entry.text)
         if self._width:
             room = max(self._width - cell_len(left), 1)
             if cell_len(text) > room:
@@ -143,18 +146,49 @@ class _Lines:
         kind = click.style(f"{entry.kind:<8}", fg=KIND_COLOURS[entry.kind])
         click.echo(left.replace(f"{entry.kind:<8}", kind, 1) + text if self._colour else left + text)
 
+    def _channel(self, channel: str | None) -> str:
+        """A channel in its column, which grows with what comes; on a terminal it is cut where it has no room."""
+        from rich.cells import cell_len
+
+        begin, exp_id, rest = _parts(channel, self._exp_id)
+        whole = begin + exp_id + rest
+        length = cell_len(whole)
+        if self._width:
+            self._wide = max(self._wide, min(length, self._most))
+        if not self._width or length <= self._wide:
+            return whole + " " * (self._wide - length)
+        left = self._wide - cell_len(begin + rest)
+        if exp_id and left > 1:
+            return begin + fitted(exp_id, left) + rest
+        return shortened(whole, self._wide)
+
+
+def _outcome(entry: Event) -> str:
+    """What became of a message that could not be published, in front of its text."""
+    if entry.kind != "failed" or not isinstance(entry.meta, dict) or "outcome" not in entry.meta:
+        return ""
+    error = entry.meta.get("error")
+    return f"{entry.meta['outcome']}{'' if error is None else f' ({error})'}: "
+
 
 def _person(agent: Any) -> str:
     return "?" if agent is None else safe(str(agent))
 
 
-def _short(channel: str | None, exp_id: str) -> str:
-    """A channel with `*` for the experiment's own name, which is the same on every line: still a pattern that fits."""
+def _parts(channel: str | None, exp_id: str) -> tuple[str, str, str]:
+    """A channel as what comes before an exp_id, the exp_id, and what comes after it.
+
+    The experiment's own name, which is the same on every line, is `*`: still a pattern that fits.
+    """
     from messager import channels
 
     if channel is None:
-        return ""
+        return "", "", ""
     parsed = channels.parse(channel)
-    if parsed is None or parsed.exp_id != exp_id:
-        return safe(channel)
-    return safe("*" + channel[len("exps") + len(parsed.separator) + len(exp_id) :])
+    if parsed is None:
+        return safe(channel), "", ""
+    begin = len("exps") + len(parsed.separator)
+    rest = safe(channel[begin + len(parsed.exp_id) :])
+    if parsed.exp_id == exp_id:
+        return "*" + rest, "", ""
+    return safe(channel[:begin]), safe(parsed.exp_id), rest

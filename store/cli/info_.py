@@ -65,9 +65,9 @@ def _show(data: dict[str, Any]) -> None:
     if not data["recorders"]:
         return
     click.echo()
-    titles = ("RECORDER", "ROLE", "STATE", "EVENTS", "HOST", "PID", "STARTED", "SLOWEST COMMIT")
+    titles = ("RECORDER", "ROLE", "STATE", "EVENTS", "HOST", "PID", "STARTED", "WORST COMMIT")
     table(
-        [(title, "right" if title in ("RECORDER", "EVENTS", "PID", "SLOWEST COMMIT") else "left") for title in titles],
+        [(title, "right" if title in ("RECORDER", "EVENTS", "PID", "WORST COMMIT") else "left") for title in titles],
         [
             (
                 str(row["recorder"]),
@@ -76,9 +76,10 @@ def _show(data: dict[str, Any]) -> None:
                 f"{row['events']:,}",
                 row["host"] or "-",
                 str(row["pid"] or "-"),
-                row["started_at"][:19].replace("T", " "),
+                row["started_at"][:16].replace("T", " "),
                 f"{row['worst_unacknowledged_ms']:.1f} ms" if row["worst_unacknowledged_ms"] else "-",
             )
             for row in data["recorders"]
         ],
+        spares=("PID", "STARTED"),
     )

@@ -123,12 +123,13 @@ def agent_ids(words: tuple[str, ...]) -> list[Any]:
 
 
 def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
-    """KEY=VALUE words as a dict."""
+    """KEY=VALUE words as a dict; those of --map are OLD=NEW."""
+    form = "OLD=NEW" if option == "--map" else "KEY=VALUE"
     found: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise click.UsageError(f"{option} takes KEY=VALUE, not {word!r}")
+            raise click.UsageError(f"{option} takes {form}, not {word!r}")
         found[key] = value
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -54,24 +55,38 @@ def table(
     *,
     colours: Mapping[str, str] | None = None,
     gives: Sequence[str] = ("NAME", "TAGS", "HOST", "EXP_ID"),
+    spares: Sequence[str] = (),
 ) -> None:
     """Print an aligned table; a column is (title, "left" or "right"). `colours` are for words of the first column.
 
     On a terminal that is too narrow the columns of the titles `gives` are cut, in that order: exp_ids to beginnings
-    that tell them apart, the others to `LEAST`.
+    that tell them apart, the others to `LEAST`. Where that is not enough, those of the titles `spares` are left out,
+    in that order, as few as will do.
     """
     from rich.cells import cell_len
 
     shown = [[safe(cell) for cell in row] for row in rows]
     widths = [max(cell_len(title), *(cell_len(row[at]) for row in shown), 0) for at, (title, _) in enumerate(columns)]
-    if sys.stdout.isatty():
-        over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
+    over = sum(widths) + 2 * (len(widths) - 1) - shutil.get_terminal_size().columns
+    if over > 0 and sys.stdout.isatty():
         titles = [title for title, _ in columns]
-        for at in (titles.index(title) for title in gives if title in titles and over > 0):
-            least = _least({row[at] for row in shown}) if titles[at] == "EXP_ID" else LEAST
-            cut = max(min(over, widths[at] - least), 0)
+        gaining = {
+            at: max(widths[at] - (_least({row[at] for row in shown}) if titles[at] == "EXP_ID" else LEAST), 0)
+            for at in (titles.index(title) for title in gives if title in titles)
+        }
+        left_out = set()
+        for title in spares:
+            if over <= sum(gaining.values()):
+                break
+            left_out.add(at := titles.index(title))
+            over -= widths[at] + 2
+        for at, gain in gaining.items():
+            cut = max(min(over, gain), 0)
             widths[at] -= cut
             over -= cut
+        kept = [at for at in range(len(columns)) if at not in left_out]
+        columns, widths = [columns[at] for at in kept], [widths[at] for at in kept]
+        shown = [[row[at] for at in kept] for row in shown]
 
     def line(cells: Sequence[str]) -> str:
         padded = []
@@ -104,6 +119,16 @@ def fitted(text: str, width: int) -> str:
     from rich.cells import cell_len, set_cell_size
 
     return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
+
+
+def shortened(text: str, width: int) -> str:
+    """Text in exactly so many columns, cut in its middle: two thirds of what is left are its end."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    end = (width - 1) * 2 // 3
+    return set_cell_size(text, width - 1 - end) + "…" + set_cell_size(text[::-1], end)[::-1]
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
@@ -149,6 +174,11 @@ def length(seconds: float | None) -> str:
     return f"{days} d {hours} h"
 
 
+def clear_line() -> None:
+    """Empty the line of standard error that the cursor is on; a terminal that cannot goes on with the next one."""
+    click.echo("\n" if os.environ.get("TERM") == "dumb" else "\r\x1b[K", nl=False, err=True, color=True)
+
+
 class Progress:
     """A line on standard error that is written over while work goes on; nothing where there is no terminal."""
 
@@ -169,7 +199,7 @@ class Progress:
     def clear(self) -> None:
         """Take the line away, for something else to be printed."""
         if self._shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            clear_line()
             self._shown = False
 
     def __exit__(self, *ignored: object) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import broker_at, broker_option, durability_option, meta_values, opened, run, store_option
-from .output import note, plural, safe
+from .output import clear_line, note, plural, safe
 
 if TYPE_CHECKING:
     from ..tap import Tap
@@ -101,7 +101,7 @@ async def _record(
                 tap = Tap(carrier, recorder, wanted, active=active, progress=_progress(), notice=_notice)
                 await _until_interrupted(tap.run(duration=duration, max_events=max_events))
     if sys.stderr.isatty():
-        click.echo("\r\033[K", nl=False, err=True)
+        clear_line()
     gaps = f", with {plural(tap.gaps, 'gap')}: messages may be missing" if tap.gaps else ""
     lost = f", {recorder.dropped} not stored" if recorder.dropped else ""
     note(f"recorded {plural(tap.messages, 'message')} of {recorder.exp_id}{gaps}{lost}")
@@ -150,7 +150,9 @@ async def _until_interrupted(recording: Any) -> None:
 
 def _notice(text: str) -> None:
     """A line of its own, also where a counter stands on the line."""
-    click.echo(("\r\033[K" if sys.stderr.isatty() else "") + safe(text), err=True)
+    if sys.stderr.isatty():
+        clear_line()
+    click.echo(safe(text), err=True)
 
 
 def _progress() -> Any:

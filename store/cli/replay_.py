@@ -13,6 +13,8 @@ from .options import agent_ids, broker_at, broker_option, json_option, opened, p
 from .output import facts, length, note, plural, print_json, safe, table
 
 if TYPE_CHECKING:
+    from ..experiments import Experiment
+    from ..log import EventLog
     from ..replay import ReplayReport
 
 
@@ -110,6 +112,8 @@ async def _replay(
     most = None if rate is None else checked_rate(rate)
     async with opened(store) as log, broker_at(broker) as carrier:
         of = await log.experiment(exp)
+        if channels and not as_json:
+            await _note_unfit(log, of, channels)
         with _bar(quiet=dry_run, subscribers=subscribers) as progress:
             replay = Replay(
                 log,
@@ -147,6 +151,19 @@ async def _replay(
         _show(report)
     if report.failed:
         raise click.exceptions.Exit(1)
+
+
+async def _note_unfit(log: EventLog, of: Experiment, patterns: tuple[str, ...]) -> None:
+    """Tell the patterns that fit no channel of an experiment: they are misspelt, perhaps."""
+    from ..names import all_names
+    from ..reading import Selection
+    from ..schema import CHANNEL
+
+    known = (await all_names(log.database, of.id, CHANNEL)).values()
+    chosen = await Selection(channels=patterns).as_recorded(log.database, of)
+    for pattern in patterns:
+        if not any(chosen.fits([pattern], channel) for channel in known):
+            note(f"--channel {pattern}: no channel of {of.exp_id} fits")
 
 
 def _seconds(option: str, text: str | None) -> float | None:

@@ -92,6 +92,7 @@ def show(found: list[Holding]) -> None:
             for each in found
         ],
         gives=("NAME",),  # what is to go is named in full
+        spares=("ENDED", "PAYLOADS", "BEGUN"),
     )
     if len(found) > 1:
         events, freed = sum(each.events for each in found), sum(each.bytes for each in found)

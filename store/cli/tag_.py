@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .options import opened, run, store_option
-from .output import safe
+from .output import note, safe
 
 
 @click.command()
@@ -24,4 +24,7 @@ async def _tag(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store:
     async with opened(store) as log:
         of = await log.experiment(exp)
         words = await retag(log.database, of, tags, removed)
+    for word in removed:
+        if word not in (*of.tags, *tags):
+            note(f"{of.exp_id} had no tag {word!r}")
     click.echo(safe(f"{of.exp_id}: {' '.join(words) or 'no tags'}"))

@@ -78,6 +78,8 @@ class Source(Lines):
         if unknown:
             raise Unfit(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
         if first.get("format", FORMAT) != FORMAT:
+            if str(first["format"]).startswith("messager-pack/"):
+                raise Unfit("this is no export but a pack; read it with `messager unpack`")
             raise Unfit(f"format {first['format']!r} is not known, only {FORMAT!r}")
         if not isinstance(first.get("name"), str | None):
             raise Unfit("the name is not a string")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 
 from sqlalchemy import func, select
 
@@ -134,7 +135,7 @@ def _of_recorders(found: Standing) -> list[Problem]:
     return [
         Problem(
             f"recorder {each.recorder} of {each.exp_id} (host {each.host}, pid {each.pid}) ended without saying so",
-            f"messager repair {each.exp_id}",
+            f"messager repair {quote(each.exp_id)}",
         )
         for each in found.recorders
         if each.state == "dead" and each.spool is None  # else draining comes first

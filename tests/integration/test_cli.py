@@ -339,7 +339,7 @@ def test_bad_input_gets_one_line_with_the_remedy(imported: Run, tmp_path: Path) 
     for speed in ("0", "-1", "fast", "nan", ""):
         one_line(imported("replay", "game-1", "--speed", speed), 2, "is no speed")
     one_line(imported("replay", "game-1", "--start", "whenever"), 2, "whenever", "mark:NAME")
-    one_line(imported("replay", "game-1", "--map", "nonsense"), 2, "KEY=VALUE")
+    one_line(imported("replay", "game-1", "--map", "nonsense"), 2, "OLD=NEW")
     one_line(imported("replay", "game-1", "--max-gap", "-5"), 2, "no length of time")
     one_line(imported("events", "game-1", "--kind", "shout"), 2, "kinds are sent")
     one_line(imported("shout"), 2, "no verb 'shout'")
