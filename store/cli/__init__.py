@@ -199,7 +199,7 @@ def _exit_code(error: Exception) -> int | None:
 
 
 def _complain(message: str, code: int) -> int:
-    from .output import safe
+    from ..wording import safe
 
     line = safe(" ".join(message.split()))
     click.echo(f"{click.style('messager:', fg='red')} {line}", err=True, color=False if _is_plain() else None)

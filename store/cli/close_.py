@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ..wording import safe
 from .options import opened, run, store_option
-from .output import safe
 
 
 @click.command()

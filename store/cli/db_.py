@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..wording import safe
 from .options import confirmed, run, store_option
-from .output import note, safe
+from .output import note
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

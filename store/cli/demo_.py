@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..wording import safe
 from .options import durability_option, run
-from .output import safe
 
 if TYPE_CHECKING:
     from ..log import EventLog

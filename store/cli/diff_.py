@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..wording import plural
 from .options import json_option, opened, pairs, run, store_option
-from .output import Progress, note, plural, print_json, table
+from .output import Progress, note, print_json, table
 
 if TYPE_CHECKING:
-    from ..compare import Comparison, Difference
+    from ..comparison import Comparison, Difference
     from ..event import Event
 
 COLOURS = {"A": "red", "B": "green", "~": "yellow"}
@@ -121,7 +122,7 @@ def _event(entry: Event | None) -> dict[str, Any] | None:
 
 
 def _show(result: Comparison, full: bool) -> None:
-    from ..compare import SHOWN
+    from ..comparison import SHOWN
 
     if result.translated:
         note("one side comes from Redis, the other from MQTT: exps/... counts as exps:... (--keep-names: it does not)")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..wording import plural, safe
 from .options import json_option, opened, run, store_option
-from .output import Progress, note, plural, print_json, safe
+from .output import Progress, note, print_json
 
 if TYPE_CHECKING:
     from ..draining import Drained

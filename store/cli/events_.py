@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..wording import plural, safe
 from .options import chosen, filter_options, json_option, opened, run, store_option
-from .output import KIND_COLOURS, fitted, note, plural, safe, shortened
+from .output import KIND_COLOURS, fitted, note, shortened
 
 if TYPE_CHECKING:
     from ..event import Event
@@ -30,7 +31,7 @@ def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_j
     """Print the events of an experiment in replay order: (ts, recorder, seq).
 
     A POINT is an ISO time (UTC where it names no zone), an offset from the first event (90,
-    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME. --agent 5 finds 5 and
+    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME (mark:NAME#2: the second). --agent 5 finds 5 and
     "5"; --agent '"5"' only the text. In a line, *: stands for the experiment's
     own exps:EXP: (and */ for exps/EXP/).
     """

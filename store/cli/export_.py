@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from ..wording import plural
 from .options import chosen, filter_options, opened, run, store_option
-from .output import Progress, note, plural
+from .output import Progress, note
 
 
 @click.command()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from ..wording import plural
 from .options import meta_values, opened, run, store_option
-from .output import Progress, note, plural
+from .output import Progress, note
 
 
 @click.command()

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from ..wording import plural
 from .options import json_option, opened, run, store_option
-from .output import facts, length, plural, print_json, size, table
+from .output import facts, length, print_json, size, table
 
 
 @click.command()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from ..wording import plural
 from .options import json_option, opened, run, store_option
-from .output import length, note, plural, print_json, table
+from .output import length, note, print_json, table
 
 
 @click.command()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..wording import safe
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,16 +27,6 @@ KIND_COLOURS = {
     "gap": "magenta",
     "mark": "blue",
 }
-
-
-def safe(text: str) -> str:
-    """Text without anything a terminal would obey: what cannot be printed is shown escaped."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char in "\u200c\u200d" else char.encode("unicode_escape", "replace").decode()
-        for char in text
-    )
 
 
 def print_json(data: Any) -> None:
@@ -136,11 +128,6 @@ def facts(pairs: Sequence[tuple[str, str]]) -> None:
     width = max(len(safe(name)) for name, _ in pairs)
     for name, value in pairs:
         click.echo(f"{click.style(safe(name).ljust(width), fg='cyan')}  {safe(value)}")
-
-
-def plural(number: int, word: str) -> str:
-    """A number and its noun."""
-    return f"{number:,} {word}{'' if number == 1 else 's' if not word.endswith('ch') else 'es'}"
 
 
 def size(number: int) -> str:

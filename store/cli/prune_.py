@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..wording import plural
 from .options import confirmed, json_option, opened, run, store_option
-from .output import note, plural, print_json
+from .output import note, print_json
 from .rm_ import remove_all, show
 
 if TYPE_CHECKING:

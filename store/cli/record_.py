@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..wording import plural, safe
 from .options import broker_at, broker_option, durability_option, meta_values, opened, run, store_option
-from .output import clear_line, note, plural, safe
+from .output import clear_line, note
 
 if TYPE_CHECKING:
     from ..tap import Tap

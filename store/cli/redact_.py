@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..wording import plural, safe
 from .options import agent_ids, ask, opened, run, store_option
-from .output import Progress, note, plural, safe
+from .output import Progress, note
 
 if TYPE_CHECKING:
     from ..redaction import Redaction

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..wording import plural, safe
 from .options import json_option, opened, run, store_option
-from .output import note, plural, print_json, safe
+from .output import note, print_json
 
 if TYPE_CHECKING:
     from ..repair import Repaired

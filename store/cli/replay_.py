@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..wording import plural, safe
 from .options import agent_ids, broker_at, broker_option, json_option, opened, pairs, run, store_option
-from .output import facts, length, note, plural, print_json, safe, table
+from .output import facts, length, note, print_json, table
 
 if TYPE_CHECKING:
     from ..experiments import Experiment
@@ -71,7 +72,7 @@ def command(**given: Any) -> None:
 
     Published are the messages: what was sent, or on channels that were only listened to
     what one recorder received. A POINT is an ISO time, an offset from the first event (90,
-    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME.
+    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME (mark:NAME#2: the second).
 
     A slow subscriber holds the replay back, at any speed, so that Redis does not cut it off. Where
     the broker does not tell what waits for its subscribers, as MQTT's never do, --speed max needs a --rate.

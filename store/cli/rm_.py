@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..wording import plural, safe
 from .options import confirmed, opened, run, store_option
-from .output import Progress, note, plural, safe, size, table
+from .output import Progress, note, size, table
 
 if TYPE_CHECKING:
     from ..experiments import Experiment

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..wording import plural, safe
 from .options import json_option, opened, run, store_option
-from .output import facts, length, plural, print_json, safe, size, table
+from .output import facts, length, print_json, size, table
 
 if TYPE_CHECKING:
     from ..queries.standing import Standing

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from ..wording import safe
 from .options import opened, run, store_option
-from .output import note, safe
+from .output import note
 
 
 @click.command()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from ..wording import plural, safe
 from .options import opened, run, store_option
-from .output import Progress, note, plural, safe
+from .output import Progress, note
 from .verify_ import checked_head
 
 

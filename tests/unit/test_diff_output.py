@@ -9,7 +9,7 @@ import pytest
 
 from messager_store import Event
 from messager_store.cli.diff_ import _show, command
-from messager_store.compare import LEAD, LONGEST, Comparison, Difference
+from messager_store.comparison import LEAD, LONGEST, Comparison, Difference
 
 LOREM = "lorem ipsum dolor sit amet " * 300
 
