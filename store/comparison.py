@@ -13,6 +13,8 @@ SHOWN = 3
 """Channels whose difference is shown, where a comparison is put into words."""
 LONGEST = 400
 """Characters of a text that are shown, unless all of it is wanted."""
+CONTEXT = 100
+"""Characters of the messages before and after a difference."""
 LEAD = 60
 """Characters that are shown ahead of the first that differs, where a text is cut."""
 
@@ -58,7 +60,7 @@ class Difference:
         Blank is the last message that was the same, A and B are the first that differ, `~` says where they do, and
         a and b follow them. Long texts are cut, A's and B's around the first character that differs, unless `full`.
         """
-        lines = [] if self.before is None else [(" ", _line(self.before, self.before.text, full=full))]
+        lines = [] if self.before is None else [(" ", _line(self.before, self.before.text, most=CONTEXT, full=full))]
         start, where = 0, ""
         a, b = _texts(self.a, self.b)
         if a is not None and b is not None:
@@ -78,19 +80,19 @@ class Difference:
             lines.append(("~", where))
         for sign, entry in (("a", self.a_next), ("b", self.b_next)):
             if entry is not None:
-                lines.append((sign, _line(entry, entry.text, full=full)))
+                lines.append((sign, _line(entry, entry.text, most=CONTEXT, full=full)))
         return lines
 
 
-def _line(entry: Event, text: str, start: int = 0, *, full: bool) -> str:
-    return f"{entry.cursor}  {safe(_cut(text, start, full=full))}"
+def _line(entry: Event, text: str, start: int = 0, *, most: int = LONGEST, full: bool) -> str:
+    return f"{entry.cursor}  {safe(_cut(text, start, most=most, full=full))}"
 
 
-def _cut(text: str, start: int = 0, *, full: bool) -> str:
+def _cut(text: str, start: int = 0, *, most: int = LONGEST, full: bool) -> str:
     """What is shown of a text, from `start` on."""
     if full:
         return text
-    end = start + LONGEST
+    end = start + most
     return ("…" if start else "") + text[start:end] + ("…" if len(text) > end else "")
 
 

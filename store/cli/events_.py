@@ -125,8 +125,7 @@ class _Lines:
         self._exp_id = exp_id
         self._width = 0 if full or not sys.stdout.isatty() else shutil.get_terminal_size().columns
         self._colour = sys.stdout.isatty()
-        room = self._width - 43  # the rest is the other columns'
-        self._most = max(min(room - 20, max(30, room // 2)), 8)  # the text has 20 at least
+        self._people = 9 if self._width else 15  # columns, which grow with what comes, and so do the channel's
         self._wide = min(30, self._most) if self._width else 30
 
     def show(self, entry: Event) -> None:
@@ -137,8 +136,9 @@ class _Lines:
             self._day = day
             click.secho(day, bold=True)
         people = "" if entry.channel is None else f"{_person(entry.from_id)} > {_person(entry.to_id)}"
+        self._people = max(self._people, min(cell_len(people), 15))
         channel = self._channel(entry.channel)
-        left = f"{clock[:12]}  {entry.kind:<8}  {fitted(people, 15)}  {channel}  "
+        left = f"{clock[:12]}  {entry.kind:<8}  {fitted(people, self._people)}  {channel}  "
         text = safe(_outcome(entry) + entry.text)
         if self._width:
             room = max(self._width - cell_len(left), 1)
@@ -146,6 +146,12 @@ class _Lines:
                 text = set_cell_size(text, room - 1) + "…"
         kind = click.style(f"{entry.kind:<8}", fg=KIND_COLOURS[entry.kind])
         click.echo(left.replace(f"{entry.kind:<8}", kind, 1) + text if self._colour else left + text)
+
+    @property
+    def _most(self) -> int:
+        """Columns that a channel has at the most: the text has 20 at least."""
+        room = self._width - 28 - self._people
+        return max(min(room - 20, max(30, room // 2)), 8)
 
     def _channel(self, channel: str | None) -> str:
         """A channel in its column, which grows with what comes; on a terminal it is cut where it has no room."""

@@ -9,7 +9,7 @@ import pytest
 
 from messager_store import Event
 from messager_store.cli.diff_ import _show, command
-from messager_store.comparison import LEAD, LONGEST, Comparison, Difference
+from messager_store.comparison import CONTEXT, LEAD, LONGEST, Comparison, Difference
 
 LOREM = "lorem ipsum dolor sit amet " * 300
 
@@ -99,6 +99,13 @@ def test_nothing_recorded_reaches_a_terminal_as_it_is() -> None:
     assert all(line.isprintable() for line in lines.values()) and lines["~"].endswith(r"1b[31m\u0007\u202e" + '"]')
     before = Difference("c", 1, said(bad), None, said(bad), said(bad))
     assert all(line.isprintable() for _, line in before.lines())
+
+
+def test_the_messages_around_a_difference_are_shown_by_their_beginnings() -> None:
+    around = Difference("c", 1, said("a"), said("b"), said(LOREM), said(LOREM), said(LOREM))
+    begun = f"1:1:1  {LOREM[:CONTEXT]}…"
+    assert around.lines() == [(" ", begun), ("A", "1:1:1  a"), ("B", "1:1:1  b"), ("a", begun), ("b", begun)]
+    assert around.lines(full=True)[0] == (" ", f"1:1:1  {LOREM}")
 
 
 def test_the_verb_prints_the_lines_cut_or_full(capsys: pytest.CaptureFixture[str]) -> None:

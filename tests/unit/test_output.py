@@ -72,7 +72,8 @@ def line_of(channel: str, *, full: bool = False, **fields: Any) -> str:
     ("columns", "channel", "shown"),
     [
         (93, ELSEWHERE, "  exps:cac7…:agents:3:agent-chat  "),
-        (80, ELSEWHERE, "  exps:c…agent-chat  "),
+        (80, ELSEWHERE, "  exps:cac…s:3:agent-chat  "),
+        (80, "exps:e:agents:3:agent-chat", "  *:agents:3:agent-chat"),
         (200, ELSEWHERE, f"  {ELSEWHERE}  "),
         (93, "sensors/building-7/floor-2/room-12/temperature", "  sensors/bu…room-12/temperature  "),
         (93, "日" * 30, "  " + "日" * 5 + "…" + " " + "日" * 9 + "  "),
