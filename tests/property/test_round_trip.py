@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from messager import MemoryBroker, channels, topics
@@ -72,14 +72,17 @@ async def test_what_is_appended_is_what_is_read_and_what_is_published(log: Event
 
 @FEW
 @pytest.mark.parametrize("broker", ["redis", "mqtt"], indirect=True)
+@example(wanted=[(0, b"a", b"1", None, ""), (1, b"$SYS/uptime", b"2", None, "")])
 @given(wanted=messages)
 async def test_a_broker_carries_the_same(log: EventLog, broker: Broker, wanted: Messages) -> None:
     await _comes_back(log, await recorded(log, wanted), broker, in_order(wanted))
 
 
 async def _comes_back(log: EventLog, of: Experiment, broker: Broker, wanted: Messages) -> None:
-    expected = carried(broker, [(channel, payload) for _, channel, payload, _, _ in wanted])
     mqtt = isinstance(broker, MqttBroker)
+    expected = carried(broker, [(channel, payload) for _, channel, payload, _, _ in wanted])
+    if mqtt:  # what a broker says of itself is refused
+        expected = [message for message in expected if not message[0].startswith(b"$")]
     heard = [message for message in expected if not mqtt or topics.fits("*", message[0])]
     pubsub = broker.pubsub()
     await pubsub.psubscribe("*")
