@@ -29,11 +29,11 @@ def is_database(path: str | os.PathLike[str]) -> bool:
         return False
     if not os.access(path, os.R_OK):
         raise PermissionError(13, "Permission denied", str(path))
-    with contextlib.closing(sqlite3.connect(f"{uri(path)}?mode=ro&immutable=1", uri=True)) as connection:
-        try:
+    try:
+        with contextlib.closing(sqlite3.connect(f"{uri(path)}?mode=ro&immutable=1", uri=True)) as connection:
             connection.execute("PRAGMA schema_version")
-        except sqlite3.Error as error:
-            return error.sqlite_errorcode != sqlite3.SQLITE_NOTADB
+    except sqlite3.Error as error:  # what else is wrong with it, or that it is gone by now, opening it will tell
+        return error.sqlite_errorcode != sqlite3.SQLITE_NOTADB
     return True
 
 

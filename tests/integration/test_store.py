@@ -99,12 +99,22 @@ async def test_a_store_is_made_once_and_with_the_rights_that_new_files_have(
 
 
 @pytest.mark.sqlite
-async def test_who_opens_a_new_store_waits_for_one_who_writes_to_it(tmp_path: Path) -> None:
-    path = tmp_path / "log.db"
+async def test_who_opens_a_new_store_waits_for_one_who_writes_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, refused, sleep = tmp_path / "log.db", asyncio.Event(), asyncio.sleep
+
+    async def until_the_next_try(seconds: float) -> None:
+        refused.set()
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", until_the_next_try)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         opening = asyncio.ensure_future(EventLog.open(str(path)))
-        await asyncio.wait([opening], timeout=0.2)
+        first_try = asyncio.create_task(refused.wait())
+        await asyncio.wait([opening, first_try], return_when=asyncio.FIRST_COMPLETED)
+        assert first_try.done(), await opening
         other.execute("COMMIT")
         log = await opening
         await registry.create(log.database, "e1", name=None, tags=[], meta={})
