@@ -57,13 +57,6 @@ def fault(topic: bytes, size: int = 0) -> str | None:
     return _unfit(text)
 
 
-def replay_fault(topic: bytes, size: int = 0) -> str | None:
-    """The same for what was recorded: a topic that begins with `$` says something of the broker it came from."""
-    if topic[:1] == b"$":
-        return f"what begins with $ is for the broker itself to publish ({RULES}); --map gives it another name"
-    return fault(topic, size)
-
-
 def is_filter(pattern: str | bytes) -> bool:
     """Whether a pattern is a filter of MQTT's own, with wildcards: a level that is `+`, or a last one that is `#`."""
     text = channels.decode(pattern)

@@ -73,6 +73,8 @@ class Selection:
         self.agents = None if agents is None else {agent_value(agent) for agent in _several(agents)}
         self.redacted = True
         """Whether redacted events are wanted too."""
+        self.left_out: frozenset[str] = frozenset()
+        """Names of channels that are not wanted, whatever the patterns say."""
         self._filters = False  # whether a pattern that could be a filter is one
         unknown = (self.kinds or set()) - set(KINDS)
         if unknown:
@@ -81,7 +83,7 @@ class Selection:
     @property
     def everything(self) -> bool:
         """Whether it leaves out nothing but kinds and redacted events."""
-        return self.channels is None and self.exclude is None and self.agents is None
+        return self.channels is None and self.exclude is None and self.agents is None and not self.left_out
 
     def of_kinds(self, kinds: Iterable[str]) -> Selection:
         """The same with other kinds."""
@@ -91,6 +93,8 @@ class Selection:
 
     def takes_channel(self, channel: str | None) -> bool:
         """Whether the channel patterns let it in. Gaps and marks have no channel."""
+        if channel in self.left_out:
+            return False
         if self.channels is not None and (channel is None or not self.fits(self.channels, channel)):
             return False
         return self.exclude is None or channel is None or not self.fits(self.exclude, channel)
@@ -134,6 +138,12 @@ class Selection:
         other.redacted = False
         return other
 
+    def without(self, names: Iterable[str]) -> Selection:
+        """The same without the channels that have these names."""
+        other = copy(self)
+        other.left_out = self.left_out.union(names)
+        return other
+
     async def condition(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
         """The same as SQL, with names turned into the experiment's ids for them."""
         conditions: list[ColumnElement[bool]] = []
@@ -141,7 +151,7 @@ class Selection:
             conditions.append(event.c.kind.in_([KINDS.index(kind) + 1 for kind in self.kinds]))
         if not self.redacted:
             conditions.append(event.c.flags.op("&")(REDACTED) == 0)
-        if self.channels is not None or self.exclude is not None:
+        if self.channels is not None or self.exclude is not None or self.left_out:
             known = await all_names(database, of.id, CHANNEL)
             chosen = await self.as_recorded(database, of)
             wanted = [number for number, channel in known.items() if chosen.takes_channel(channel)]

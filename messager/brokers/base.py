@@ -38,6 +38,9 @@ class PubSub(Protocol):
     async def psubscribe(self, *patterns: str | bytes) -> None:
         """Subscribe to glob patterns; the subscription is active when this returns.
 
+        A pattern that begins with a wildcard brings nothing from channels on which the server publishes by itself
+        (see `messager.brokers.internal`); one that names them does.
+
         Raises `BrokerUnavailable`, and on MQTT `ValueError` for a pattern that no topic can fit. May be
         called again, also while another task waits in `get_message`.
         """

@@ -15,6 +15,7 @@ from typing import Any
 from .. import channels
 from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
+from .internal import is_hidden
 
 
 class MemoryBroker:
@@ -143,6 +144,8 @@ class MemoryPubSub:
         for pattern in self.patterns:
             if channels.matches(pattern, channel):
                 count += 1
+                if is_hidden(pattern, channel):
+                    continue
                 message = {"type": "pmessage", "pattern": pattern, "channel": channel, "data": payload}
                 self.put(message, len(channel) + len(payload))
         return count

@@ -11,7 +11,7 @@ import os
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -114,26 +114,20 @@ class MqttBroker(Travelling):
         self._give_up(f"the connection to {self.url} was closed before")
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
-        return self._publish(messages, (), topics.fault)
+        return self._publish(messages, ())
 
     def publish_as(
         self, messages: Sequence[tuple[bytes, bytes]], how: Sequence[Mapping[str, Any] | None]
     ) -> asyncio.Future[list[int | PublishError | None]]:
-        """Publish each as its `meta` says that it once was delivered: `retained`, `qos`; without any, as usual.
-
-        What a broker said of itself, on a topic that begins with `$`, is refused.
-        """
-        return self._publish(messages, how, topics.replay_fault)
+        """Publish each as its `meta` says that it once was delivered: `retained`, `qos`; without any, as usual."""
+        return self._publish(messages, how)
 
     def _publish(
-        self,
-        messages: Sequence[tuple[bytes, bytes]],
-        how: Sequence[Mapping[str, Any] | None],
-        fault_of_topic: Callable[[bytes, int], str | None],
+        self, messages: Sequence[tuple[bytes, bytes]], how: Sequence[Mapping[str, Any] | None]
     ) -> asyncio.Future[list[int | PublishError | None]]:
         publishing = _Publishing(len(messages))
         for at, (topic, payload) in enumerate(messages):
-            fault = fault_of_topic(topic, len(payload))
+            fault = topics.fault(topic, len(payload))
             if fault is not None:
                 name = topic[:100].decode("utf-8", "backslashreplace")
                 publishing.settle(

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from .. import channels
 from ..errors import BrokerUnavailable
+from .internal import is_hidden
 from .listening import Listening
 from .redis_addresses import CONNECT_TIMEOUT, Addresses
 from .redis_reasons import missing_right, reason_of
@@ -146,6 +147,8 @@ class RedisPubSub(Listening[Wire]):
                 else:
                     self._refusal = value
             elif value[0] == b"pmessage":
+                if is_hidden(value[1], value[2]):
+                    continue
                 inbox.append({"type": "pmessage", "pattern": value[1], "channel": value[2], "data": value[3]})
                 self._inbox_bytes += len(value[2]) + len(value[3])
             elif value[0] == b"psubscribe":

@@ -45,10 +45,12 @@ if TYPE_CHECKING:
 def command(**given: Any) -> None:
     """Record what is published on channels that match PATTERN (default: *), by listening.
 
-    A PATTERN is a glob, or on MQTT a filter such as exps/+/agents/#. Over MQTT, a message that the broker
-    had retained, or that came in another quality of service than 1, is recorded with that fact. One that
-    is published to be retained while this listens comes without that mark (so it is in MQTT 3.1.1), and a replay
-    does not retain it.
+    A PATTERN is a glob, or on MQTT a filter such as exps/+/agents/#. One that begins with a wildcard leaves out what
+    the server publishes by itself, such as __sentinel__:hello and __keyspace@0__:...; '__key*' records those.
+
+    Over MQTT, a message that the broker had retained, or that came in another quality of service than 1, is
+    recorded with that fact. One that is published to be retained while this listens comes without that mark (so it
+    is in MQTT 3.1.1), and a replay does not retain it.
 
     The system that is recorded needs no change. `recording` on standard error says that
     the subscription is active; Ctrl-C ends the recording cleanly, with exit code 0.

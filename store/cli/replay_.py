@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LONGEST = 100
 """Characters of a channel that are shown."""
+SHOWN = 20
+"""Channels that a dry run names."""
 STALLED = 5.0
 """Seconds without reading after which a subscriber is named."""
 
@@ -77,8 +79,9 @@ def command(**given: Any) -> None:
     A slow subscriber holds the replay back, at any speed, so that Redis does not cut it off. Where
     the broker does not tell what waits for its subscribers, as MQTT's never do, --speed max needs a --rate.
 
-    What the broker refuses, as MQTT does what is no topic, or begins with $, is left out and named, and the exit code
-    is 1; a dry run says beforehand what is certain to be. A lost connection ends the replay, with exit code 3.
+    Messages that a server published by itself, as __sentinel__:hello, __keyspace@0__:... and $SYS/..., are left out
+    and counted. What the broker refuses, such as a name that is no MQTT topic, is counted and named, and the exit
+    code is 1. A dry run names both. A lost connection ends the replay, with exit code 3.
     """
     run(_replay(**given))
 
@@ -258,6 +261,21 @@ def _show_unsent(report: ReplayReport) -> None:
         click.secho(f"{told}: left out; --kind received has what was heard", fg="yellow", err=True)
 
 
+def _show_internal(report: ReplayReport) -> None:
+    """Say which messages of the server itself were left out; a dry run names their channels."""
+    if not report.internal:
+        return
+    left_out = plural(sum(report.internal.values()), "message")
+    if report.dry_run:
+        named = [("", f"{_cut(channel)} ({plural(n, 'message')})") for channel, n in report.internal.items()]
+        more = [("", f"and {plural(len(named) - SHOWN, 'more channel')}")] if len(named) > SHOWN else []
+        facts([("left out", f"{left_out} that the server published by itself"), *named[:SHOWN], *more])
+        return
+    first, others = next(iter(report.internal)), len(report.internal) - 1
+    where = _cut(first) + (f" and {plural(others, 'other channel')}" if others else "")
+    click.secho(f"{left_out} left out, on {where}: the server published them by itself", fg="yellow", err=True)
+
+
 def _show(report: ReplayReport) -> None:
     data = report.to_dict()
     if report.dry_run:
@@ -265,15 +283,17 @@ def _show(report: ReplayReport) -> None:
         click.echo(f"would publish {would}, and skip {plural(report.skipped, 'event')}")
         if report.channels:
             ranked = sorted(report.channels.items(), key=lambda item: (-item[1], item[0]))
-            rows = [(f"{n:,}", _cut(channel)) for channel, n in ranked[:20]]
+            rows = [(f"{n:,}", _cut(channel)) for channel, n in ranked[:SHOWN]]
             table([("MESSAGES", "right"), ("CHANNEL", "left")], rows)
-            if len(ranked) > 20:
-                note(f"and {len(ranked) - 20:,} more channels")
+            if len(ranked) > SHOWN:
+                note(f"and {len(ranked) - SHOWN:,} more channels")
         if report.failed:
             facts([("refused", f"{plural(report.failed, 'message')}, for certain"), *_named(report)])
+        _show_internal(report)
         _show_unsent(report)
         return
     if not report.planned:
+        _show_internal(report)
         click.echo(f"nothing to publish: all {report.skipped:,} events are left out")
         return
     rate = report.published / report.duration_s if report.duration_s else 0.0
@@ -299,6 +319,7 @@ def _show(report: ReplayReport) -> None:
     if not report.flow_control:
         lines.append(("flow control", "off: the broker does not tell what waits for its subscribers"))
     facts(lines)
+    _show_internal(report)
     _show_unsent(report)
     if report.published and report.no_subscriber == report.published:
         click.secho("nobody was listening; --wait-for-subscribers 1 waits for somebody", fg="yellow", err=True)

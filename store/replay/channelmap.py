@@ -35,7 +35,6 @@ class ChannelMap:
             )
         self.rename: Callable[[str], str] | None = None
         """What becomes of a name that no pair fits. Set before the first is mapped."""
-        self._fitted: set[str] = set()
         self._to_exp = to_exp
         self._known: dict[str, bytes] = {}
 
@@ -49,20 +48,22 @@ class ChannelMap:
             wire = self._known[channel] = channels.encode(self._mapped(channel))
             return wire
 
+    def pair_for(self, channel: str) -> tuple[str, str] | None:
+        """Return the pair of `mapping` that renames a channel; None where no pair fits."""
+        for old, new in self._pairs:
+            if old == channel or (old.endswith("*") and new.endswith("*") and channel.startswith(old[:-1])):
+                return old, new
+        return None
+
     def unfitted(self, channels_: Iterable[str]) -> list[str]:
         """The left sides that fit none of these channels."""
-        for channel in channels_:
-            self._mapped(channel)
-        return [old for old, _ in self._pairs if old not in self._fitted]
+        fitted = set(map(self.pair_for, channels_))
+        return [pair[0] for pair in self._pairs if pair not in fitted]
 
     def _mapped(self, channel: str) -> str:
-        for old, new in self._pairs:
-            if old == channel:
-                self._fitted.add(old)
-                return new
-            if old.endswith("*") and new.endswith("*") and channel.startswith(old[:-1]):
-                self._fitted.add(old)
-                return new[:-1] + channel[len(old) - 1 :]
+        if (pair := self.pair_for(channel)) is not None:
+            old, new = pair
+            return new if old == channel else new[:-1] + channel[len(old) - 1 :]
         if self._to_exp is not None:
             channel = channels.with_experiment(channel, self._to_exp)
         return channel if self.rename is None else self.rename(channel)

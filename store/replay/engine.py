@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from messager import channels as grammar
 from messager import topics
 from messager.brokers import Broker, Retaining
+from messager.brokers.internal import is_internal
 from messager.brokers.urls import is_mqtt
 from messager.errors import MessagerError
 
@@ -81,7 +83,8 @@ class Replay:
     was recorded, `exps:...` becomes `exps/...` and the other way round, unless `keep_names`. `max_gap` shortens
     silences to that many seconds. `loops` is how often (0: until cancelled).
     `wait_for_subscribers` waits until so many clients are subscribed, for `wait_timeout` seconds
-    at most; an MQTT broker tells nobody. What the broker refuses is left out, counted and named in the report;
+    at most; an MQTT broker tells nobody. Messages for channels on which a server publishes by itself (see
+    `messager.brokers.internal`) are left out and counted. What the broker refuses is counted and named in the report;
     `dry_run` publishes nothing, and names what is certain to be refused. A payload for which the broker would
     cut its subscribers off is refused, unless `force`; and so are channels that a recorder is recording into this
     very experiment at the moment, unless `into_live`. `progress` is called with the report as it grows.
@@ -178,13 +181,16 @@ class Replay:
         total = sum(last_seqs.values())
         span = replace(span, last_seqs=last_seqs)
         rule = await sources(database, of, self._selection.kinds)
-        await self._plan(of, span, rule)
-        self.report.skipped = total - self.report.planned
-        if self._selection.everything and span == Span(last_seqs=last_seqs):
-            self.report.unsent = rule.unsent
-        unfitted = self._map.unfitted((await all_names(database, of.id, CHANNEL)).values())
+        names = set((await all_names(database, of.id, CHANNEL)).values())
+        unfitted = self._map.unfitted(names)
         if unfitted:
             raise StoreError(f"no channel of {of.exp_id} fits {', '.join(map(repr, unfitted))}: nothing to map there")
+        whole = self._selection.everything and span == Span(last_seqs=last_seqs)
+        await self._leave_out_internal(of, span, rule, names, [row.broker for row in recorders if row.broker])
+        await self._plan(of, span, rule)
+        self.report.skipped = total - self.report.planned
+        if whole:
+            self.report.unsent = rule.unsent
         if not self._into_live:
             await refuse_live(database, of, self._selection, self._map, self._broker.url)
         if self._dry_run:
@@ -219,6 +225,28 @@ class Replay:
         except ReplayRefused as error:
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
 
+    async def _leave_out_internal(
+        self, of: Experiment, span: Span, rule: Sources, names: set[str], recorded_at: list[str]
+    ) -> None:
+        """Leave out, and count, messages for channels on which the server publishes by itself, here or where recorded.
+
+        Raises `StoreError` where `mapping` leads onto one.
+        """
+        internal = {name for name in names if is_internal(self._map(name), self._broker.url, *recorded_at)}
+        for name in internal:
+            if (pair := self._map.pair_for(name)) is not None:
+                raise StoreError(
+                    f"--map {'='.join(pair)} leads onto {grammar.decode(self._map(name))!r}, where the server itself "
+                    "publishes: map to another channel"
+                )
+        if internal:
+            counts: Counter[str] = Counter()
+            only = self._selection.without(names - internal)
+            async for page in message_pages(self._log.database, of, only, span, rule=rule):
+                counts.update(entry.channel or "" for entry in page)
+            self.report.internal = dict(counts.most_common())
+            self._selection = self._selection.without(internal)
+
     async def _plan(self, of: Experiment, span: Span, rule: Sources) -> None:
         """Count what one pass will publish; for a dry run, also where to, and what is certain to be refused."""
         if not self._dry_run:
@@ -231,7 +259,7 @@ class Replay:
                 wire = self._map(entry.channel or "")
                 channel = grammar.decode(wire)
                 self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
-                fault = topics.replay_fault(wire, len(entry.payload)) if over_mqtt else None
+                fault = topics.fault(wire, len(entry.payload)) if over_mqtt else None
                 if fault is not None:
                     self.report.count_failure(channel, entry.cursor, "refused", fault)
 

@@ -82,6 +82,8 @@ class ReplayReport:
     unsent: dict[str, int] = field(default_factory=dict)
     """By channel, how many messages more were heard than recorded as sent: they are not among those to publish.
     Of a whole experiment only."""
+    internal: dict[str, int] = field(default_factory=dict)
+    """By channel, messages that a server published by itself, most first. They are never replayed."""
     no_subscriber: int | None = 0
     """Published messages that the broker delivered to nobody; None where it does not tell."""
     failed: int = 0
@@ -163,6 +165,7 @@ class ReplayReport:
             "published": self.published,
             "skipped": self.skipped,
             "unsent": self.unsent,
+            "internal": self.internal,
             "no_subscriber": self.no_subscriber,
             "failed": self.failed,
             "unknown": self.unknown,

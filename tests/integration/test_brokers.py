@@ -202,3 +202,16 @@ async def test_a_password_that_is_wrong_is_told_and_not_shown(redis: RedisServer
     with pytest.raises(BrokerUnavailable) as caught:
         await broker.connect()
     assert "hunter2" not in str(caught.value)
+
+
+async def test_a_pattern_that_begins_with_a_wildcard_hears_nothing_that_a_server_publishes_by_itself(
+    broker: Broker,
+) -> None:
+    if isinstance(broker, MqttBroker):
+        pytest.skip("MQTT has this rule of its own: tests/unit/test_topics.py")
+    pubsub = broker.pubsub()
+    await pubsub.psubscribe("*", "?*", "__keyevent@*")
+    await broker.publish([(b"__sentinel__:hello", b"1"), (b"__keyevent@0__:del", b"2"), (b"a", b"3")])
+    heard = await collect(pubsub, 3)
+    assert sorted(heard) == [(b"*", b"a", b"3"), (b"?*", b"a", b"3"), (b"__keyevent@*", b"__keyevent@0__:del", b"2")]
+    await pubsub.aclose()
