@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -74,6 +75,16 @@ class _Server:
         except subprocess.TimeoutExpired:  # as a redis-server does not end that may not save
             process.kill()
             process.wait(10)
+
+    def suspend(self) -> None:
+        """Let it hang: its connections stand, and it does nothing until `resume`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     def remove(self) -> None:
         """Stop it for good and remove its folder."""

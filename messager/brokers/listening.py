@@ -38,7 +38,6 @@ class Listening(ABC, Generic[C]):
         self._inbox: deque[dict[str, Any]] = deque()
         self._inbox_bytes = 0
         self._stirred = asyncio.Event()  # something came, or the connection is gone
-        self._proven = 0  # what the broker delivered to us before this moment has come in
         self._lost: tuple[str, int] | None = None
         self._mending = asyncio.Lock()
         self._backoff = FIRST_BACKOFF
@@ -64,15 +63,15 @@ class Listening(ABC, Generic[C]):
             await connection.close()
         await self._bury()
 
-    def _gone(self, reason: str) -> None:
-        """The connection is gone: what came since everything had come in for certain may be missing.
+    def _gone(self, reason: str, since: int) -> None:
+        """Take note that the connection is gone; messages from `since` (monotonic ns) on may be missing.
 
-        Not since the last message: others were waiting behind it, at the broker or on the way, and they
-        were sent before it came.
+        That is when everything had come in for certain, which is before the last message: others were waiting
+        behind it, at the broker or on the way, and were sent before it came.
         """
         if self._connection is not None:
             self._dead, self._connection = self._connection, None
-            self._lost = (reason, self._proven)
+            self._lost = (reason, since)
         self._stirred.set()
 
     async def _mend(self, timeout: float) -> dict[str, Any] | None:
@@ -85,11 +84,8 @@ class Listening(ABC, Generic[C]):
             connection = None
             try:
                 connection = await self._connect()
-                began = time.monotonic_ns()
                 await self._subscribe_again(connection)
             except BaseException as error:
-                self._inbox.clear()  # what this try heard lies in the gap, which has not been told yet
-                self._inbox_bytes = 0
                 if connection is not None:
                     await connection.close()
                 if not isinstance(error, BrokerUnavailable):
@@ -99,7 +95,6 @@ class Listening(ABC, Generic[C]):
                 return None
             reason, since = self._lost
             self._connection, self._lost, self._backoff = connection, None, FIRST_BACKOFF
-            self._proven = began
             return {"type": "gap", "reason": reason, "since": since, "until": time.monotonic_ns()}
 
     async def _bury(self) -> None:

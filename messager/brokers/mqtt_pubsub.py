@@ -54,6 +54,7 @@ class MqttPubSub(Listening[Session]):
         self._filters: dict[str, int] = {}  # what is subscribed to, in which quality
         self._fitting: dict[str, list[bytes]] = {}  # the patterns that a topic fits
         self._subscribing = asyncio.Lock()
+        self._proven = 0  # what the broker delivered to us before this moment has come in
         self._ping: asyncio.Task[None] | None = None
         self._pinged_at = 0
         self._since_ping = 0  # messages
@@ -116,6 +117,7 @@ class MqttPubSub(Listening[Session]):
         return session
 
     async def _subscribe_again(self, connection: Session) -> None:
+        self._proven = time.monotonic_ns()
         await self._subscribe(connection)
         if connection.closed:
             raise BrokerUnavailable(self._url, "the connection was lost again")
@@ -129,7 +131,7 @@ class MqttPubSub(Listening[Session]):
 
     def _ended(self, session: Session, reason: str) -> None:
         if self._connection is session:  # and not one before it
-            self._gone(reason)
+            self._gone(reason, self._proven)
 
     def _know(self, patterns: dict[bytes, _Wanted]) -> None:
         self._patterns = patterns

@@ -19,10 +19,13 @@ from redis.exceptions import ResponseError
 from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
 from .glance import GLANCE_NS, Glance
-from .redis_addresses import CONNECT_TIMEOUT, Addresses, Cluster, Server, addresses_at, connection_options
+from .redis_addresses import Addresses, addresses_at
+from .redis_cluster import Cluster
+from .redis_connecting import CONNECT_TIMEOUT, Server, connection_options
 from .redis_pubsub import RedisPubSub
 from .redis_reasons import missing_right, reason_of
 from .redis_url import Address
+from .redis_watch import Watcher
 from .redis_wire import Wire, publish_commands
 from .travelling import Travelling
 from .urls import without_credentials
@@ -82,6 +85,9 @@ class RedisBroker(Travelling):
         self._counts = self._cluster is None  # a node knows of its own subscribers only
         self._timeout = timeout or None
         self._wire: Wire | None = None
+        self._watcher: Watcher | None = None
+        self._superseded = False  # the server is no longer the right one
+        self._drained = asyncio.Event()  # nothing is unanswered, for those who wait for that
         self._requests: deque[_Publishing | _Asking] = deque()  # sent and not answered, oldest first
         self._timer: asyncio.TimerHandle | None = None
         self._closings = 0
@@ -139,13 +145,19 @@ class RedisBroker(Travelling):
             timer.cancel()
         self._fail("the connection was closed")
         if wire is not None:
-            await wire.close()
+            await self._drop(wire)
         while self._nodes:
             await self._nodes.popitem()[1].close()
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
         wire = self._wire
-        if wire is None or wire.closed or self._behind or time.monotonic() - self._used > STALE_AFTER:
+        if (
+            wire is None
+            or wire.closed
+            or self._superseded
+            or self._behind
+            or time.monotonic() - self._used > STALE_AFTER
+        ):
             task = asyncio.ensure_future(self._publish_anew(messages))
             self._behind.add(task)
             task.add_done_callback(self._behind.discard)
@@ -273,18 +285,35 @@ class RedisBroker(Travelling):
         if wire is not None and not wire.closed and time.monotonic() - self._used > STALE_AFTER:
             for _ in range(2):  # a loop that was blocked has not seen yet that the server closed it
                 await asyncio.sleep(0)
-        if wire is not None and wire.closed:
+        if wire is not None and self._superseded:
+            self._drained.clear()
+            if self._requests:
+                await self._drained.wait()
+        if wire is not None and (wire.closed or self._superseded):
             self._wire = None
-            await wire.close()
+            await self._drop(wire)
         if self._wire is None:
             closings = self._closings
             wire = await Wire.open(self._addresses, self._answered, self._fail)
             if closings != self._closings:
                 await wire.close()
                 raise BrokerUnavailable(self.url, "it was closed meanwhile")
-            self._wire = wire
+            self._wire, self._superseded = wire, False
+            if (watch := self._addresses.watch()) is not None:
+                self._watcher = Watcher(watch, wire.connection, self._supersede)
         self._used = time.monotonic()
         return self._wire
+
+    async def _drop(self, wire: Wire) -> None:
+        """Close a connection, and end what watches over it."""
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            await watcher.stop()
+        await wire.close()
+
+    def _supersede(self, reason: str) -> None:
+        """Publish elsewhere from the next message on."""
+        self._superseded = True
 
     def _send(self, wire: Wire, data: bytes, request: _Publishing | _Asking) -> None:
         self._requests.append(request)
@@ -301,11 +330,14 @@ class RedisBroker(Travelling):
             at += request.take(replies, at)
             if request.done:
                 self._requests.popleft()
+        if not self._requests:
+            self._drained.set()
 
     def _fail(self, reason: str) -> None:
         """The connection is gone, and with it the answers to what was sent."""
         while self._requests:
             self._requests.popleft().fail(self.url, reason)
+        self._drained.set()
 
     def _overdue(self) -> None:
         """The oldest request may have waited for too long."""

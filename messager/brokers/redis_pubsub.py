@@ -11,27 +11,25 @@ import contextlib
 import time
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from .. import channels
 from ..errors import BrokerUnavailable
 from .internal import is_hidden
 from .listening import Listening
-from .redis_addresses import CONNECT_TIMEOUT, Addresses
-from .redis_reasons import missing_right, reason_of
-from .redis_wire import Wire
+from .redis_addresses import Addresses
+from .redis_line import Line
+from .redis_watch import CONFIRM_SECONDS
 
-PROVE_NS = 1_000_000_000
-"""While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
 INBOX_MESSAGES, INBOX_BYTES = 1000, 1 << 20
 """How much may have been taken in and not been fetched; what follows waits in Redis, which has room for it."""
 
 
-class RedisPubSub(Listening[Wire]):
+class RedisPubSub(Listening[Line]):
     """A subscriber on Redis.
 
     One that has heard nothing for `ping_interval` (s) pings; without any answer for `ping_timeout` (s)
-    more, the connection counts as lost.
+    more, the connection counts as lost. So it does when sentinels name another master, or when the node left its
+    cluster. A master that was replaced is listened to beside the new one until it is a master no more, as some
+    still publish there.
     """
 
     def __init__(self, addresses: Addresses, *, ping_interval: float, ping_timeout: float) -> None:
@@ -39,10 +37,8 @@ class RedisPubSub(Listening[Wire]):
         self._addresses = addresses
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         self._patterns: dict[bytes, None] = {}
-        self._unconfirmed: set[bytes] = set()
-        self._refusal: ResponseError | None = None  # to a PSUBSCRIBE
-        self._alive = 0  # when something came
-        self._pinged_at: int | None = None  # when a ping left that is not answered yet
+        self._former: Line | None = None  # to a master that was replaced
+        self._leaving: asyncio.Task[None] | None = None  # which waits for the end of that
 
     async def psubscribe(self, *patterns: str | bytes) -> None:
         wanted = [pattern for pattern in map(channels.encode, patterns) if pattern not in self._patterns]
@@ -52,16 +48,16 @@ class RedisPubSub(Listening[Wire]):
             raise BrokerUnavailable(self._url, self._lost[0])
         if self._connection is None:
             self._connection = await self._connect()
-            self._alive = self._proven = time.monotonic_ns()
-        await self._subscribe(self._connection, wanted)
+        await self._connection.subscribe(wanted)
         self._patterns.update(dict.fromkeys(wanted))
 
     async def punsubscribe(self, *patterns: str | bytes) -> None:
         gone = [channels.encode(pattern) for pattern in patterns] or list(self._patterns)
         for pattern in gone:
             self._patterns.pop(pattern, None)
-        if self._connection is not None and gone:
-            self._connection.command("PUNSUBSCRIBE", *gone)
+        if gone:
+            for line in self._lines():
+                line.unsubscribe(gone)
 
     async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
         inbox = self._inbox
@@ -72,103 +68,87 @@ class RedisPubSub(Listening[Wire]):
         message = inbox.popleft()
         if not inbox:
             self._inbox_bytes = 0
-            if self._connection is not None and self._connection.resume():
-                self._alive = time.monotonic_ns()  # it could not be heard meanwhile
+            for line in self._lines():
+                line.resume()
         return message
-
-    async def _connect(self) -> Wire:
-        return await Wire.open(self._addresses, self._came, self._gone)
-
-    async def _subscribe_again(self, connection: Wire) -> None:
-        if self._patterns:
-            await self._subscribe(connection, list(self._patterns))
-
-    async def _forget(self) -> None:
-        self._pinged_at = None
 
     async def aclose(self) -> None:
         self._patterns.clear()
+        self._former = None
         await super().aclose()
+        leaving = self._leaving
+        if leaving is not None:
+            leaving.cancel()
+            await asyncio.gather(leaving, return_exceptions=True)
 
-    async def _subscribe(self, wire: Wire, patterns: list[bytes]) -> None:
-        """Send PSUBSCRIBE and return once every pattern is confirmed. Raises `BrokerUnavailable`."""
-        self._unconfirmed.update(patterns)
-        self._refusal = None
+    def heard(self, line: Line, messages: list[list[bytes]]) -> None:
+        inbox = self._inbox
+        for _, pattern, channel, data in messages:
+            if is_hidden(pattern, channel):
+                continue
+            inbox.append({"type": "pmessage", "pattern": pattern, "channel": channel, "data": data})
+            self._inbox_bytes += len(channel) + len(data)
+        if messages and (len(inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES):
+            line.pause()
+        self._stirred.set()
+
+    def ended(self, line: Line, reason: str) -> None:
+        if line is self._connection:
+            self._gone(reason, line.complete_until)
+        elif line is self._former:
+            self._former = None
+            self._inbox.append(
+                {"type": "gap", "reason": reason, "since": line.read_until, "until": time.monotonic_ns()}
+            )
+            self._stirred.set()
+
+    def superseded(self, line: Line, reason: str) -> None:
+        if line is self._connection:
+            if self._former is not None:
+                self.ended(self._former, "the master was replaced again")
+            self._gone(reason, line.complete_until)
+            self._former, self._dead = line, None
+            self._leaving = asyncio.create_task(self._leave(line))
+
+    async def _leave(self, line: Line) -> None:
+        """Listen on to a master that was replaced for as long as it is one."""
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                wire.command("PSUBSCRIBE", *patterns)
-                while not wire.closed and not self._unconfirmed.isdisjoint(patterns):
-                    self._stirred.clear()
-                    await self._stirred.wait()
-                    if self._refusal is not None:
-                        asked = [channels.decode(pattern) for pattern in patterns]
-                        lacks = missing_right(self._refusal, "psubscribe", asked)
-                        raise BrokerUnavailable(self._url, reason_of(self._refusal) + lacks)
-        except TimeoutError:
-            raise BrokerUnavailable(self._url, "no answer in time") from None
+            if not await line.serves() and line is self._former:
+                self._former = None  # what it did not deliver any more lies in the gap that is about to be told
+            while line is self._former:
+                await asyncio.sleep(CONFIRM_SECONDS)
+                if not await line.serves():
+                    self.ended(line, "the master that was replaced is a master no more")
         finally:
-            self._unconfirmed.difference_update(patterns)
-        if wire.closed:
-            raise BrokerUnavailable(self._url, "the connection was lost while subscribing")
+            await line.close()
+
+    def _lines(self) -> list[Line]:
+        return [line for line in (self._connection, self._former) if line is not None]
+
+    async def _connect(self) -> Line:
+        return await Line.open(
+            self._addresses, self, ping_interval=self._ping_interval, ping_timeout=self._ping_timeout
+        )
+
+    async def _subscribe_again(self, connection: Line) -> None:
+        if self._patterns:
+            await connection.subscribe(list(self._patterns))
 
     async def _wait(self, timeout: float) -> dict[str, Any] | None:
         """Return when there is a message, or after `timeout` seconds; a gap, where the connection was made again."""
         deadline = time.monotonic() + timeout
         while not self._inbox:
-            wire = self._connection
-            if wire is None:
+            if self._connection is None:
                 if self._lost is None:
                     raise RuntimeError("psubscribe first: this subscriber has no subscription")
                 return await self._mend(timeout)
-            now = time.monotonic_ns()
-            since = self._alive if self._pinged_at is None else max(self._alive, self._pinged_at)
-            overdue = since + int((self._ping_interval if self._pinged_at is None else self._ping_timeout) * 1e9)
+            due = min(line.due for line in self._lines()) - time.monotonic_ns()
             self._stirred.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(min((overdue - now) / 1e9, deadline - time.monotonic()), 0.001)):
+                async with asyncio.timeout(max(min(due / 1e9, deadline - time.monotonic()), 0.001)):
                     await self._stirred.wait()
-            if not self._stirred.is_set() and self._connection is wire and time.monotonic_ns() >= overdue:
-                if self._pinged_at is None:
-                    self._ping(wire)
-                else:
-                    self._gone(f"no answer to a ping within {self._ping_timeout:g} s")
+            for line in self._lines():
+                line.check()
             if time.monotonic() >= deadline:
                 break
         return None
-
-    def _came(self, values: list[Any]) -> None:
-        """Something came in: messages are kept for `get_message`, the rest is dealt with here."""
-        now = self._alive = time.monotonic_ns()
-        inbox, before = self._inbox, len(self._inbox)
-        for value in values:
-            if value == b"PONG" or isinstance(value, ResponseError):  # an ACL may forbid PING: a sign of life as well
-                if value == b"PONG" or not self._unconfirmed:
-                    self._answered()
-                else:
-                    self._refusal = value
-            elif value[0] == b"pmessage":
-                if is_hidden(value[1], value[2]):
-                    continue
-                inbox.append({"type": "pmessage", "pattern": value[1], "channel": value[2], "data": value[3]})
-                self._inbox_bytes += len(value[2]) + len(value[3])
-            elif value[0] == b"psubscribe":
-                self._unconfirmed.discard(value[1])
-            elif value[0] == b"pong":
-                self._answered()
-        wire = self._connection
-        if wire is not None and len(inbox) > before:
-            if len(inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES:
-                wire.pause()
-            if self._pinged_at is None and now - self._proven >= PROVE_NS:
-                self._ping(wire)
-        self._stirred.set()
-
-    def _answered(self) -> None:
-        """A ping was: what was delivered to us before it has come in."""
-        if self._pinged_at is not None:
-            self._proven, self._pinged_at = self._pinged_at, None
-
-    def _ping(self, wire: Wire) -> None:
-        """Ask for a sign of life, which comes behind everything that was delivered to us before."""
-        self._pinged_at = time.monotonic_ns()
-        wire.command("PING")

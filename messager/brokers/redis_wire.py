@@ -48,7 +48,7 @@ class Wire(asyncio.Protocol):
         self, connection: AbstractConnection, taken: Callable[[list[Any]], None], lost: Callable[[str], None]
     ) -> None:
         self.closed = False
-        self._connection = connection
+        self.connection = connection
         self._taken = taken
         self._lost = lost
         self._paused = False
@@ -76,7 +76,7 @@ class Wire(asyncio.Protocol):
 
     def packed(self, *words: str | bytes) -> bytes:
         """A command as it is on the wire."""
-        return b"".join(self._connection.pack_command(*words))
+        return b"".join(self.connection.pack_command(*words))
 
     def command(self, *words: str | bytes) -> None:
         """Send one command."""
@@ -123,7 +123,7 @@ class Wire(asyncio.Protocol):
     async def close(self) -> None:
         """Give the connection up, without a call of `lost`. May be called twice."""
         self.closed = True
-        await self._connection.disconnect(nowait=True)
+        await self.connection.disconnect(nowait=True)
         if not self._encrypted or self._over.is_set():
             return
         try:  # each side of TLS says goodbye; asyncio would wait for half a minute where the other one is gone

@@ -16,6 +16,7 @@ ROOMS = (
     "spooling",
     "serving",
     "network",
+    "moving",
     "mqtt",
     "migrating",
     "importing",

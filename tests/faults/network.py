@@ -205,6 +205,11 @@ def _judge_sender(row: Row, sender: Worker, logged: list[Logged], saw: list[int]
 def judge_listener(row: Row, logged: list[Logged], published: dict[int, int]) -> None:
     """Each message that was published is there once, or its time lies in a gap. `published` has ts by number."""
     count_disorder(row, logged, "received")
+    judge_gaps(row, logged, published)
+
+
+def judge_gaps(row: Row, logged: list[Logged], published: dict[int, int]) -> None:
+    """Each message that was published is there, or its time lies in a gap. `published` has ts by number."""
     received = {entry.n for entry in logged if entry.kind == "received"}
     told = gaps(logged)
     missed = [ts for n, ts in published.items() if n not in received]

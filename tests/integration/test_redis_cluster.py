@@ -173,3 +173,72 @@ async def test_what_is_no_cluster_is_told_with_the_scheme_to_write(redis: RedisS
     done = await asyncio.to_thread(messager, "--redis", url, "record", "--exp", "e1", cwd=tmp_path)
     assert done.returncode == 3 and len(done.stderr.splitlines()) == 1
     assert "hunter2" not in done.stderr and "bob" not in done.stderr
+
+
+@pytest.mark.parametrize("how", ["reset", "forgotten"])
+async def test_who_is_connected_to_a_node_that_leaves_the_cluster_goes_to_another_and_tells_a_gap(how: str) -> None:
+    """The node answers for ever, alone; as `redis-cli --cluster del-node` leaves it, or a mere CLUSTER FORGET."""
+    async with cluster() as nodes:
+        leaver, *others = nodes
+        broker = RedisBroker.from_url(cluster_url(leaver))
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("c:*")
+        await broker.connect()
+        number = await ask(leaver.port, "CLUSTER", "MYID")
+        for node in others:
+            await ask(node.port, "CLUSTER", "FORGET", number)
+        if how == "reset":
+            await ask(leaver.port, "CLUSTER", "RESET", "HARD")
+        async with asyncio.timeout(FOREVER):
+            while (gap := await pubsub.get_message(timeout=0.1)) is None:
+                pass
+        assert gap["type"] == "gap" and f"127.0.0.1:{leaver.port} has left its cluster" in gap["reason"]
+        assert await ask(others[0].port, "PUBLISH", "c:1", "from another") in (0, 1)
+        message = await pubsub.get_message(timeout=5)
+        assert message is not None and message["data"] == b"from another"
+
+        async def publishes_elsewhere() -> bool:
+            await broker.publish([(b"c:2", b"ours")])
+            heard = await pubsub.get_message(timeout=0.1)
+            return heard is not None and heard["data"] == b"ours"
+
+        await until(publishes_elsewhere, FOREVER)
+        await pubsub.aclose()
+        await broker.close()
+
+
+async def test_a_node_that_the_others_call_failed_is_left() -> None:
+    async with cluster() as nodes:
+        hung, *others = nodes
+        broker = RedisBroker.from_url(cluster_url(hung), ping_interval=60)
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("c:*")
+        hung.suspend()
+        try:
+            async with asyncio.timeout(FOREVER):
+                while (gap := await pubsub.get_message(timeout=0.1)) is None:
+                    pass
+            assert gap["type"] == "gap" and "called failed" in gap["reason"]
+            assert await ask(others[0].port, "PUBLISH", "c:1", "x") in (0, 1)
+            message = await pubsub.get_message(timeout=5)
+            assert message is not None and message["data"] == b"x"
+        finally:
+            hung.resume()
+        await pubsub.aclose()
+        await broker.close()
+
+
+async def test_a_lone_node_and_one_whose_others_are_out_of_reach_are_kept() -> None:
+    async with cluster() as nodes:
+        broker = RedisBroker.from_url(cluster_url(nodes[0]))
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("c:*")
+        for node in nodes[1:]:
+            node.stop(kill=True)
+        watch = pubsub._addresses.watch()
+        assert watch is not None and pubsub._connection is not None
+        await watch.confirm(pubsub._connection._wire.connection)
+        await watch.aclose()
+        assert pubsub.lost_since() is None
+        await pubsub.aclose()
+        await broker.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,52 @@ async def test_what_is_no_sentinel_is_told_and_not_quoted_where_it_repeats_the_p
     await ended.wait()
     server.close()
     await server.wait_closed()
+
+
+async def test_while_two_masters_answer_in_a_planned_failover_a_listener_hears_both() -> None:
+    """The old one is a master for some 9 s more: new clients publish on the new one, others still on the old."""
+    async with watched() as there:
+        broker = RedisBroker.from_url(there.url())
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("s:*")
+        await ask(there.sentinel.port, "SENTINEL", "FAILOVER", "mymaster")
+        gap = None
+        async with asyncio.timeout(FOREVER):
+            while gap is None:
+                gap = await pubsub.get_message(timeout=0.1)
+        assert gap["type"] == "gap" and f"127.0.0.1:{there.replica.port}" in gap["reason"]
+        assert await is_master(there.master.port) and await is_master(there.replica.port)
+        await ask(there.master.port, "PUBLISH", "s:1", "old")
+        await ask(there.replica.port, "PUBLISH", "s:1", "new")
+        heard = {}
+        async with asyncio.timeout(FOREVER):
+            while len(heard) < 2:
+                message = await pubsub.get_message(timeout=0.1)
+                if message is not None:
+                    heard[message["data"]] = message["type"]
+        assert heard == {b"old": "pmessage", b"new": "pmessage"}
+        assert await broker.publish([(b"s:1", b"x")]) == [1]  # one at each; it publishes where the sentinels say
+        await pubsub.aclose()
+        await broker.close()
+
+
+async def test_a_gap_begins_when_the_sentinels_last_confirmed_the_master() -> None:
+    async with watched() as there:
+        broker = RedisBroker.from_url(there.url(), ping_interval=60)
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("s:*")
+        there.sentinel.stop()  # nobody can confirm from now on
+        stopped = time.monotonic_ns()
+        read_until = time.monotonic_ns() + 2_000_000_000
+        async with asyncio.timeout(FOREVER):
+            while time.monotonic_ns() < read_until:  # messages prove that the connection is read, and no more
+                await ask(there.master.port, "PUBLISH", "s:1", "x")
+                await pubsub.get_message(timeout=0.05)
+        await ask(there.master.port, "CLIENT", "KILL", "TYPE", "pubsub")
+        await there.sentinel.start()
+        async with asyncio.timeout(FOREVER):
+            while (message := await pubsub.get_message(timeout=0.1)) is None or message["type"] != "gap":
+                pass
+        assert message["since"] <= stopped
+        await pubsub.aclose()
+        await broker.close()

@@ -68,30 +68,51 @@ class SentinelServer:
             return True
         return False
 
-    def remove(self) -> None:
+    def stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.terminate()
             process.wait(10)
+
+    def remove(self) -> None:
+        self.stop()
         self._folder.cleanup()
 
 
 class Watched:
-    """A master, its replica, and a sentinel that watches over them."""
+    """A master, its replica, and sentinels that watch over them."""
 
-    def __init__(self, master: RedisServer, replica: RedisServer, sentinel: SentinelServer) -> None:
+    def __init__(self, master: RedisServer, replica: RedisServer, sentinels: list[SentinelServer]) -> None:
         self.master = master
         self.replica = replica
-        self.sentinel = sentinel
+        self.sentinels = sentinels
+        self.sentinel = sentinels[0]
 
     def url(self, *before: int, service: str = "mymaster") -> str:
-        """Where the sentinel is; other ports of sentinels may come before it."""
-        hosts = ",".join(f"127.0.0.1:{port}" for port in (*before, self.sentinel.port))
-        return f"redis+sentinel://{hosts}/{service}"
+        """Where the sentinels are; other ports of sentinels may come before them."""
+        ports = (*before, *(sentinel.port for sentinel in self.sentinels))
+        return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in ports)}/{service}"
+
+    async def named(self) -> int:
+        """The port of the master, as the first sentinel names it."""
+        return int((await ask(self.sentinel.port, "SENTINEL GET-MASTER-ADDR-BY-NAME", "mymaster"))[1])
+
+    async def can_fail_over(self) -> bool:
+        """Whether each sentinel knows the others, and a replica that could become the master."""
+        for sentinel in self.sentinels:
+            client: Redis = Redis(port=sentinel.port)
+            state: Any = (await client.sentinel_masters())["mymaster"]
+            replicas: Any = await client.sentinel_slaves("mymaster")
+            await client.aclose()
+            if state["num-other-sentinels"] != len(self.sentinels) - 1 or "failover" in state["flags"]:
+                return False
+            if [(one["is_disconnected"], one["master-link-status"]) for one in replicas] != [(False, "ok")]:
+                return False
+        return True
 
 
 @contextlib.asynccontextmanager
-async def watched() -> AsyncIterator[Watched]:
+async def watched(sentinels: int = 1) -> AsyncIterator[Watched]:
     async with contextlib.AsyncExitStack() as stack:
         quick = ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"]
         master = RedisServer(*quick)
@@ -105,18 +126,13 @@ async def watched() -> AsyncIterator[Watched]:
             return (await ask(replica.port, "ROLE"))[3] == b"connected"
 
         await until(linked, FOREVER)
-        sentinel = SentinelServer(master.port)
-        stack.callback(sentinel.remove)
-        await sentinel.start()
-
-        async def could_promote() -> bool:
-            client: Redis = Redis(port=sentinel.port)
-            replicas: Any = await client.sentinel_slaves("mymaster")
-            await client.aclose()
-            return [(one["is_disconnected"], one["master-link-status"]) for one in replicas] == [(False, "ok")]
-
-        await until(could_promote, FOREVER)
-        yield Watched(master, replica, sentinel)
+        watching = [SentinelServer(master.port, others=sentinels - 1) for _ in range(sentinels)]
+        for sentinel in watching:
+            stack.callback(sentinel.remove)
+            await sentinel.start()
+        there = Watched(master, replica, watching)
+        await until(there.can_fail_over, FOREVER)
+        yield there
 
 
 def _cluster_port_is_free(port: int) -> bool:

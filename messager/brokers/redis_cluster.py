@@ -1,0 +1,197 @@
+"""A node of a cluster that answers and is a member of it.
+
+A node that was removed answers for ever, alone. What is published on the others does not reach it. So the other
+nodes are asked whether they have it as a member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import AbstractConnection, SSLConnection
+
+from ..errors import BrokerUnavailable
+from .redis_connecting import CONNECT_TIMEOUT, TRY_TIMEOUT, Server, address_of, asked, at, opened
+from .redis_url import Address, shown
+from .redis_watch import Superseded
+
+WITNESSES = 5
+"""Other nodes that are asked about one, at most."""
+_NODE = re.compile(
+    r"^(?P<id>\S+) (?P<ip>[^ @,]*):(?P<port>\d+)(?:@\d+)?(?:,(?P<name>[^ ,]*)[^ ]*)? (?P<flags>\S+)(?P<rest>.*)$", re.M
+)
+"""A line of CLUSTER NODES; a ninth field and those behind it are slots."""
+_SLOTS_AT = 5
+"""Fields of `rest` before the slots: master, ping sent, pong received, epoch, state of the link."""
+
+
+class Member(NamedTuple):
+    """A node, as one node of the cluster sees it."""
+
+    ip: str
+    name: str | None
+    port: int
+    flags: frozenset[str]
+
+    @property
+    def failed(self) -> bool:
+        """Whether it is called failed, or is no member yet, or none any more."""
+        return not self.flags.isdisjoint(("fail", "noaddr", "handshake"))
+
+
+class View:
+    """A cluster, as one of its nodes sees it: the answer to CLUSTER NODES."""
+
+    def __init__(self, listed: bytes) -> None:
+        self.members: dict[str, Member] = {}
+        self.own = ""
+        """Id of the node that was asked."""
+        self.has_slots = False
+        """Whether any node has slots. A node that was reset knows none that has."""
+        for line in _NODE.finditer(listed.decode("utf-8", "replace")):
+            flags = frozenset(line["flags"].split(","))
+            self.members[line["id"]] = Member(line["ip"], line["name"], int(line["port"]), flags)
+            self.has_slots = self.has_slots or len(line["rest"].split()) > _SLOTS_AT
+            if "myself" in flags:
+                self.own = line["id"]
+
+
+class Cluster:
+    """A node of a cluster: the one that answered last, else the next.
+
+    For channels that are not sharded any node will do, be it a replica: it passes on what is published to all others.
+    """
+
+    def __init__(self, pool: ConnectionPool, hosts: list[Address], url: str) -> None:
+        self.url = url
+        self.nodes: list[Address] = []
+        """Those that are up, as the cluster said when it was asked last; their subscribers get what is published."""
+        self.ids: dict[Address, str] = {}
+        """Ids of the nodes that were connected to."""
+        self._pool = pool
+        self._hosts = hosts
+        self._known = list(hosts)
+        self._by_name = issubclass(pool.connection_class, SSLConnection)  # certificates are for names, as a rule
+
+    async def connect(self) -> AbstractConnection:
+        return await _first(self._known, self._join, self.url)
+
+    def watch(self) -> ClusterWatch:
+        return ClusterWatch(self)
+
+    def at(self, node: Address) -> Server:
+        """One of the nodes."""
+        return Server(lambda: at(self._pool, node), f"{self.url} ({shown(node)})", timeout=TRY_TIMEOUT)
+
+    def others(self, node: Address) -> list[Address]:
+        """Nodes to ask about one, those of the URL first."""
+        return [one for one in dict.fromkeys([*self._hosts, *self._known]) if one != node][:WITNESSES]
+
+    async def node(self, node: Address) -> AbstractConnection:
+        """Connect to a node, be it a member or not. Raises `BrokerUnavailable`."""
+        return await opened(at(self._pool, node), self.url, TRY_TIMEOUT)
+
+    def learn(self, listed: bytes | View) -> None:
+        """Take in what CLUSTER NODES said."""
+        view = listed if isinstance(listed, View) else View(listed)
+        self.nodes = []
+        for member in view.members.values():
+            host = member.name if member.name and self._by_name else member.ip
+            if host and not member.failed:
+                self.nodes.append((host, member.port))
+        for gone in set(self._known) - set(self._hosts) - set(self.nodes):
+            self._known.remove(gone)
+        self._known += [node for node in self.nodes if node not in self._known]
+
+    async def _join(self, node: Address) -> AbstractConnection:
+        connection = await self.node(node)
+        listed = await asked(connection, self.url, "CLUSTER", "NODES")
+        if not isinstance(listed, bytes):  # an ACL may forbid to ask: the hosts of the URL will do
+            return connection
+        view = View(listed)
+        self.ids[node] = view.own
+        watch = self.watch()
+        try:
+            await watch.confirm(connection)
+        except Superseded as error:
+            await connection.disconnect(nowait=True)
+            raise BrokerUnavailable(self.url, str(error)) from None
+        except BrokerUnavailable:
+            self.learn(view)  # nobody else answers
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await watch.aclose()
+        return connection
+
+
+class ClusterWatch:
+    """Connections to some other nodes of a cluster, for questions about one."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._connections: dict[Address, AbstractConnection] = {}
+
+    async def confirm(self, connection: AbstractConnection) -> None:
+        node = address_of(connection)
+        own = self._cluster.ids.get(node)
+        if not own:
+            return  # an ACL forbids the question
+        views = await asyncio.gather(*map(self._view, self._cluster.others(node)))
+        told = [view for view in views if view is not None and view.own != own and view.has_slots]
+        for view in told:
+            member = view.members.get(own)
+            if member is not None and not member.failed:
+                self._cluster.learn(view)
+                return
+        if told:
+            failed = any(own in view.members for view in told)
+            what = "is called failed by the other nodes of its cluster" if failed else "has left its cluster"
+            raise Superseded(f"{shown(node)} {what}")
+        alone = await self._view(node)  # the only node, or the only one in reach
+        if alone is None or not alone.has_slots:
+            raise BrokerUnavailable(self._cluster.url, "no other node answers")
+        self._cluster.learn(alone)
+
+    async def serves(self, connection: AbstractConnection) -> bool:
+        """A node that is no member is left alone: if it joined again, each message would come twice."""
+        return False
+
+    async def aclose(self) -> None:
+        while self._connections:
+            await self._connections.popitem()[1].disconnect(nowait=True)
+
+    async def _view(self, node: Address) -> View | None:
+        """The cluster as one node sees it; None where it does not say."""
+        try:
+            connection = self._connections.pop(node, None) or await self._cluster.node(node)
+            listed = await asked(connection, self._cluster.url, "CLUSTER", "NODES")
+        except BrokerUnavailable:
+            return None
+        self._connections[node] = connection
+        return View(listed) if isinstance(listed, bytes) else None
+
+
+async def _first(
+    known: list[Address], attempt: Callable[[Address], Awaitable[AbstractConnection]], url: str
+) -> AbstractConnection:
+    """The first connection that an address gives; those that give none go to the end. Raises `BrokerUnavailable`."""
+    reasons: dict[str, None] = {}
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            for address in list(known):
+                try:
+                    return await attempt(address)
+                except BrokerUnavailable as error:
+                    reasons[error.reason] = None
+                    if address in known:
+                        known.remove(address)
+                        known.append(address)
+    except TimeoutError:
+        reasons["no answer in time"] = None
+    raise BrokerUnavailable(url, "; ".join(reasons))

@@ -1,0 +1,188 @@
+"""The place to publish moves, and the connection of a listener stands: sentinels name another master, a node leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from tests.integration.topologies import SLOTS, Watched, ask, cluster, cluster_url, is_master, watched
+from tests.support import until
+
+from .carriers import REDIS
+from .evidence import Logged, count_repeats, events, findings
+from .network import EXP, caught_up, judge_gaps
+from .process import Worker
+from .row import Row, Run, fault
+
+SETTLED = 45.0
+"""Seconds within which a failover is over, and the old master a replica."""
+EACH = 0.005
+"""Seconds between two messages of one publisher."""
+AFTERWARDS = 50
+"""Messages that each publisher sends after the move."""
+
+
+def plain(port: int) -> Any:
+    """A client that does not connect again by itself, and so not to a master that has become a replica."""
+    return Redis(port=port, retry=Retry(NoBackoff(), 0), socket_timeout=5)
+
+
+class Publishing:
+    """Publishers of the harness' own, and what the servers took from them."""
+
+    def __init__(self) -> None:
+        self.published: dict[int, int] = {}
+        """When (ns UTC) each message that was answered was about to be written."""
+        self.groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+        """Numbers in the order in which one publisher sent them to one server."""
+        self._number = 0
+        self._over = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @contextlib.asynccontextmanager
+    async def by(self, *publishers: Awaitable[None]) -> AsyncIterator[None]:
+        """Have these publish while the block runs; each has published by the time it begins."""
+        self._tasks = [asyncio.ensure_future(publisher) for publisher in publishers]
+        try:
+            await until(lambda: len(self.groups) == len(publishers))
+            await self.more(AFTERWARDS)
+            yield
+            await self.more(AFTERWARDS)
+        finally:
+            self._over = True
+            await asyncio.gather(*self._tasks)
+
+    async def once(self, who: str, client: Any, port: int) -> None:
+        """Publish one message. Raises what redis-py raises where the answer does not come."""
+        self._number += 1
+        number, ts = self._number, time.time_ns()
+        await client.publish("c", b'{"n": %d}' % number)
+        self.published[number] = ts
+        self.groups[who, port].append(number)
+
+    async def stay(self, who: str, named: Callable[[], Awaitable[int]]) -> None:
+        """Publish on one connection until it is cut; then ask again where to."""
+        while not self._over:
+            port = await named()
+            client = plain(port)
+            try:
+                while not self._over:
+                    await self.once(who, client, port)
+                    await asyncio.sleep(EACH)
+            except (RedisError, OSError):
+                await asyncio.sleep(EACH)
+            finally:
+                await client.aclose()
+
+    async def anew(self, who: str, named: Callable[[], Awaitable[int]]) -> None:
+        """Publish each message as a new client, which asks where to."""
+        while not self._over:
+            port = await named()
+            client = plain(port)
+            try:
+                await self.once(who, client, port)
+            except (RedisError, OSError):
+                pass
+            finally:
+                await client.aclose()
+            await asyncio.sleep(EACH)
+
+    def sent_by(self, who: str) -> int:
+        """How many messages of a publisher were answered."""
+        return sum(len(numbers) for (name, _), numbers in self.groups.items() if name == who)
+
+    async def more(self, number: int) -> None:
+        """Return once each publisher has published so many more."""
+        names = {name for name, _ in self.groups}
+        wanted = {name: self.sent_by(name) + number for name in names}
+        await until(lambda: all(self.sent_by(name) >= count for name, count in wanted.items()), SETTLED)
+
+
+def judge(row: Row, publishing: Publishing, logged: list[Logged]) -> None:
+    """Each message is there once, or its time lies in a gap; in order, of one publisher at one server."""
+    row.offered += len(publishing.published)
+    received = [entry.n for entry in logged if entry.kind == "received" and entry.n is not None]
+    for numbers in publishing.groups.values():
+        mine = set(numbers)
+        count_repeats(row, [number for number in received if number in mine])
+    judge_gaps(row, logged, publishing.published)
+
+
+@fault("sentinel-failover", "A planned failover, of three sentinels", short=1, long=10, seconds=1200)
+async def planned_failover(run: Run, row: Row) -> None:
+    """For some seconds two masters answer. What is published on either is recorded, or lies in a gap."""
+    async with watched(sentinels=3) as there:
+        for number in range(run.tries):
+            await until(there.can_fail_over, SETTLED)
+            folder = run.place(f"failover-{number}")
+            store = folder / "log.db"
+            tap = await Worker.start("tap", folder, store=str(store), exp=EXP, broker=there.url())
+            await tap.heard("ready")
+            publishing = Publishing()
+            async with publishing.by(
+                publishing.stay("stays", there.named), publishing.anew("asks", lambda: _named_by_any(run, there))
+            ):
+                old = await there.named()
+                await ask(run.dice.choice(there.sentinels).port, "SENTINEL", "FAILOVER", "mymaster")
+
+                async def demoted(port: int = old) -> bool:
+                    return not await is_master(port)
+
+                await until(demoted, SETTLED)
+            await caught_up(await there.named(), REDIS, tap)
+            await tap.stop()
+            row.tried += 1
+            judge(row, publishing, events(store, EXP))
+            for problem in await findings(store):
+                row.problem(f"{folder.name}: {problem}")
+            shutil.rmtree(folder)
+
+
+async def _named_by_any(run: Run, there: Watched) -> int:
+    named = await ask(run.dice.choice(there.sentinels).port, "SENTINEL GET-MASTER-ADDR-BY-NAME", "mymaster")
+    return int(named[1])
+
+
+@fault("cluster-leave", "A node that leaves a cluster, with its listener", short=1, long=15, seconds=900)
+async def node_leaves(run: Run, row: Row) -> None:
+    """The node answers for ever, alone. What is published on the others is recorded, or lies in a gap."""
+    for number in range(run.tries):
+        folder = run.place(f"leave-{number}")
+        store = folder / "log.db"
+        async with cluster() as nodes:
+            leaver, *others = nodes
+            tap = await Worker.start("tap", folder, store=str(store), exp=EXP, broker=cluster_url(leaver))
+            await tap.heard("ready")
+            publishing = Publishing()
+
+            async def at_first(port: int = others[0].port) -> int:
+                return port
+
+            async def at_second(port: int = others[1].port) -> int:
+                return port
+
+            async with publishing.by(publishing.stay("first", at_first), publishing.anew("second", at_second)):
+                identity = await ask(leaver.port, "CLUSTER", "MYID")
+                for node in others:
+                    await ask(node.port, "CLUSTER", "FORGET", identity)
+                await ask(others[0].port, "CLUSTER", "ADDSLOTS", *range(SLOTS // 3))
+                if run.dice.random() < 0.7:
+                    await ask(leaver.port, "CLUSTER", "RESET", run.dice.choice(["HARD", "SOFT"]))
+                await tap.heard("gap")
+            await caught_up(others[0].port, REDIS, tap)
+            await tap.stop()
+        row.tried += 1
+        judge(row, publishing, events(store, EXP))
+        for problem in await findings(store):
+            row.problem(f"{folder.name}: {problem}")
+        shutil.rmtree(folder)
