@@ -76,16 +76,14 @@ def set_up() -> None:
     set_up_worker()
     import ray
 
-    names = {
-        "agentsociety.configs.exp_config": {"AgentSimulation": object},  # current versions of pydantic ask for it
-        "agentsociety.message": {"Messager": ray.remote(num_cpus=0)(Messager)},
-    }
+    names = {"agentsociety.configs.exp_config": {"AgentSimulation": object}}  # current versions of pydantic ask for it
     _open.enter_context(importable(wheel(REQUIREMENT), "agentsociety", NEEDS.split(), names))
     for name in ("cityagent", "cityagent.initial", "cityagent.memory_config", "cityagent.message_intercept"):
         sys.modules[f"agentsociety.{name}"] = StandIn(f"agentsociety.{name}")
     from agentsociety.simulation import agentgroup, simulation
 
     group: Any = agentgroup
+    group.Messager = simulation.Messager = ray.remote(num_cpus=0)(Messager)
     group.asyncio = simulation.asyncio = Impatient
     group.Simulator, group.Memory, group.LLM, group.EconomyClient = Town, memory, client, client
 

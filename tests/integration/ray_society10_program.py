@@ -32,9 +32,9 @@ async def fetched(fetch: Callable[[], Awaitable[list[Any]]], count: int) -> list
 
 
 async def society(port: int) -> dict[str, Any]:
-    from agentsociety.message import MessageInterceptor, Messager
-    from agentsociety.simulation import AgentSimulation
+    from agentsociety.message import MessageInterceptor
     from agentsociety.simulation.agentgroup import AgentGroup
+    from agentsociety.simulation.simulation import AgentSimulation, Messager
 
     citizen = society10.citizen()
     group = AgentGroup.options(num_cpus=0).remote(
