@@ -77,7 +77,7 @@ class Messager:
         self.receive_messages_task: asyncio.Task[None] | None = None
         self._message_interceptor = message_interceptor
         self._log_list = LogList(log_limit)
-        self._hooks: list[LogHook] = [self._log_list]
+        self._hooks: list[LogHook] = []
         self._offered: list[OfferedHook] = []
         self._name: str | None = None
         self._meta: dict[str, Any] = {}
@@ -89,10 +89,16 @@ class Messager:
         self._listening = asyncio.Event()
         self._clock_offset: int | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process needs to make the same one. Raises `TypeError` once it is in use here."""
+    def __getstate__(self) -> Any:
+        """What another process needs to make the same one. Raises `TypeError` once it is in use here.
+
+        `ray.remote(Messager)` derives a class from this one and pickles an object of it on which `__init__` never ran:
+        that object is pickled as any other.
+        """
+        if "_given" not in vars(self):
+            return super().__getstate__()
         travels = self._owned or getattr(self.broker, "travels", False)
-        if self.connected or not travels or len(self._hooks) > 1:
+        if self.connected or not travels or self._hooks:
             raise TypeError(
                 f"a Messager goes to another process before {self._CONNECT}() and without log hooks, and made with a "
                 f"{self._ADDRESS}, or with a broker that `open_broker(url)` of messager.brokers made of a URL and that "
@@ -102,6 +108,9 @@ class Messager:
         return {"given": given, "name": self._name, "meta": self._meta}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        if "given" not in state:
+            vars(self).update(state)
+            return
         self._make(state["given"])
         self._owned = True  # a broker that came along is nobody else's
         self._name, self._meta = state["name"], state["meta"]
@@ -120,7 +129,7 @@ class Messager:
         self._message_interceptor = message_interceptor
 
     def get_log_list(self) -> list[dict[str, Any]]:
-        """What was sent or blocked since the last clear, oldest first (see `LogList`)."""
+        """What `send_message` sent or an interceptor blocked since the last clear, oldest first (see `LogList`)."""
         return self._log_list.entries()
 
     def clear_log_list(self) -> None:
@@ -267,10 +276,12 @@ class Messager:
             if not passes:
                 record.kind, record.duration_ns = "blocked", self.clock.now() - started
                 self._outbox.tell(record)
+                self._log_list.after(record)
                 return
             if not self.connected:
                 raise NotConnected("not sent: the messager was closed while the interceptor was asked")
         await self._outbox.send(record, started)
+        self._log_list.after(record)
 
     def mark(self, name: str, /, **fields: Any) -> None:
         """Log a step, a tick or a note, with whatever fields belong to it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import messager.messager as redis_messager
@@ -106,7 +106,10 @@ class Messager(redis_messager.Messager):
         return self.connected
 
     async def ping(self) -> None:
-        """Publish `ping` on the topic `ping`. Raises `NotConnected` and `PublishError`."""
+        """Publish `ping` on the topic `ping`: an event of the log, and no entry of `get_log_list`.
+
+        Raises `NotConnected` and `PublishError`.
+        """
         if not self.connected:
             raise NotConnected("cannot ping: not connected. Call `await messager.connect()` first.")
         started = self.clock.now()
@@ -162,18 +165,16 @@ class Messager(redis_messager.Messager):
         """
         return [_message(found) for found in await super().fetch_messages()]
 
-    def send_message(
-        self, topic: str, payload: Any, from_uuid: Any = None, to_uuid: Any = None
-    ) -> Coroutine[Any, Any, None]:
-        """Publish a dict or a `Msg`; returns, once awaited, when the broker has taken it.
+    async def send_message(self, topic: str, payload: Any, from_uuid: Any = None, to_uuid: Any = None) -> None:
+        """Publish a dict or a `Msg`; returns when the broker has taken it.
 
         With both ids given, the interceptor is asked first. Raises as the other `Messager`'s does, and `PublishError`
         for a topic with wildcards.
         """
-        return super().send_message(topic, payload, from_uuid, to_uuid)
+        await super().send_message(topic, payload, from_uuid, to_uuid)
 
     def get_log_list(self) -> list[dict[str, Any]]:
-        """What was sent or blocked since the last clear, oldest first.
+        """What `send_message` sent or an interceptor blocked since the last clear, oldest first.
 
         Entries have `topic, payload, from_uuid, to_uuid, start_time` (s since the epoch), `consumption` (s) and `sent`.
         """

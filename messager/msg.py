@@ -8,6 +8,7 @@ shapes of 1.x (no class name, no url) and 2.x (`created_at` in place of `timesta
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import warnings
 from collections.abc import Mapping
@@ -81,11 +82,16 @@ class Msg:
             raise ValueError(f"invalid role {value!r}: it is one of {', '.join(ROLES)}")
         self._role = value
 
+    def __getitem__(self, field: str) -> Any:
+        """Return a field by its name. Raises `AttributeError` for an unknown name, as AgentScope 0.1.1 does."""
+        return getattr(self, field)
+
     def formatted_str(self, colored: bool = False) -> str:
-        """`name: content`, then a line `name: url` for each url."""
+        """Return `name: content`, then a line `name: url` for each url. The color of a name is AgentScope 0.1.1's."""
         name = str(self.name)
         if colored:
-            name = f"\033[{91 + sum(name.encode('utf-8', 'replace')) % 6}m{name}\033[0m"
+            digest = hashlib.sha256(name.encode("utf-8", "replace")).digest()
+            name = f"\033[{90 + digest[-1] % 8}m{name}\033[0m"
         urls = [] if self.url is None else self.url if isinstance(self.url, list) else [self.url]
         return "\n".join(f"{name}: {line}" for line in (self.content, *urls))
 

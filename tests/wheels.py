@@ -69,6 +69,9 @@ class StandIn(types.ModuleType):
         setattr(self, name, made)
         return made
 
+    def __reduce__(self) -> Any:
+        return importlib.import_module, (self.__name__,)
+
 
 class _StandsIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds everything in packages of these names."""

@@ -1,6 +1,6 @@
 """What test_ray.py runs in a process of its own: one Ray, several promises. Prints what it saw as JSON.
 
-python ray_program.py REDIS_PORT
+python ray_program.py REDIS_PORT MQTT_PORT
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from messager import Messager, RedisConfig
+from messager import Messager, RedisConfig, mqtt
 from messager_store import committer
 from messager_store.host import Process
 from messager_store.ray import HOST, runtime_env
@@ -112,7 +112,34 @@ async def elsewhere(config: RedisConfig) -> dict[str, Any]:
     return told
 
 
-async def main(port: int) -> None:
+async def over_mqtt(port: int) -> dict[str, Any]:
+    """A Messager over MQTT that is an actor itself, as AgentSociety 1.0.0 uses its own."""
+    actor = ray.remote(num_cpus=0)(mqtt.Messager)
+    messager = actor.remote(hostname="127.0.0.1", port=port, username=None, password=None, exp_id="mqtt")
+    await messager.connect.remote()
+    await messager.start_listening.remote()
+    await messager.subscribe.remote([("exps/mqtt/#", 1)], ["an agent"])
+    await messager.ping.remote()
+    await messager.send_message.remote("exps/mqtt/agents/a/agent-chat", {"n": 1}, "b", "a")
+    fetched: list[Any] = []
+    async with asyncio.timeout(30):
+        while not fetched:
+            fetched = await messager.fetch_messages.remote()
+    log = await messager.get_log_list.remote()
+    await messager.clear_log_list.remote()
+    cleared = await messager.get_log_list.remote()
+    await messager.stop.remote()
+    return {
+        "fetched": [
+            (message.topic.value, message.payload.decode(), message.qos, message.retain) for message in fetched
+        ],
+        "log": [entry["topic"] for entry in log],
+        "cleared": cleared,
+        "connected": await messager.is_connected.remote(),
+    }
+
+
+async def main(port: int, mqtt_port: int) -> None:
     config = RedisConfig(server="127.0.0.1", port=port)
     ray.init(num_cpus=2, include_dashboard=False, runtime_env=runtime_env(), logging_level="error")
     try:
@@ -120,6 +147,7 @@ async def main(port: int) -> None:
             "society": await society(config),
             "interceptor": await interceptor(config),
             "elsewhere": await elsewhere(config),
+            "mqtt": await over_mqtt(mqtt_port),
         }
         await never_closed(config)
     finally:
@@ -128,4 +156,4 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))

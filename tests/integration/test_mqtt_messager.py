@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import pickle
 from collections.abc import AsyncIterator
@@ -135,6 +136,36 @@ async def test_a_ping_is_published(messager: Messager) -> None:
     [message] = await fetched(messager, 1)
     assert (message.topic.value, message.payload, message.qos) == ("ping", b"ping", 1)
     assert sorted(hook.kinds()) == ["received", "sent"]
+
+
+async def test_a_ping_is_in_the_event_log_and_not_in_the_log_list(messager: Messager, log: EventLog) -> None:
+    async with Recorder(log, "e1") as recorder:
+        messager.add_log_hook(recorder)
+        await messager.ping()
+        assert messager.get_log_list() == []
+        await messager.send_message("ping", "ping")
+        assert [(entry["topic"], entry["payload"]) for entry in messager.get_log_list()] == [("ping", "ping")]
+        messager.remove_log_hook(recorder)
+    assert [event.payload async for event in log.read("e1", kinds=["sent"])] == [b"ping", b'"ping"']
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "connect",
+        "disconnect",
+        "fetch_messages",
+        "is_connected",
+        "ping",
+        "receive_messages",
+        "send_message",
+        "start_listening",
+        "stop",
+        "subscribe",
+    ],
+)
+def test_what_agentsociety_awaits_is_a_coroutine_function_as_ray_needs_it(name: str) -> None:
+    assert inspect.iscoroutinefunction(getattr(Messager, name))
 
 
 async def test_the_log_list_has_the_names_of_that_version(messager: Messager) -> None:

@@ -17,15 +17,17 @@ from typing import Any
 
 import pytest
 
-from messager import MemoryBroker, Messager, RedisConfig
+from messager import MemoryBroker, Messager, RedisConfig, mqtt
 from messager.brokers import MqttBroker, open_broker
-from messager.testing import RedisServer
+from messager.testing import MqttServer, RedisServer
 from messager_store import EventLog, StoreError
 from messager_store.dialects.sqlite import ELSEWHERE
 from messager_store.experiments import every, recorders_of
 from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
 from tests.integration.outage import everything_drained
+from tests.society10 import REQUIREMENT
 from tests.support import ROOT, Listed, until
+from tests.wheels import wheel
 
 pytestmark = pytest.mark.timeout(300)
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not there: run `make ray`")
@@ -43,20 +45,30 @@ def run(folder: Path, *words: str) -> Any:
     )
 
 
-@pytest.fixture(scope="module")
-def ran(redis: RedisServer, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Any:
-    """What ray_program.py did; once, also where several processes run these tests."""
+def once(name: str, tmp_path_factory: pytest.TempPathFactory, worker_id: str, *words: str) -> Any:
+    """What a program of this folder did; it runs once, also where several processes run these tests."""
     shared = tmp_path_factory.getbasetemp()
-    folder = (shared if worker_id == "master" else shared.parent) / "ray"
+    folder = (shared if worker_id == "master" else shared.parent) / name
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         seen = folder / "seen.json"
         if not seen.exists():
-            done = run(folder, str(ROOT / "tests" / "integration" / "ray_program.py"), str(redis.port))
+            done = run(folder, str(ROOT / "tests" / "integration" / f"{name}.py"), *words)
             assert done.returncode == 0, done.stderr
             seen.write_text(done.stdout.splitlines()[-1])
     return types.SimpleNamespace(store=str(folder / "runs.db"), seen=json.loads(seen.read_text()))
+
+
+@pytest.fixture(scope="module")
+def ran(redis: RedisServer, mqtt: MqttServer, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Any:
+    return once("ray_program", tmp_path_factory, worker_id, str(redis.port), str(mqtt.port))
+
+
+@pytest.fixture(scope="module")
+def society10(mqtt: MqttServer, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Any:
+    wheel(REQUIREMENT)
+    return once("ray_society10_program", tmp_path_factory, worker_id, str(mqtt.port))
 
 
 async def sent(log: EventLog, exp_id: str) -> list[int]:
@@ -96,6 +108,62 @@ async def test_an_actor_that_never_closes_its_messager_has_everything_in_the_log
     async with EventLog.open(ran.store, create=False) as log:
         await everything_drained(log, Path(log.database.dialect.spool_folder))
         assert await sent(log, "unclosed") == [0, 1, 2]
+
+
+@needs_ray
+async def test_a_messager_over_mqtt_that_is_an_actor_sends_and_fetches(ran: Any) -> None:
+    topic = "exps/mqtt/agents/a/agent-chat"
+    assert ran.seen["mqtt"] == {
+        "fetched": [[topic, '{"n": 1}', 1, False]],
+        "log": [topic],
+        "cleared": [],
+        "connected": False,
+    }
+    async with EventLog.open(ran.store, create=False) as log:
+        assert [event.channel async for event in log.read("mqtt", kinds=["sent"])] == ["ping", topic]
+
+
+@needs_ray
+async def test_agentsociety_1_0s_own_groups_agents_driver_and_interceptor_talk_through_actors_of_it(
+    society10: Any,
+) -> None:
+    one, other = society10.seen["agents"]
+    of = "exps/society10"
+    chats = [f"{of}/agents/{one}/agent-chat", f"{of}/agents/{other}/agent-chat"]
+    payback = f"{of}/user_payback"
+    step = society10.seen["step"]
+    # The agents sent, each: a greeting and a payback when interviewed, a payback
+    # for the survey, and a greeting in the step. Their pings are not listed.
+    assert sorted(entry["topic"] for entry in step) == sorted([*chats, *chats, *[payback] * 4])
+    assert {(entry["from_uuid"], entry["to_uuid"]) for entry in step} == {(one, other), (other, one), (None, None)}
+    assert society10.seen["news"] == [f"{of}/news", json.dumps({"from": other}), 1]
+    assert society10.seen["log"] == [
+        [f"{of}/agents/{one}/user-chat", True],
+        [f"{of}/agents/{other}/user-chat", True],
+        [f"{of}/agents/{one}/user-survey", True],
+        [f"{of}/agents/{other}/user-survey", True],
+        [f"{of}/news", False],
+        [f"{of}/news", True],
+    ]
+    async with EventLog.open(society10.store, create=False) as log:
+        await everything_drained(log, Path(log.database.dialect.spool_folder))
+        events = [event async for event in log.read("society10")]
+        assert len(await recorders_of(log.database, (await log.experiment("society10")).id)) == 2
+    assert sorted(
+        event.channel for event in events if event.kind == "sent" and event.from_id in (one, other)
+    ) == sorted([*chats, *chats, f"{of}/news"])
+    assert [event.channel for event in events if event.kind == "sent"].count("ping") == 2
+    assert [(event.channel, event.from_id) for event in events if event.kind == "blocked"] == [(f"{of}/news", one)]
+
+
+class Derived(mqtt.Messager):
+    """As Ray derives a class from the one that is to be an actor."""
+
+
+def test_an_object_on_which_init_never_ran_is_pickled_as_any_other() -> None:
+    made = Derived.__new__(Derived)
+    made.__dict__["kept"] = 1
+    assert vars(pickle.loads(pickle.dumps(made))) == {"kept": 1}
 
 
 @needs_ray

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 
@@ -52,7 +53,27 @@ def test_formatted_str_shows_name_content_and_a_line_for_each_url() -> None:
     assert Msg("a", "b", "user").formatted_str() == "a: b"
     assert Msg("a", "b", "user", url="u").formatted_str() == "a: b\na: u"
     assert Msg("a", "b", "user", url=["u", "v"]).formatted_str() == "a: b\na: u\na: v"
-    assert re.fullmatch(r"\033\[\d+ma\033\[0m: b", Msg("a", "b", "user").formatted_str(colored=True))
+
+
+def test_a_colored_name_has_the_color_of_agentscope_0_1_1_on_each_line() -> None:
+    def color(name: str) -> int:
+        return 90 + int(hashlib.sha256(name.encode()).hexdigest(), 16) % 8
+
+    names = ["A", "a", "", "h\u00e9", *map(str, range(100))]
+    for name in names:
+        colored = f"\033[{color(name)}m{name}\033[0m"
+        assert Msg(name, "b", "user", url=["u"]).formatted_str(colored=True) == f"{colored}: b\n{colored}: u"
+    assert {color(name) for name in names} == set(range(90, 98))
+    assert Msg("A", "B", "assistant").formatted_str(colored=True) == "\033[95mA\033[0m: B"
+    assert Msg("\ud800", "b", "user").formatted_str(colored=True).endswith("m\ud800\033[0m: b")
+
+
+def test_a_field_is_read_by_its_name_in_brackets() -> None:
+    msg = Msg("a", {"say": 1}, "user", url="u", metadata={"k": 1})
+    for field in ("id", "name", "content", "role", "url", "metadata", "timestamp"):
+        assert msg[field] == getattr(msg, field)
+    with pytest.raises(AttributeError, match="host"):
+        msg["host"]
 
 
 def test_echo_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
