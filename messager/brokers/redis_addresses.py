@@ -17,10 +17,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
+from ..credentials import without_credentials
 from ..errors import BrokerUnavailable
 from .redis_reasons import missing_right, reason_of
 from .redis_url import Address, SeveralHosts, check_options, scheme_of, several_hosts, shown
-from .urls import URLFault, fault_of, without_credentials
+from .urls import URLFault, fault_of, not_a_url
 
 CONNECT_TIMEOUT = 4.0
 """Seconds a connection may take, so that a broker out of reach is told within five."""
@@ -172,7 +173,7 @@ def addresses_at(url: str, timeout: float) -> Addresses:
             raise URLFault("a cluster has the database 0 and no other")
         return Cluster(pool, parts.hosts, without_credentials(url))
     except (ValueError, TypeError, RedisError) as error:
-        raise ValueError(f"{without_credentials(url)!r} is not a Redis URL ({_fault(error)})") from None
+        raise not_a_url(url, "a Redis URL", _fault(error)) from None
 
 
 def connection_options(timeout: float) -> dict[str, Any]:
