@@ -49,6 +49,8 @@ _PLAIN_PASS = re.compile("first|second|third|single|two|multi|one|forward|backwa
 _QUERY_NAMES = {"key", "u", "user", "username", "login", "sig", "signature"}
 """Names of a URL's options that are secret there, or say who somebody is, as the user in front of the host does."""
 
+_ROUNDS = 4
+"""A mask may make a credential next to it show as one; a masked text is masked no further."""
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _VARIABLE = re.compile(r"[\w.\[\]-]+")
 _NUMBER = re.compile(r"[\d.,_]+[kKmM]?")
@@ -93,8 +95,13 @@ def _is_secret_word(word: str) -> bool:
 
 def mask_text(text: str) -> str:
     """The text without credentials: of URLs, of `name=value`, `name: value`, `--name value`, and of HTTP headers."""
-    masked = _mask_named(_USER.sub(_mask_user, text))
-    return _QUERY.sub(_mask_option, _BEARER.sub(rf"\1{MASK}", masked))
+    for _ in range(_ROUNDS):
+        masked = _mask_named(_USER.sub(_mask_user, text))
+        masked = _QUERY.sub(_mask_option, _BEARER.sub(rf"\1{MASK}", masked))
+        if masked == text:
+            break
+        text = masked
+    return text
 
 
 def _mask_user(found: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, strategies
 
 from messager.credentials import command_line, find_credentials, is_secret, mask_json, mask_text
 
@@ -113,6 +114,33 @@ def test_places_of_credentials_are_named_and_masked_ones_are_none() -> None:
     meta = {"command": ["run", "--jwt", "hush"], "config": {"url": "redis://:hush@h", "n": 1}, "dsn": "hush"}
     assert list(find_credentials(meta)) == ["command[2]", "config.url", "dsn"]
     assert list(find_credentials(mask_json(meta))) == []
+
+
+FRAGMENTS = [
+    *("--token", "--password", "hush", "=", ":", " ", '"', "'", "\\", "//", "@", "?", "&", "#", "***", "Bearer ", ","),
+    *(
+        "authorization",
+        "cookie",
+        "key",
+        "api_key",
+        "redis://",
+        "u:p@h",
+        "\n",
+        "[",
+        "]",
+        "-",
+        "digest ",
+        "http://h/",
+        "5",
+    ),
+]
+
+
+@given(strategies.lists(strategies.lists(strategies.sampled_from(FRAGMENTS), max_size=12).map("".join), max_size=4))
+def test_what_is_masked_is_masked_no_further(arguments: list[str]) -> None:
+    masked = command_line(arguments)
+    assert command_line(masked) == masked and len(masked) == len(arguments)
+    assert mask_text("".join(masked)) == mask_text(mask_text("".join(masked)))
 
 
 def test_a_long_hostile_text_is_masked_in_proportion_to_its_length() -> None:
