@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from messager_store.schema import HEAD_REVISION, metadata
 from messager_store.verify import verify
 from messager_store.where import Where
 from tests.integration.logs import experiment, filled, sent
-from tests.support import ROOT, Refused, sql
+from tests.support import ROOT, Refused, sql, until
 
 
 async def test_the_migrated_tables_are_those_of_the_models(log: EventLog) -> None:
@@ -164,6 +165,26 @@ async def test_a_refused_downgrade_names_every_reason_once_and_the_first_experim
         await _downgraded(log, "0001")
     text = str(refused.value)
     assert "heads (r1)" in text and "(s0, s1, s2 and 2 more)" in text and "\n" not in text
+
+
+@pytest.mark.postgres
+async def test_a_downgrade_sees_what_others_write_while_it_begins(log: EventLog) -> None:
+    writer = await log.register(await experiment(log), role="messager")
+    await log.touch(writer, ended_at=5)
+
+    async def waits() -> bool:
+        async with log.database.reading() as connection:
+            query = (
+                "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('relation', 'transactionid', 'tuple')"
+            )
+            return bool((await connection.exec_driver_sql(query)).scalar_one())
+
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET unclean = 1")
+        downgrading = asyncio.create_task(_downgraded(log, "0001"))
+        await until(waits)
+    with pytest.raises(DowngradeRefused, match="ended uncleanly"):
+        await downgrading
 
 
 async def test_a_downgrade_to_base_removes_a_redacted_log_too(log: EventLog) -> None:
