@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .brokers import Broker, MemoryBroker, MqttBroker, PubSub, RedisBroker, RedisConfig, open_broker
     from .clock import Clock
-    from .errors import BrokerUnavailable, ListenerDied, MessagerError, MissingDriver, NotConnected, PublishError
+    from .errors import (
+        BrokerUnavailable,
+        ListenerDied,
+        MessagerError,
+        MessagesRefused,
+        MissingDriver,
+        NotConnected,
+        PublishError,
+    )
     from .hooks import LogHook, LogList
     from .messager import Messager
     from .msg import Msg
@@ -31,6 +39,7 @@ _ROOMS = {
     "MessageRecord": "record",
     "Messager": "messager",
     "MessagerError": "errors",
+    "MessagesRefused": "errors",
     "MissingDriver": "errors",
     "MqttBroker": "brokers",
     "Msg": "msg",
@@ -53,6 +62,7 @@ __all__ = [
     "MessageRecord",
     "Messager",
     "MessagerError",
+    "MessagesRefused",
     "MissingDriver",
     "MqttBroker",
     "Msg",

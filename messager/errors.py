@@ -5,11 +5,13 @@ MessagerError
 ├── BrokerUnavailable     the broker cannot be reached, or stopped answering
 ├── MissingDriver         the package that speaks a broker's protocol is not installed, too old, or broken
 ├── PublishError          one message was not published, or nobody knows
+├── MessagesRefused       raised by a log hook: some messages must not be published
 └── ListenerDied          the task that receives messages ended on an error
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 
@@ -54,6 +56,17 @@ class PublishError(MessagerError):
         """True where the broker answered, and said no to this one message."""
         self.reason = reason
         self.outcome: Literal["not_sent", "unknown"] = outcome
+
+
+class MessagesRefused(MessagerError):
+    """Raised by a log hook's `before_send`: some of the messages must not be published. The others are.
+
+    `errors` says which, by their place in the records that the hook was given, and what their senders get.
+    """
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        super().__init__("; ".join(str(error) or type(error).__name__ for error in errors.values()))
+        self.errors = dict(errors)
 
 
 class ListenerDied(MessagerError):

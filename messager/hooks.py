@@ -26,7 +26,11 @@ class LogHook(Protocol):
     """
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
-        """Awaited before these messages are written to the broker; raising stops them."""
+        """Awaited before these messages are written to the broker. Raising stops all of them.
+
+        Raising `MessagesRefused` stops those that it names, and no others: hooks behind this one are asked about
+        the rest, and each sender of a refused message gets the error given for it.
+        """
 
     def after(self, record: MessageRecord) -> None:
         """Called when the event has happened. Must be quick and must not raise."""

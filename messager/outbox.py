@@ -2,7 +2,8 @@
 
 While one wave is being written, further sends gather; the next wave takes them all.
 Each wave asks the hooks first, is stamped immediately before it is written, and is
-told to the hooks that it asked, and to no others, when its answers are in.
+told to the hooks that it asked, and to no others, when its answers are in. A message that
+a hook refuses is not written, and its outcome is told together with those of the others, in order.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Literal
 from . import channels
 from .brokers.base import Broker
 from .clock import Clock
-from .errors import PublishError
+from .errors import MessagesRefused, PublishError
 from .hooks import LogHook
 from .record import MessageRecord
 
@@ -25,6 +26,9 @@ WAVE_MESSAGES = 1000
 WAVE_BYTES = 1 << 20
 TURN_SECONDS = 0.001
 """For how long a sender whose answers are there at once may go on before others get their turn."""
+
+_Result = int | Exception | None
+"""Outcome of one message: how many subscribers got it, None where nobody can tell, or why it was not published."""
 
 log = logging.getLogger("messager")
 
@@ -36,7 +40,7 @@ class _Wave:
     is one thing more for the garbage collector to go through, again and again.
     """
 
-    __slots__ = ("asked", "futures", "hooks", "records", "size", "started")
+    __slots__ = ("asked", "futures", "hooks", "records", "refused", "size", "started")
 
     def __init__(self) -> None:
         self.records: list[MessageRecord] = []
@@ -46,6 +50,8 @@ class _Wave:
         """Those that are asked, in turn, before it is written."""
         self.asked = 0
         """How many of them were: these are told of it in the end, whoever comes or goes meanwhile."""
+        self.refused: dict[int, tuple[Exception, int]] = {}
+        """By id of the record: why a hook refused it, and how many hooks had been asked about it."""
         self.size = 0
         """Bytes of its payloads."""
 
@@ -61,6 +67,24 @@ class _Wave:
         self.futures.append(future)
         self.size += len(record.payload)
         return future
+
+    @property
+    def accepted(self) -> list[MessageRecord]:
+        """The records that no hook refused."""
+        if not self.refused:
+            return self.records
+        return [record for record in self.records if id(record) not in self.refused]
+
+    def results(self, written: Sequence[_Result]) -> Sequence[_Result]:
+        """One result for each record, from those of the accepted ones."""
+        if not self.refused:
+            return written
+        left = iter(written)
+        return [self.refused[id(record)][0] if id(record) in self.refused else next(left) for record in self.records]
+
+    def told(self, record: MessageRecord) -> Sequence[LogHook]:
+        """The hooks that were asked about a record."""
+        return self.hooks[: self.refused[id(record)][1] if id(record) in self.refused else self.asked]
 
     def without_cancelled(self) -> _Wave:
         """Those whose callers still wait."""
@@ -149,13 +173,13 @@ class Outbox:
 
     def _landed(self, wave: _Wave, answer: asyncio.Future[list[int | PublishError | None]]) -> None:
         """A message that went by itself is answered."""
-        result: int | Exception | None
+        results: Sequence[_Result]
         if answer.cancelled():
-            result = _cancelled("unknown")
+            results = [_cancelled("unknown")]
         else:
             error = answer.exception()
-            result = answer.result()[0] if error is None else _not_sent(error)
-        self._settle(wave, [result])
+            results = answer.result() if error is None else [_not_sent(error)]
+        self._settle(wave, results)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -181,7 +205,7 @@ class Outbox:
         self._go_on()
 
     async def _send_wave(self, wave: _Wave) -> None:
-        results: Sequence[int | Exception | None]
+        results: Sequence[_Result]
         outcome: Literal["not_sent", "unknown"] = "not_sent"
         try:
             answer = await self._write(wave)
@@ -189,14 +213,14 @@ class Outbox:
             results = await answer
         except asyncio.CancelledError:
             wave.cancel()
-            self._settle(wave, [_cancelled(outcome)] * len(wave.records))
+            self._settle(wave, [_cancelled(outcome)] * len(wave.accepted))
             raise
         except Exception as error:
-            results = [error] * len(wave.records)
+            results = [error] * len(wave.accepted)
         self._settle(wave, results)
 
     async def _write(self, wave: _Wave) -> asyncio.Future[list[int | PublishError | None]]:
-        """Ask the hooks, stamp, and write; the broker's answers. Raises what a hook raised."""
+        """Ask the hooks, stamp, and write what they accept; the broker's answers. Raises what a hook raised."""
         records = wave.records
         if (meta := getattr(self._broker, "sends_with", None)) is not None:
             for record in records:
@@ -204,20 +228,29 @@ class Outbox:
         wave.hooks = list(self._hooks)
         self._asking = wave
         try:
-            while wave.asked < len(wave.hooks):
+            while records and wave.asked < len(wave.hooks):
                 wave.asked += 1  # also where it raises: those behind it are not
-                await wave.hooks[wave.asked - 1].before_send(records)
+                try:
+                    await wave.hooks[wave.asked - 1].before_send(records)
+                except MessagesRefused as refusal:
+                    for index, error in refusal.errors.items():
+                        wave.refused[id(records[index])] = error, wave.asked
+                    records = wave.accepted
         finally:
             self._asking = None
+        if not records:
+            nothing: asyncio.Future[list[int | PublishError | None]] = asyncio.get_running_loop().create_future()
+            nothing.set_result([])
+            return nothing
         wire = [(channels.encode(record.channel or ""), record.payload) for record in records]
         now = self._clock.now()
         for record in records:
             record.ts = now
         return asyncio.ensure_future(self._broker.publish(wire))
 
-    def _settle(self, wave: _Wave, results: Sequence[int | Exception | None]) -> None:
-        """Tell the hooks, and those who wait, what became of each message."""
-        done, told = self._clock.now(), wave.hooks[: wave.asked]
+    def _settle(self, wave: _Wave, written: Sequence[_Result]) -> None:
+        """Tell the hooks and the senders the outcome of each message. `written` has those of the accepted ones."""
+        done, told, results = self._clock.now(), wave.hooks[: wave.asked], wave.results(written)
         for record, started, future, result in zip(wave.records, wave.started, wave.futures, results, strict=True):
             record.duration_ns = done - started
             if isinstance(result, Exception):
@@ -226,7 +259,7 @@ class Outbox:
                 record.meta = {"outcome": outcome, "error": str(result) or type(result).__name__}
             else:
                 record.receivers = result
-            self.tell(record, told)
+            self.tell(record, wave.told(record) if wave.refused else told)
             if future.cancelled():
                 continue
             if isinstance(result, Exception):

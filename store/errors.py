@@ -5,6 +5,7 @@ StoreError                    exit code 2 on the command line
 ├── NotAStore                     the file is something else
 ├── DamagedStore                  the database says that it is damaged
 ├── WrongRevision                 made by an older or a newer version
+├── DowngradeRefused              an older revision cannot keep what the log guarantees
 ├── ExperimentNotFound
 ├── AmbiguousExperiment
 ├── ExperimentExists
@@ -77,6 +78,17 @@ class WrongRevision(StoreError):
         )
         super().__init__(f"the store {where} is at revision {found}, this messager needs {expected}. {remedy}")
         self.where, self.found, self.expected = where, found, expected
+
+
+class DowngradeRefused(StoreError):
+    """An older revision cannot keep a guarantee of the log. Nothing was changed."""
+
+    def __init__(self, revision: str, reasons: Sequence[str]) -> None:
+        super().__init__(
+            f"the store cannot go back to revision {revision}: {'; '.join(reasons)}. Keep the store as it is, "
+            "or take these experiments out of it first, with `messager pack` and `messager rm`."
+        )
+        self.revision, self.reasons = revision, list(reasons)
 
 
 class ExperimentNotFound(StoreError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import socket
 import sqlite3
 import subprocess
@@ -15,9 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_URL = re.compile(r"(?<=://)[^\s\"'<>]*")
-_URL_QUERY = re.compile(r"(?<=[?&])([^=&\s]+)=[^&\s]*")
-_SECRET_WORD = re.compile(r"(passw|secret|token|api-?_?key|credential)", re.I)
+from messager.credentials import command_line
+
 _GIT_SECONDS = 5
 _PACKAGES = ("messager", "redis", "aiomqtt", "sqlalchemy", "asyncpg", "agentsociety", "agentscope")
 
@@ -57,34 +55,6 @@ def _boot_id() -> str | None:
 def this_process() -> Process:
     """Where we run. Asked anew each time: a fork has another pid."""
     return Process(socket.gethostname(), os.getpid(), _boot_id())
-
-
-def command_line(arguments: list[str]) -> list[str]:
-    """A command line without the secrets that people put into one."""
-    shown: list[str] = []
-    hide = False
-    for argument in arguments:
-        if hide:
-            shown.append("***")
-            hide = False
-            continue
-        word, equals, _ = argument.partition("=")
-        if _SECRET_WORD.search(word) and word.startswith("-"):
-            shown.append(f"{word}=***" if equals else word)
-            hide = not equals
-        elif _SECRET_WORD.search(word) and equals:
-            shown.append(f"{word}=***")
-        else:
-            shown.append(_URL.sub(_without_secrets, argument))
-    return shown
-
-
-def _without_secrets(url: re.Match[str]) -> str:
-    """The part of a URL behind its scheme without user, password and the values of its query."""
-    before, at, host = url[0].rpartition("@")
-    if at and ("?" in before or "#" in before):  # nobody can say where the password ends
-        return "***"
-    return ("***@" if at else "") + _URL_QUERY.sub(r"\1=***", host)
 
 
 def circumstances() -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from messager.clock import Clock
+from messager.errors import MessagesRefused
 from messager.record import MessageRecord, mark_record
 
 from . import experiments
@@ -244,7 +245,8 @@ class Recorder:
 
         Buffered: at once, unless there is no room for them; then after `HOLD_SECONDS` at most.
         Strict: once each is in the log as an intent, committed or in the spool. Raises `StoreError`
-        where that cannot be; they must not be published then.
+        where that cannot be; they must not be published then. Raises `MessagesRefused` for those whose `redact`
+        raised, once the others are in the log.
         """
         if records:
             self._under_way[id(records[-1])] = (records[-1], self._stamps.now())
@@ -260,11 +262,15 @@ class Recorder:
         if self._backlog.full:
             await committer.hold()
         last, now = 0, self._stamps.now()
-        for record in records:
+        refused: dict[int, Exception] = {}
+        for index, record in enumerate(records):
             try:
                 entry = self._entry(record, now)
-            except Exception as error:
-                raise StoreError(f"not sent: `redact` raised {error!r}, and the recorder is strict") from error
+            except Exception as error:  # its text may hold what `redact` was to take out
+                name = type(error).__name__
+                refused[index] = StoreError(f"not sent: `redact` raised {name}, and the recorder is strict")
+                refused[index].__cause__ = error
+                continue
             if entry is None:
                 continue  # `redact` leaves it out
             seq = self._accept(entry)
@@ -272,6 +278,8 @@ class Recorder:
                 raise StoreUnavailable(self.log.where, "not sent: neither the store nor the spool takes more events")
             self._intents[id(record)] = (record, last := seq, now)
         await committer.secured(last)
+        if refused:
+            raise MessagesRefused(refused)
 
     def after(self, record: MessageRecord) -> None:
         """Take one event. Never blocks and never raises; what does not fit is dropped and counted."""
@@ -288,10 +296,13 @@ class Recorder:
             return
         try:
             entry = self._entry(record, ts, cause)  # now, as the object that was sent may change afterwards
-        except Exception:
-            log.exception("a %s event cannot be read; it is not recorded", record.kind)
-            self._backlog.drop(1)
-            return
+        except Exception as error:
+            if record.kind != "failed":
+                log.exception("a %s event cannot be read; it is not recorded", record.kind)
+                self._backlog.drop(1)
+                return
+            log.exception("a failed event cannot be read; only its outcome is recorded")
+            entry = _bare(record, ts, cause, error)
         if entry is not None:
             self._accept(entry)
 
@@ -453,3 +464,10 @@ class Recorder:
         if kept is not None and not (isinstance(kept, NewEvent) and isinstance(kept.payload, bytes)):
             raise TypeError(f"`redact` gave {kept!r:.100}, not a NewEvent with bytes as its payload, nor None")
         return kept
+
+
+def _bare(record: MessageRecord, ts: int, cause: tuple[int, int] | None, error: Exception) -> Fields:
+    """A failed event with nothing of its message, because `redact` raised: it still retracts its intent."""
+    outcome = (record.meta or {}).get("outcome", "not_sent")
+    meta = {"outcome": outcome, "error": f"`redact` raised {type(error).__name__}, so only this is kept"}
+    return NewEvent("failed", ts, None, b"", cause=cause, meta=meta)

@@ -99,7 +99,7 @@ async def redact(
     for _ in range(TRIES):
         recorders = await recorders_of(database, of.id)
         if not dry_run:
-            _refuse_busy(of, recorders)
+            refuse_busy(of, recorders)
         found = await find(database, of, where, recorders, ids=ids, progress=progress)
         result = await _described(log, of, found, recorders, dry_run)
         if dry_run:
@@ -141,7 +141,8 @@ async def finish(log: EventLog) -> bool:
     return True
 
 
-def _refuse_busy(of: Experiment, recorders: list[RecorderRow]) -> None:
+def refuse_busy(of: Experiment, recorders: list[RecorderRow]) -> None:
+    """Raise `ExperimentBusy` while a recorder is alive, and `StoreError` where one has left a spool."""
     alive = [row for row in recorders if row.state == "alive"]
     if alive:
         raise ExperimentBusy(

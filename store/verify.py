@@ -18,6 +18,7 @@ from .errors import ExperimentNotFound
 from .event import iso
 from .experiments import Experiment, RecorderRow, by_exp_id, every, head_of, recorders_of
 from .jsontext import is_deep, is_no_text
+from .meta_credentials import places
 from .names import name_hash
 from .schema import (
     AGENT,
@@ -38,6 +39,8 @@ from .seals import SealCheck
 
 PAGE = 2000
 _SEQ_MASK = (1 << SEQ_BITS) - 1
+SHOWN_PLACES = 5
+"""Places of credentials in meta that a note names."""
 MOST_PROBLEMS = 100
 """Problems named per experiment; the rest are counted."""
 
@@ -158,6 +161,12 @@ async def verify(
     for problem in seals.finish({row.ordinal: row.uuid for row in recorders}):
         verdict.wrong(problem)
     verdict.notes += seals.notes()
+    if found := places(of, recorders):
+        more = f" and {len(found) - SHOWN_PLACES} more" if len(found) > SHOWN_PLACES else ""
+        verdict.notes.append(
+            f"its meta holds what looks like credentials ({'; '.join(found[:SHOWN_PLACES])}{more}): "
+            f"`messager redact {quote(of.exp_id)} --meta` masks them"
+        )
     if seals.rows and await database.rewrite_wanted():
         verdict.notes.append(UNSCRUBBED)
     return verdict

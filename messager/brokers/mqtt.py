@@ -22,7 +22,7 @@ from .glance import GLANCE_NS, Glance
 from .mqtt_pubsub import MqttPubSub, meta_of
 from .mqtt_session import Access, Events, Session
 from .travelling import Travelling
-from .urls import URLFault, fault_of, without_credentials
+from .urls import URLFault, fault_of, not_a_url
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
@@ -94,7 +94,7 @@ class MqttBroker(Travelling):
         try:
             made = cls(**{**_parsed(url), **options})
         except ValueError as error:
-            raise ValueError(f"{without_credentials(url)!r} is not an MQTT URL ({fault_of(error)})") from None
+            raise not_a_url(url, "an MQTT URL", fault_of(error)) from None
         made._made_from = url, options
         return made
 

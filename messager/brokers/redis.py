@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from redis.asyncio import ConnectionPool
 from redis.exceptions import ResponseError
 
+from ..credentials import without_credentials
 from ..errors import BrokerUnavailable, PublishError
 from .base import Backlog, OutputLimits
 from .glance import GLANCE_NS, Glance
@@ -28,7 +29,6 @@ from .redis_url import Address
 from .redis_watch import Watcher
 from .redis_wire import Wire, publish_commands
 from .travelling import Travelling
-from .urls import without_credentials
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""

@@ -13,12 +13,13 @@ from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.exceptions import RedisError
 
+from ..credentials import without_credentials
 from .redis_cluster import Cluster
 from .redis_connecting import Server, connection_options
 from .redis_sentinels import Sentinels
 from .redis_url import check_options, scheme_of, several_hosts
 from .redis_watch import Watch
-from .urls import URLFault, fault_of, without_credentials
+from .urls import URLFault, fault_of, not_a_url
 
 _HARMLESS = re.compile(r"Invalid value for '\w+'|unexpected keyword argument '\w+'|Port out of range|Invalid IPv6 URL")
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
@@ -54,7 +55,7 @@ def addresses_at(url: str, timeout: float) -> Addresses:
             raise URLFault("a cluster has the database 0 and no other")
         return Cluster(pool, parts.hosts, without_credentials(url))
     except (ValueError, TypeError, RedisError) as error:
-        raise ValueError(f"{without_credentials(url)!r} is not a Redis URL ({_fault(error)})") from None
+        raise not_a_url(url, "a Redis URL", _fault(error)) from None
 
 
 def _pool_at(url: str, timeout: float) -> ConnectionPool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import TimeoutError as LateConnection
 
+from ..credentials import mask_known
 from .tls_reasons import not_accepted
 
 _ASKS_FOR_CERTIFICATE = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE")
@@ -35,8 +36,7 @@ def reason_of(error: BaseException, secrets: Iterable[str | None] = (), *, tls: 
     if text.startswith(("Protocol error", "Error UNKNOWN while")):
         return "what answers there is no Redis"
     text = re.split(r",? with args beginning with", text, maxsplit=1)[0]
-    for secret in filter(None, secrets):
-        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text)  # not inside of other words
+    text = mask_known(text, secrets)
     if isinstance(error, AuthenticationError) or text.startswith("NOAUTH"):
         text += "; give the right user and password, as in redis://USER:PASSWORD@HOST"
     if text.endswith("cluster support disabled"):

@@ -6,7 +6,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from .urls import ESCAPES, URLFault, ambiguous
+from ..credentials import ambiguous
+from .urls import ESCAPES, URLFault
 
 SCHEMES = (
     "redis",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Mapping
 from datetime import date
 from enum import Enum
@@ -14,16 +13,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-_SECRET = re.compile(
-    r"passw|passphrase|(?<!com)(?<!by)pass$|pwd$|secret|credential|.key$|token$|(?<!max[_-])tokens$"
-    r"|bearer|jwt|authorization|dsn$|connection_string|session_?id|(api|access|private|auth)[_-]?key|^(auth|cookie)$",
-    re.I,
-)
-_USER = re.compile(r"(?<=//)(?:[^/@\s:]*:[^/\n]*@|\S*@)")  # a password may have blanks
-_QUERY = re.compile(r"(?<=[?&])([^=&\s]*(?:key|token|secret|passw|sig)[^=&\s]*)=[^&\s]*", re.I)
-_SAID = re.compile(
-    r"""(?<![?&\w])(\w*(?:password|token|secret)["']?\s*[=:]\s*|bearer\s+)(?:"[^"]*"|'[^']*'|\S+)""", re.I
-)
+from ..credentials import MASK, is_secret, is_secret_option, mask_text
+
 _DEEPEST = 30
 
 
@@ -31,9 +22,8 @@ def without_secrets(value: Any) -> Any:
     """What JSON can hold of a pydantic model, a dataclass, or whatever these hold.
 
     Fields are left out whose name says that they are secret (passwords, tokens, API keys, a DSN) or whose
-    type does (`SecretStr`); URLs lose their user and password, and what is secret in their query; other texts,
-    what follows `password=`, `token:`, `Bearer` and the like. Classes and functions are their names; of any
-    other object stays only what it is, as its text could hold anything.
+    type does (`SecretStr`); texts are masked as `messager.credentials` masks them. Classes and functions are their
+    names; of any other object stays only what it is, as its text could hold anything.
     """
     return _plain(value, 0)
 
@@ -46,7 +36,7 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
-        return _QUERY.sub(r"\1=***", _SAID.sub(r"\1***", _USER.sub("***@", value)))
+        return mask_text(value)
     if isinstance(value, UUID | PurePath | date):
         return str(value)
     if depth > _DEEPEST:
@@ -59,18 +49,14 @@ def _plain(value: Any, depth: int) -> Any:
         return {
             str(key): _plain(part, depth + 1)
             for key, part in value.items()
-            if not _SECRET.search(str(key)) and not isinstance(part, SecretStr | SecretBytes)
+            if not is_secret(str(key), part) and not isinstance(part, SecretStr | SecretBytes)
         }
     if isinstance(value, list | tuple | set | frozenset):
         parts = [part for part in value if not isinstance(part, SecretStr | SecretBytes)]
         before = [None, *parts]  # a command line has its secrets behind their options
         return [
-            "***" if isinstance(part, str) and _is_secret_option(option) else _plain(part, depth + 1)
+            MASK if isinstance(part, str) and is_secret_option(option) else _plain(part, depth + 1)
             for option, part in zip(before, parts, strict=False)
         ]
     name = getattr(value, "__qualname__", None)
     return f"{value.__module__}.{name}" if isinstance(name, str) else f"<{type(value).__qualname__}>"
-
-
-def _is_secret_option(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"-[\w-]+", value) is not None and bool(_SECRET.search(value))

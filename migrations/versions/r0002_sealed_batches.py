@@ -9,12 +9,46 @@ import hashlib
 import struct
 
 import sqlalchemy as sa
-from alembic import op
+from alembic import context, op
+
+from messager_store.errors import DowngradeRefused
 
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
+
+SHOWN = 3
+"""Experiments that a refused downgrade names for each reason."""
+
+_RECORDERS = "FROM experiment x JOIN recorder r ON r.experiment_id = x.id"
+LOSSES = (
+    (
+        "redactions would no longer fit their heads",
+        "SELECT x.exp_id FROM experiment x JOIN redaction d ON d.experiment_id = x.id WHERE x.schema_version > 1",
+    ),
+    (
+        "heads of closed experiments would change",
+        f"SELECT x.exp_id {_RECORDERS} WHERE x.closed_at IS NOT NULL AND x.schema_version > 1 AND r.last_seq > 0",
+    ),
+    (
+        "strict recorders would count as buffered",
+        f"SELECT x.exp_id {_RECORDERS} WHERE r.durability = 'strict'",
+    ),
+    (
+        "recorders that ended uncleanly would count as ended",
+        f"SELECT x.exp_id {_RECORDERS} WHERE r.unclean <> 0",
+    ),
+    (
+        "spools of recorders that have not ended would be forgotten",
+        f"SELECT x.exp_id {_RECORDERS} WHERE r.ended_at IS NULL AND r.spool IS NOT NULL",
+    ),
+)
+"""Guarantees that revision 0001 cannot keep, and the experiments that have them.
+
+Not among them, as nothing is promised of them: the waits of single batches, the moment up to which a recorder's
+log is known to be complete (its start stands in for it, which claims less), and the heads of open experiments.
+"""
 
 
 def upgrade() -> None:
@@ -42,12 +76,31 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    if context.get_revision_argument() is not None:  # with the destination `base`, the whole log goes
+        _refuse_losses()
     _seal_as_before()
     op.drop_column("recorder", "spool")
     op.drop_column("recorder", "durability")
     op.drop_column("recorder", "unclean")
     op.drop_column("recorder", "complete_until")
     op.drop_column("batch", "unacknowledged")
+
+
+def _refuse_losses() -> None:
+    """Raise `DowngradeRefused`, with every reason, where a guarantee would be lost."""
+    connection = op.get_bind()
+    if connection.dialect.name == "postgresql":
+        # Changes nothing, but only the owner may do it, and it keeps everybody else out of the table until the end:
+        # what is written into the log, closed or redacted touches it. SQLite has one writer anyway.
+        op.alter_column("recorder", "spool", nullable=True)
+    reasons = []
+    for loss, query in LOSSES:
+        found = sorted({exp_id for (exp_id,) in connection.execute(sa.text(query))})
+        if found:
+            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            reasons.append(f"{loss} ({', '.join(found[:SHOWN])}{more})")
+    if reasons:
+        raise DowngradeRefused(str(down_revision), reasons)
 
 
 def _seal_as_before() -> None:

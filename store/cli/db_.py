@@ -38,7 +38,11 @@ def upgrade(revision: str, store: str) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @store_option
 def downgrade(revision: str, yes: bool, store: str) -> None:
-    """Bring a store back to an older revision; `base` removes all tables and all events."""
+    """Bring a store back to an older revision; `base` removes all tables and all events.
+
+    Refused where the older revision cannot keep a guarantee of the log: redactions, the heads of closed
+    experiments, strict recorders, unclean ends, and events that wait in a spool.
+    """
     from .. import migrating
 
     confirmed(f"Going back to {safe(revision)} removes what that revision cannot hold. Go on?", yes, "nothing was done")

@@ -41,6 +41,7 @@ _FIELDS = {
 @click.option("--ids", is_flag=True, help="Also who spoke to whom, and names of agents that no event needs any more.")
 @click.option("--dry-run", is_flag=True, help="Only say what it would blank.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--meta", is_flag=True, help="Instead: mask credentials in the meta of EXP and its recorders.")
 @click.option("--scrub", is_flag=True, help="Only rewrite the file, where an earlier redaction could not.")
 @store_option
 def command(
@@ -51,6 +52,7 @@ def command(
     ids: bool,
     dry_run: bool,
     yes: bool,
+    meta: bool,
     scrub: bool,
     store: str,
 ) -> None:
@@ -62,24 +64,40 @@ def command(
     why and which events is written down. The same message may be there several times: sent, and received
     by each recorder. `contains` finds them all.
 
+    --meta masks what looks like a credential (a password, a token, a URL's user) in the meta of the experiment and of
+    its recorders, such as their command lines; `verify` names it. The head stays.
+
     The whole file is rewritten, which takes time and as much free space again. Exit code 1 where nothing fits.
     """
     if scrub:
-        if exp or words or why or who or ids or dry_run:
+        if exp or words or why or who or ids or dry_run or meta:
             raise click.UsageError("--scrub goes with --store alone: it rewrites the whole file")
         run(_scrub(store))
         return
     if not exp:
         raise click.UsageError("name an experiment")
+    if meta:
+        if words or why or who or ids:
+            raise click.UsageError(
+                "--meta goes with --dry-run and --yes alone: it masks every credential that it finds"
+            )
+        _may_ask(dry_run, yes)
+        if not run(_mask_meta(exp, dry_run, yes, store)):
+            raise click.exceptions.Exit(1)
+        return
     if not words:
         raise click.UsageError("say which events with --where KEY=VALUE")
     where = where_of(words)
     if not dry_run and not (why or "").strip():
         raise click.UsageError("say why with --why: it is kept with the experiment")
-    if not (dry_run or yes or sys.stdin.isatty()):
-        raise click.UsageError("redacting asks first, and there is no terminal to ask on: say --yes")
+    _may_ask(dry_run, yes)
     if not run(_redact(exp, where, who or _user(), why or "", ids, dry_run, yes, store)):
         raise click.exceptions.Exit(1)
+
+
+def _may_ask(dry_run: bool, yes: bool) -> None:
+    if not (dry_run or yes or sys.stdin.isatty()):
+        raise click.UsageError("redacting asks first, and there is no terminal to ask on: say --yes")
 
 
 def where_of(words: tuple[str, ...]) -> Where:
@@ -150,6 +168,30 @@ def _preview(planned: Redaction) -> None:
         note(f"  and {len(planned.channels) - SHOWN:,} more channels")
     if planned.done_before:
         note(f"{planned.done_before:,} more fit and were redacted before")
+
+
+async def _mask_meta(exp: str, dry_run: bool, yes: bool, store: str) -> bool:
+    from ..meta_credentials import mask_meta
+
+    async with opened(store) as log:
+        of = await log.experiment(exp)
+        found = await mask_meta(log, of, dry_run=True)
+        if found:
+            note(f"{plural(len(found), 'credential')} in the meta of {of.exp_id} would be masked:")
+        for place in found:
+            note(f"  {place}")
+        if dry_run and found:
+            return True
+        if found and not yes and not ask("Mask them for good?"):
+            click.echo("nothing was masked")
+            return False
+        if not dry_run:
+            await mask_meta(log, of)
+    if found:
+        click.echo(safe(f"masked {plural(len(found), 'credential')} in the meta of {of.exp_id}; its head stays"))
+    else:
+        click.echo(safe(f"no meta of {of.exp_id} holds a credential: nothing to mask"))
+    return bool(found)
 
 
 async def _scrub(store: str) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
+from messager.credentials import without_credentials
+
 from ..errors import StoreError
 
 SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg", "postgres+asyncpg")
@@ -48,20 +50,20 @@ def place(url: str) -> Place:
         raise StoreError(f"this is not a PostgreSQL URL: write {FORM}") from None
     if "#" in url or parts.netloc.count("@") > 1 or "@" in parts.path or "@" in parts.query:
         raise StoreError(f"write {FORM}, with / ? # @ and % in a user or a password percent-encoded")
-    credentials, _, hosts = parts.netloc.rpartition("@")
+    hosts, _, path = without_credentials(url).partition("://")[2].partition("/")
     found = [_HOST.fullmatch(host) for host in hosts.lower().split(",")]
     if not all(host and int((host[2] or ":0")[1:]) < 65536 for host in found):
         raise StoreError(f"the port is not a number below 65,536 in this PostgreSQL URL: write {FORM}")
-    database = unquote(parts.path.removeprefix("/"))
+    database = unquote(path)
     if not database:
         raise StoreError(f"this PostgreSQL URL names no database: write {FORM}")
     shown = ",".join(host[1] + ("" if host[2] == ":5432" else host[2] or "") for host in found if host)
     kept = [(key, given[key][-1]) for key in _SAYS_WHICH if key in given]
     behind = f"?{urlencode(kept, safe='/,')}" if kept else ""
-    user = unquote(credentials.partition(":")[0]) or given.get("user", [""])[-1]
+    user = unquote(parts.username or "") or given.get("user", [""])[-1]
     return Place(
         f"postgresql://{url.partition('://')[2]}",
-        f"postgresql://{shown}/{parts.path.removeprefix('/')}{behind}",
+        f"postgresql://{shown}/{path}{behind}",
         database,
         user or None,
     )

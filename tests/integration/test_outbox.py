@@ -11,6 +11,7 @@ import pytest
 from messager import (
     MemoryBroker,
     Messager,
+    MessagesRefused,
     RedisConfig,
 )
 from messager.brokers import Broker
@@ -121,6 +122,100 @@ async def test_a_caller_that_is_cancelled_while_a_hook_is_asked_has_not_sent_it(
     assert [kind for kind in listed.kinds() if kind != "received"] == ["failed", "sent"]
     assert [kind for kind in behind.kinds() if kind != "received"] == ["sent"]
     assert listed.records[0].meta is not None and listed.records[0].meta["outcome"] == "not_sent"
+
+
+class Refuses(Listed):
+    """A log hook that refuses the messages whose `n` is among some numbers."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__()
+        self._numbers = numbers
+
+    async def before_send(self, records: Any) -> None:
+        await super().before_send(records)
+        errors = {
+            index: ValueError(f"{record.message['n']} must not go out")
+            for index, record in enumerate(records)
+            if record.message["n"] in self._numbers
+        }
+        if errors:
+            raise MessagesRefused(errors)
+
+
+def sendings(hook: Listed) -> list[tuple[str, int]]:
+    """What a hook was told of sendings: the kind, and which."""
+    return [(record.kind, record.message["n"]) for record in hook.records if record.message is not None]
+
+
+async def test_a_hook_that_refuses_one_message_of_a_batch_stops_that_one_alone(broker: Broker) -> None:
+    first, refuses, behind = Listed(), Refuses(3, 9), Listed()
+    async with Messager(broker, "e1") as messager:
+        for hook in (first, refuses, behind):
+            messager.add_log_hook(hook)
+        await messager.subscribe_and_start_listening(["c"])
+        sends = [messager.send_message("c", {"n": number}) for number in range(10)]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        arrived = [json.loads(message["data"])["n"] for message in await fetched(messager, 8)]
+    assert [str(result or "sent") for result in results] == [
+        f"{number} must not go out" if number in (3, 9) else "sent" for number in range(10)
+    ]
+    assert arrived == [0, 1, 2, 4, 5, 6, 7, 8]
+    told = [("failed" if number in (3, 9) else "sent", number) for number in range(10)]
+    assert sendings(first) == sendings(refuses) == told
+    assert sendings(behind) == [entry for entry in told if entry[0] == "sent"] and sum(behind.before) == 8
+    failed = [record.meta for record in first.records if record.kind == "failed"]
+    assert failed == [{"outcome": "not_sent", "error": f"{number} must not go out"} for number in (3, 9)]
+
+
+async def test_what_several_hooks_refuse_is_told_to_those_that_were_asked_about_it() -> None:
+    hooks = [Refuses(1), Refuses(2), Refuses(1, 3)]
+    async with Messager(MemoryBroker(), "e1") as messager:
+        for hook in hooks:
+            messager.add_log_hook(hook)
+        sends = [messager.send_message("c", {"n": number}) for number in range(5)]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+    assert [isinstance(result, ValueError) for result in results] == [False, True, True, True, False]
+    assert sendings(hooks[0]) == [("sent", 0), ("failed", 1), ("failed", 2), ("failed", 3), ("sent", 4)]
+    assert sendings(hooks[1]) == [("sent", 0), ("failed", 2), ("failed", 3), ("sent", 4)]
+    assert sendings(hooks[2]) == [("sent", 0), ("failed", 3), ("sent", 4)]
+
+
+async def test_where_every_message_is_refused_nothing_is_published_and_the_next_one_goes() -> None:
+    published: list[int] = []
+
+    class Counts(MemoryBroker):
+        async def publish(self, messages: Any) -> Any:
+            published.append(len(messages))
+            return await super().publish(messages)
+
+    behind = Listed()
+    async with Messager(Counts(), "e1") as messager:
+        messager.add_log_hook(Refuses(0, 1, 2, 3))
+        messager.add_log_hook(behind)
+        with pytest.raises(ValueError, match="0 must not go out"):  # alone
+            await messager.send_message("c", {"n": 0})
+        await asyncio.gather(
+            *(messager.send_message("c", {"n": number}) for number in range(4)), return_exceptions=True
+        )
+        assert (published, behind.before) == ([], [])
+        await messager.send_message("c", {"n": 4})
+    assert (published, behind.before) == ([1], [1])
+
+
+async def test_a_refused_message_keeps_its_reason_where_the_others_fail_for_another() -> None:
+    class Breaks(Listed):
+        async def before_send(self, records: Any) -> None:
+            await asyncio.sleep(0)  # meanwhile the others gather
+            raise RuntimeError("broken")
+
+    refuses = Refuses(1)
+    async with Messager(MemoryBroker(), "e1") as messager:
+        messager.add_log_hook(refuses)
+        messager.add_log_hook(Breaks())
+        sends = [messager.send_message("c", {"n": number}) for number in range(3)]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+    assert [str(result) for result in results] == ["broken", "1 must not go out", "broken"]
+    assert sendings(refuses) == [("failed", 0), ("failed", 1), ("failed", 2)]
 
 
 async def test_a_sender_that_never_pauses_lets_others_run(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:

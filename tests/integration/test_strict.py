@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from messager import MemoryBroker, Messager, PublishError
-from messager_store import EventLog, Recorder, committer, recorder
+from messager_store import EventLog, NewEvent, Recorder, committer, recorder
 from messager_store import experiments as registry
 from messager_store.errors import StoreError, StoreUnavailable
 from messager_store.messages import message_pages
 from messager_store.reading import Selection, Span
 from messager_store.spools import spools
+from messager_store.verify import verify
 from tests.integration.outage import everything_drained, locked, payloads
+from tests.integration.test_messager import fetched
+from tests.integration.test_redaction import on_disk
 from tests.support import until
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -119,6 +123,73 @@ async def test_strict_takes_a_failed_publish_back(log: EventLog) -> None:
     assert found[1].meta is not None and found[1].meta["outcome"] == "unknown"
     async with log.database.reading() as connection:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM message")).scalar_one() == 0
+
+
+async def test_strict_stops_only_the_message_whose_redact_raises(log: EventLog, store: str) -> None:
+    def redact(entry: NewEvent) -> NewEvent:
+        if b"hunter2" in entry.payload:
+            raise ValueError(f"cannot redact {entry.payload!r}")
+        return entry
+
+    broker = MemoryBroker()
+    async with Recorder(log, "e1", durability="strict", redact=redact) as taker, Messager(broker, "e1") as messager:
+        messager.add_log_hook(taker)
+        await messager.subscribe_and_start_listening(["c"])
+        texts = ["hunter2" if number in (4, 9) else "plain" for number in range(10)]
+        sends = [messager.send_message("c", {"n": number, "text": text}) for number, text in enumerate(texts)]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert len(await fetched(messager, 8)) == 8
+    assert [type(result) for result in results] == [StoreError if text == "hunter2" else type(None) for text in texts]
+    assert str(results[4]) == "not sent: `redact` raised ValueError, and the recorder is strict"
+    of = await log.experiment("e1")
+    entries = [entry async for entry in log.read(of)]
+    kept = [json.loads(entry.payload)["n"] for entry in entries if entry.kind == "sent"]
+    assert kept == [0, 1, 2, 3, 5, 6, 7, 8]
+    bare = [
+        (entry.channel, entry.payload, entry.from_id, entry.cause, entry.meta)
+        for entry in entries
+        if entry.kind == "failed"
+    ]
+    error = "`redact` raised ValueError, so only this is kept"
+    assert bare == [(None, b"", None, None, {"outcome": "not_sent", "error": error})] * 2
+    assert b"hunter2" not in on_disk(store)
+    assert (await verify(log.database, of)).problems == []
+
+
+async def test_strict_takes_an_intent_back_although_redact_raises_on_the_failure(log: EventLog) -> None:
+    class Breaks(MemoryBroker):
+        async def publish(self, messages):  # type: ignore[no-untyped-def]
+            return [PublishError("the answer was lost", "unknown") for _ in messages]
+
+    def redact(entry: NewEvent) -> NewEvent:
+        if entry.kind == "failed":
+            raise KeyError("content")
+        return entry
+
+    taker = Recorder(log, "e1", durability="strict", redact=redact)
+    async with taker, Messager(Breaks(), "e1") as messager:
+        messager.add_log_hook(taker)
+        with pytest.raises(PublishError):
+            await messager.send_message("c", {"n": 1})
+    found = [entry async for entry in log.read("e1")]
+    assert [(entry.kind, entry.cause) for entry in found] == [("sent", None), ("failed", (1, 1))]
+    assert found[1].meta is not None and found[1].meta["outcome"] == "unknown"
+
+
+@pytest.mark.parametrize("durability", ["buffered", "strict"])
+async def test_a_reception_whose_redact_raises_is_a_gap_and_the_agent_has_it(log: EventLog, durability: Any) -> None:
+    def redact(entry: NewEvent) -> NewEvent:
+        if entry.kind == "received":
+            raise KeyError("content")
+        return entry
+
+    taker = Recorder(log, "e1", durability=durability, redact=redact)
+    async with taker, Messager(MemoryBroker(), "e1") as messager:
+        messager.add_log_hook(taker)
+        await messager.subscribe_and_start_listening(["c"])
+        await messager.send_message("c", {"n": 1})
+        assert len(await fetched(messager, 1)) == 1
+    assert sorted([entry.kind async for entry in log.read("e1")]) == ["gap", "sent"]
 
 
 @pytest.mark.parametrize("durability", ["buffered", "strict"])

@@ -23,6 +23,11 @@ from messager_store.host import circumstances, command_line, this_process
         (["run", "redis://user:p@ss@h/0"], ["run", "redis://***@h/0"]),
         (["run", "redis://token@h"], ["run", "redis://***@h"]),
         (["run", "redis://h/0?username=u&pw=hunter2"], ["run", "redis://h/0?username=***&pw=***"]),
+        (["run", "--passphrase", "hunter2", "--pwd=hunter2"], ["run", "--passphrase", "***", "--pwd=***"]),
+        (["run", "--access-key", "hunter2", "--jwt", "hunter2"], ["run", "--access-key", "***", "--jwt", "***"]),
+        (["run", "--bearer", "hunter2", "--dsn", "hunter2"], ["run", "--bearer", "***", "--dsn", "***"]),
+        (["run", "-H", "Authorization: Bearer hunter2"], ["run", "-H", "Authorization: Bearer ***"]),
+        (["run", "--max-tokens", "4096", "--author", "Ann"], ["run", "--max-tokens", "4096", "--author", "Ann"]),
         (["run", "plain", "--seed", "7", "a@b?c=d"], ["run", "plain", "--seed", "7", "a@b?c=d"]),
     ],
 )
