@@ -9,14 +9,15 @@ from hashlib import sha256
 from messager import channels, topics
 
 from .comparison import Comparison, Difference
+from .cursor import Point
 from .database import Database
 from .errors import StoreError
 from .event import Cursor, Event
 from .experiments import Experiment, recorders_of
 from .log import EventLog
-from .messages import message_pages
+from .messages import ON_THE_WIRE, message_pages
 from .names import all_names
-from .reading import Selection, Span
+from .reading import Selection, Span, span_of
 from .replay.channelmap import ChannelMap, spelling
 from .schema import CHANNEL
 
@@ -79,11 +80,19 @@ async def compare(
     *,
     log_b: EventLog | None = None,
     selection: Selection | None = None,
+    since: Point = None,
+    until: Point = None,
+    after: Point = None,
+    limit: int | None = None,
     mapping: ChannelMap | None = None,
     keep_names: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Comparison:
     """Compare the messages of two experiments (as a replay would publish them), payload by payload.
+
+    `selection`, `since`, `until`, `after` and `limit` are as for `EventLog.read`, and hold for each side: a point is
+    looked for in each experiment, and `limit` counts the messages of each. Kinds of event that are given are compared
+    instead of the messages. `StoreError` is raised for gaps and marks, which hold no message.
 
     `mapping` renames A's channels first; `log_b` is B's log where it is another store. Where one comes from Redis and
     the other from MQTT, `exps/...` counts as `exps:...` on both sides, and `selection` may name either, unless
@@ -96,15 +105,18 @@ async def compare(
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
     of_b = b if isinstance(b, Experiment) else await other.experiment(b)
     chosen = selection or Selection()
+    if chosen.kinds and not chosen.kinds <= ON_THE_WIRE:
+        raise StoreError("gaps and marks were never on the wire: they cannot be compared")
     spelt = {await _spelling(log.database, of_a), await _spelling(other.database, of_b)}
     as_one = not keep_names and spelt == {False, True}
     if as_one:
         chosen = _EitherSpelling(chosen)
     result = Comparison(of_a.exp_id, of_b.exp_id, translated=as_one)
     known: dict[str, _Channel] = {}
+    part = since, until, after, limit
     sides = [
-        _messages(log.database, of_a, chosen, mapping, as_one),
-        _messages(other.database, of_b, chosen, None, as_one),
+        _messages(log.database, of_a, chosen, await span_of(log.database, of_a, *part), mapping, as_one),
+        _messages(other.database, of_b, chosen, await span_of(other.database, of_b, *part), None, as_one),
     ]
     read = [0, 0]
     open_ = [True, True]
@@ -175,8 +187,7 @@ class _EitherSpelling(Selection):
     """The same events, with channels chosen by their names as channels or as topics."""
 
     def __init__(self, chosen: Selection) -> None:
-        super().__init__(chosen.kinds, chosen.channels, chosen.exclude)
-        self.agents = chosen.agents
+        vars(self).update(vars(chosen))
         self._filters = True
 
     async def as_recorded(self, database: Database, of: Experiment) -> Selection:
@@ -195,9 +206,14 @@ async def _spelling(database: Database, of: Experiment) -> bool | None:
 
 
 async def _messages(
-    database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap | None, as_one: bool
+    database: Database,
+    of: Experiment,
+    chosen: Selection,
+    span: Span,
+    mapping: ChannelMap | None,
+    as_one: bool,
 ) -> AsyncIterator[tuple[str, _Seen]]:
-    async for page in message_pages(database, of, chosen, Span(), redacted=True):
+    async for page in message_pages(database, of, chosen, span, redacted=True):
         for entry in page:
             channel = entry.channel or ""
             name = channel if mapping is None else channels.decode(mapping(channel))

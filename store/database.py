@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from .appending import Batch
 from .commit import Commit
 from .dialects import for_store
-from .errors import NotAStore, StoreUnavailable, WrongRevision
+from .errors import NotAStore, StoreNotFound, StoreUnavailable, WrongRevision
 from .schema import HEAD_REVISION
 
 _NOTHING = "there is none yet. Record or import something first, or name another with --store"
@@ -31,17 +31,18 @@ class Database:
     async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
         """Connect; make the tables where there are none yet.
 
-        Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`.
+        Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`, and `StoreNotFound` if there is no
+        store and `create` is False.
         """
         if not create and not self.dialect.exists():
             self.dialect.look()
-            raise StoreUnavailable(self.where, _NOTHING)
+            raise StoreNotFound(self.where, _NOTHING)
         await self.open_engines()
         try:
             found = await self.look()
             if found is None:
                 if not create:
-                    raise StoreUnavailable(self.where, _NOTHING)
+                    raise StoreNotFound(self.where, _NOTHING)
                 async with self.writing() as connection:
                     await connection.run_sync(_create)
             elif not any_revision and found != HEAD_REVISION:

@@ -2,6 +2,7 @@
 
 StoreError                    exit code 2 on the command line
 ├── StoreUnavailable          3   the database cannot be reached or opened
+│   └── StoreNotFound         3   there is none at that place yet
 ├── NotAStore                     the file is something else
 ├── DamagedStore                  the database says that it is damaged
 ├── WrongRevision                 made by an older or a newer version
@@ -46,6 +47,10 @@ class StoreUnavailable(StoreError):
         super().__init__(f"cannot open the store {where}: {reason}")
         self.where = where
         self.reason = reason
+
+
+class StoreNotFound(StoreUnavailable):
+    """There is no store yet: no file, no database, no schema, or no tables in it."""
 
 
 class NotAStore(StoreError):

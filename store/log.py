@@ -14,7 +14,7 @@ from messager import channels
 
 from . import chain, experiments, jsontext, reading
 from .appending import Batch
-from .cursor import Point, resolve
+from .cursor import Point
 from .database import Database
 from .errors import BadEvent, ExperimentClosed, RecorderFenced
 from .event import Event, Fields
@@ -72,7 +72,7 @@ class EventLog:
     def open(url: str, *, create: bool = True) -> _Opening:
         """Open a store by its URL or file name, making it on first use unless `create` is False.
 
-        Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`.
+        Raises `StoreUnavailable` (`StoreNotFound` if there is none), `NotAStore`, `DamagedStore` or `WrongRevision`.
         """
         return _Opening(url, create)
 
@@ -284,22 +284,21 @@ class EventLog:
         limit: int | None = None,
         *,
         exclude: Iterable[str] | str | None = None,
+        from_ids: Iterable[Any] | int | str | None = None,
+        to_ids: Iterable[Any] | int | str | None = None,
     ) -> AsyncIterator[Event]:
         """The events of an experiment in replay order, `(ts, recorder, seq)`, with constant memory.
 
         `kinds` are names; `channels` and `exclude` are glob patterns, as Redis has them;
-        `agents` are ids, as sender or recipient, with their JSON type; one of each may be
-        given as it is. `since` (included)
+        `agents` are ids, as sender or recipient, with their JSON type, `from_ids` senders and `to_ids`
+        recipients; one of each may be given as it is. `since` (included)
         and `until` (excluded) are a `Cursor`, ns UTC, a `datetime`, or text (see
         `messager_store.cursor`); `after` is as `since`, but excluded. What is committed
         after the call is not read.
         """
         of = await self._found(exp_id)
-        chosen = reading.Selection(kinds, channels, exclude, agents)
-        start = await resolve(self.database, of, since)
-        end = await resolve(self.database, of, until)
-        behind = await resolve(self.database, of, after, behind=True)
-        span = reading.Span(start, end, behind, limit)
+        chosen = reading.Selection(kinds, channels, exclude, agents, from_ids, to_ids)
+        span = await reading.span_of(self.database, of, since, until, after, limit)
         async for page in reading.pages(self.database, of, chosen, span):
             for entry in page:
                 yield entry

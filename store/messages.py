@@ -26,6 +26,8 @@ from .reading import Selection, Span, count, pages
 from .schema import KINDS, RECORDER_ID, SEQ_BITS, event
 from .seals import redactions_of
 
+ON_THE_WIRE = {"sent", "received", "blocked", "failed"}
+"""Kinds of event that hold a message."""
 _SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
 
 
@@ -88,14 +90,21 @@ async def message_pages(
     """The messages of an experiment, in replay order; with `above`, those with more payload bytes,
     with `redacted`, also those whose payload was taken out.
 
-    `rule` is what `sources` gave for `chosen.kinds`; without it, it is worked out now.
+    `rule` is what `sources` gave for `chosen.kinds`; without it, it is worked out now. `span.limit` counts messages.
     """
+    left = span.limit
     rule = rule or await sources(database, of, chosen.kinds)
     wanted = chosen.of_kinds(rule.kinds)
-    async for page in pages(database, of, wanted if redacted else wanted.without_redacted(), span, above=above):
+    wanted = wanted if redacted else wanted.without_redacted()
+    async for page in pages(database, of, wanted, replace(span, limit=None), above=above):
         messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
+        if left is not None:
+            messages = messages[:left]
+            left -= len(messages)
         if messages:
             yield messages
+        if left == 0:
+            return
 
 
 async def message_count(

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from messager import channels, topics
 from messager.brokers.urls import is_mqtt
 
+from .cursor import Point, resolve
 from .database import Database
 from .errors import DamagedStore, StoreError
 from .event import Cursor, Event
@@ -57,7 +58,9 @@ class Selection:
     """Which events are wanted. Raises `StoreError` for a kind that there is not.
 
     `channels` and `exclude` are glob patterns; of a recording of MQTT they may be filters, as `record` takes them.
-    One kind, pattern or id may be given as it is.
+    `from_ids` are senders, `to_ids` recipients, and `agents` may be either; ids have their JSON type (5 is not "5").
+    All conditions that are given must hold. An event without a sender fits no `from_ids`, one without a recipient
+    no `to_ids`; derived ids count. One kind, pattern or id may be given as it is.
     """
 
     def __init__(
@@ -66,11 +69,13 @@ class Selection:
         channels: Iterable[str] | str | None = None,
         exclude: Iterable[str] | str | None = None,
         agents: Iterable[Any] | int | str | None = None,
+        from_ids: Iterable[Any] | int | str | None = None,
+        to_ids: Iterable[Any] | int | str | None = None,
     ) -> None:
         self.kinds = None if kinds is None else set(_several(kinds))
         self.channels = None if channels is None else list(_several(channels))
         self.exclude = None if exclude is None else list(_several(exclude))
-        self.agents = None if agents is None else {agent_value(agent) for agent in _several(agents)}
+        self.agents, self.from_ids, self.to_ids = map(_agent_values, (agents, from_ids, to_ids))
         self.redacted = True
         """Whether redacted events are wanted too."""
         self.left_out: frozenset[str] = frozenset()
@@ -83,7 +88,8 @@ class Selection:
     @property
     def everything(self) -> bool:
         """Whether it leaves out nothing but kinds and redacted events."""
-        return self.channels is None and self.exclude is None and self.agents is None and not self.left_out
+        given = (self.channels, self.exclude, self.agents, self.from_ids, self.to_ids)
+        return not self.left_out and all(one is None for one in given)
 
     def of_kinds(self, kinds: Iterable[str]) -> Selection:
         """The same with other kinds."""
@@ -128,8 +134,10 @@ class Selection:
             return False
         if not self.takes_channel(entry.channel):
             return False
-        return self.agents is None or any(
-            agent is not None and agent_value(agent) in self.agents for agent in (entry.from_id, entry.to_id)
+        return (
+            (self.agents is None or _is_among(entry.from_id, self.agents) or _is_among(entry.to_id, self.agents))
+            and (self.from_ids is None or _is_among(entry.from_id, self.from_ids))
+            and (self.to_ids is None or _is_among(entry.to_id, self.to_ids))
         )
 
     def without_redacted(self) -> Selection:
@@ -157,11 +165,25 @@ class Selection:
             wanted = [number for number, channel in known.items() if chosen.takes_channel(channel)]
             among = _among(event.c.channel_id, wanted)
             conditions.append(among if self.channels is not None else or_(among, event.c.channel_id.is_(None)))
-        if self.agents is not None:
-            known = await all_names(database, of.id, AGENT)
-            wanted = [number for number, agent in known.items() if agent_value(agent) in self.agents]
-            conditions.append(or_(_among(event.c.from_id, wanted), _among(event.c.to_id, wanted)))
+        senders, recipients = event.c.from_id, event.c.to_id
+        by_agent = ((self.agents, (senders, recipients)), (self.from_ids, (senders,)), (self.to_ids, (recipients,)))
+        if any(values is not None for values, _ in by_agent):
+            agents = await all_names(database, of.id, AGENT)
+            for values, columns in by_agent:
+                if values is not None:
+                    wanted = [number for number, agent in agents.items() if agent_value(agent) in values]
+                    conditions.append(or_(*(_among(column, wanted) for column in columns)))
         return conditions
+
+
+def _agent_values(agents: Any) -> set[bytes] | None:
+    """Agents' ids as they are kept; None if none were given."""
+    return None if agents is None else {agent_value(agent) for agent in _several(agents)}
+
+
+def _is_among(agent: Any, values: set[bytes]) -> bool:
+    """Return whether a sender or recipient is one of these; a missing one never is."""
+    return agent is not None and agent_value(agent) in values
 
 
 def _several(given: Any) -> Iterable[Any]:
@@ -179,6 +201,23 @@ class Span:
     limit: int | None = None
     last_seqs: dict[int, int] | None = None
     """By ordinal, behind which seq a recorder's events are left out; all of a recorder that is not in it."""
+
+
+async def span_of(
+    database: Database,
+    of: Experiment,
+    since: Point = None,
+    until: Point = None,
+    after: Point = None,
+    limit: int | None = None,
+) -> Span:
+    """The part of an experiment between these points, as `EventLog.read` takes them. Raises `BadCursor`."""
+    return Span(
+        await resolve(database, of, since),
+        await resolve(database, of, until),
+        await resolve(database, of, after, behind=True),
+        limit,
+    )
 
 
 def _among(column: Any, ids: list[int]) -> ColumnElement[bool]:

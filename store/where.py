@@ -17,9 +17,8 @@ from .database import Database
 from .errors import StoreError
 from .event import Cursor
 from .experiments import Experiment, RecorderRow
-from .names import agent_value, all_names
 from .reading import Selection
-from .schema import AGENT, KINDS, REDACTED, SEQ_BITS, event
+from .schema import KINDS, REDACTED, SEQ_BITS, event
 
 KEYS = ("channel", "agent", "from", "to", "kind", "cursor", "since", "until", "contains", "matches")
 PAGE = 500
@@ -104,11 +103,10 @@ class Where:
             found += await Selection(channels=[channel]).condition(database, of)
         for ids in self.agents:
             found += await Selection(agents=ids).condition(database, of)
-        known = await all_names(database, of.id, AGENT) if self.senders or self.recipients else {}
-        for column, wanted in ((event.c.from_id, self.senders), (event.c.to_id, self.recipients)):
-            for ids in wanted:
-                values = {agent_value(agent) for agent in ids}
-                found.append(column.in_([number for number, agent in known.items() if agent_value(agent) in values]))
+        for ids in self.senders:
+            found += await Selection(from_ids=ids).condition(database, of)
+        for ids in self.recipients:
+            found += await Selection(to_ids=ids).condition(database, of)
         numbers = {row.ordinal: row.id for row in recorders}
         for point in self.cursors:
             cursor = point if isinstance(point, Cursor) else Cursor.parse(point)

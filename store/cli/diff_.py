@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..wording import plural
-from .options import json_option, opened, pairs, run, store_option
+from .options import chosen, filter_options, json_option, opened, pairs, run, store_option
 from .output import Progress, note, print_json, table
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--channel", "channels", multiple=True, metavar="GLOB", help="Only these channels.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these channels.")
+@filter_options
 @click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Rename A's channels first, as replay does.")
 @click.option("--to-exp", metavar="ID", help="Take A's channels as of this experiment, as replay does.")
 @click.option(
@@ -43,6 +42,9 @@ def command(**given: Any) -> None:
     Where many channels differ, a table comes first: their messages in A and in B, and how many are the SAME before the
     first that differs.
 
+    The filters, and what a POINT is, are those of `events`. They hold for both sides: a POINT is looked for in each,
+    --limit counts the messages of each, and --kind takes these kinds of event instead of the messages.
+
     Exit code 0 where nothing differs, 1 where something does.
     """
     result = run(_diff(**given))
@@ -53,8 +55,6 @@ def command(**given: Any) -> None:
 async def _diff(
     a: str,
     b: str,
-    channels: tuple[str, ...],
-    exclude: tuple[str, ...],
     mapping: tuple[str, ...],
     to_exp: str | None,
     keep_names: bool,
@@ -62,25 +62,28 @@ async def _diff(
     store_b: str | None,
     store: str,
     as_json: bool,
+    **filters: Any,
 ) -> Comparison:
     from ..compare import compare
     from ..reading import Selection
     from ..replay import ChannelMap
 
     renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
-    selection = Selection(None, channels or None, exclude or None)
+    given = chosen(**filters)
+    part = {key: given.pop(key) for key in ("since", "until", "after", "limit") if key in given}
     async with opened(store) as log, opened(store_b or store) as log_b:
         with Progress("compared", "messages") as progress:
             result = await compare(
                 *(log, a, b),
                 log_b=log_b,
-                selection=selection,
+                selection=Selection(**given),
+                **part,
                 mapping=renamed,
                 keep_names=keep_names,
                 progress=progress,
             )
-    if (channels or exclude) and not result.channels:
-        raise click.UsageError(f"there is nothing to compare: no channel of {result.a} or {result.b} is chosen")
+    if (given or part) and not result.channels:
+        raise click.UsageError(f"there is nothing to compare: no message of {result.a} or {result.b} fits the filters")
     if as_json:
         print_json(_as_dict(result))
     else:

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,17 +14,24 @@ import click
 from ..wording import plural, safe
 from .options import chosen, filter_options, json_option, opened, run, store_option
 from .output import KIND_COLOURS, fitted, note, shortened
+from .waiting import opened_when_there
 
 if TYPE_CHECKING:
     from ..event import Event
+    from ..experiments import Experiment
     from ..log import EventLog
+    from ..reading import Selection
 
 
 @click.command()
 @click.argument("exp")
 @filter_options
 @click.option("--messages", is_flag=True, help="Each message once, as a replay would publish it.")
-@click.option("--follow", is_flag=True, help="Go on with what is being recorded, until the experiment is closed.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Follow the recording until the experiment is closed. Waits for EXP if it does not exist yet.",
+)
 @click.option("--full", is_flag=True, help="Cut neither channels nor texts to fit the terminal.")
 @store_option
 @json_option
@@ -31,23 +39,29 @@ def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_j
     """Print the events of an experiment in replay order: (ts, recorder, seq).
 
     A POINT is an ISO time (UTC where it names no zone), an offset from the first event (90,
-    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME (mark:NAME#2: the second). --agent 5 finds 5 and
-    "5"; --agent '"5"' only the text. In a line, *: stands for the experiment's
-    own exps:EXP: (and */ for exps/EXP/).
+    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME (mark:NAME#2: the second).
+    An event without a sender fits no --from, one without a recipient no --to. In a line, *: stands
+    for the experiment's own exps:EXP: (and */ for exps/EXP/).
     """
     if follow and (messages or filters["until"] or filters["since"] or filters["after"]):
-        raise click.UsageError("--follow goes with --kind, --channel, --exclude, --agent and --limit only")
+        raise click.UsageError(
+            "--follow goes with --kind, --channel, --exclude, --agent, --from, --to and --limit only"
+        )
     run(_events(exp, chosen(**filters), messages, follow, full, store, as_json))
 
 
 async def _events(
     exp: str, filters: dict[str, Any], messages: bool, follow: bool, full: bool, store: str, as_json: bool
 ) -> None:
+    from ..reading import Selection
+
     count = 0
-    async with opened(store) as log:
-        of = await log.experiment(exp)
+    limit = filters.pop("limit", None)
+    points = {key: filters.pop(key, None) for key in ("since", "until", "after")}
+    wanted = Selection(**filters)
+    async with opened_when_there(store, exp) if follow else _opened(store, exp) as (log, of):
         show = _show_json if as_json else _Lines(full, of.exp_id).show
-        source = _followed(log, exp, filters) if follow else _read(log, exp, filters, messages)
+        source = _followed(log, of, wanted, limit) if follow else _read(log, of, wanted, messages, limit, **points)
         async for entry in source:
             show(entry)
             count += 1
@@ -58,46 +72,34 @@ async def _events(
         note(f"{plural(count, 'event')} of {of.exp_id} in {where}")
 
 
-_BOUNDS = ("since", "until", "after")
+@asynccontextmanager
+async def _opened(store: str, exp: str) -> AsyncIterator[tuple[EventLog, Experiment]]:
+    async with opened(store) as log:
+        yield log, await log.experiment(exp)
 
 
-async def _read(log: EventLog, exp: str, filters: dict[str, Any], messages: bool) -> AsyncIterator[Event]:
-    if not messages:
-        async for entry in log.read(exp, **filters):
-            yield entry
-        return
-    from ..cursor import resolve
+async def _read(
+    log: EventLog, of: Experiment, wanted: Selection, messages: bool, limit: int | None, **points: str | None
+) -> AsyncIterator[Event]:
     from ..messages import message_pages
-    from ..reading import Selection, Span
+    from ..reading import pages, span_of
 
-    of = await log.experiment(exp)
-    start, end, behind = [
-        await resolve(log.database, of, filters.pop(key, None)) for key in ("since", "until", "after")
-    ]
-    left = filters.pop("limit", None)
-    async for page in message_pages(log.database, of, Selection(**filters), Span(start, end, behind)):
+    read = message_pages if messages else pages
+    async for page in read(log.database, of, wanted, await span_of(log.database, of, limit=limit, **points)):
         for entry in page:
-            if left is not None:
-                if left == 0:
-                    return
-                left -= 1
             yield entry
 
 
-async def _followed(log: EventLog, exp: str, filters: dict[str, Any]) -> AsyncIterator[Event]:
-    from ..reading import Selection
-
-    left = filters.pop("limit", None)
-    if left == 0:
+async def _followed(log: EventLog, of: Experiment, wanted: Selection, limit: int | None) -> AsyncIterator[Event]:
+    if limit == 0:
         return
-    of = await log.experiment(exp)
-    wanted = await Selection(**filters).as_recorded(log.database, of)
+    wanted = await wanted.as_recorded(log.database, of)
     async for entry in log.tail(of):
         if wanted.takes(entry):
             yield entry
-            if left is not None:
-                left -= 1
-                if not left:
+            if limit is not None:
+                limit -= 1
+                if not limit:
                     return
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ..exchange.suffixes import check_suffix
 from ..wording import plural
 from .options import chosen, filter_options, opened, run, store_option
 from .output import Progress, note
@@ -13,7 +14,9 @@ from .output import Progress, note
 
 @click.command()
 @click.argument("exp")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where to; .gz packs it, - is standard output.")
+@click.option(
+    "-o", "--output", required=True, metavar="FILE", help="Where to: .jsonl, .jsonl.gz; - for standard output."
+)
 @filter_options
 @click.option(
     "--redact", "paths", multiple=True, metavar="PATH", help="Blank this part of payloads: content, items.*.name."
@@ -25,12 +28,16 @@ def command(exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, s
 
     The same events give the same file, whichever store they are in. Filters as for `events`.
 
+    The suffix of FILE decides: .jsonl and .ndjson are JSON Lines, and so is a name without a suffix; .gz after it
+    compresses. Any other suffix is refused.
+
     --redact and --pseudonymise change the file alone, not the store. A payload that is no JSON is blanked
     whole by --redact. Pseudonyms are drawn anew each time and kept nowhere. They stand in ids, channels, the
     usual keys of payloads (from, name, agent_id ...), and for names of three letters or more that
     stand in texts as the log knows them. Numbers in texts, nicknames, misspellings and what a text gives away
     otherwise stay, and so do times: read the file before you share it.
     """
+    check_suffix(output, "export")
     run(_export(exp, output, paths, pseudonymise, store, chosen(**filters)))
 
 

@@ -81,31 +81,55 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
-def filter_options(function: F) -> F:
-    """The filters of `EventLog.read`."""
-    for option in reversed(
-        (
-            click.option(
-                "--kind", "kinds", multiple=True, metavar="KIND", help="sent, received, blocked, failed, gap, mark."
-            ),
-            click.option("--channel", "channels", multiple=True, metavar="GLOB", help="Only these channels."),
-            click.option("--exclude", multiple=True, metavar="GLOB", help="Not these channels."),
-            click.option("--agent", "agents", multiple=True, metavar="ID", help="Only from or to these agents."),
-            click.option("--since", metavar="POINT", help="From here on: time, offset, cursor or mark:NAME."),
-            click.option("--until", metavar="POINT", help="Up to here, excluded."),
-            click.option("--after", metavar="CURSOR", help="Behind this event."),
-            click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many."),
-        )
-    ):
+_SELECTION = (
+    click.option(
+        "--kind",
+        "kinds",
+        multiple=True,
+        metavar="KIND",
+        help="Only these kinds: sent, received, blocked, failed, gap, mark.",
+    ),
+    click.option("--channel", "channels", multiple=True, metavar="GLOB", help="Only these channels."),
+    click.option("--exclude", multiple=True, metavar="GLOB", help="Not these channels."),
+    click.option(
+        "--agent",
+        "agents",
+        multiple=True,
+        metavar="ID",
+        help='Only from or to these agents: 5 is 5 and "5", \'"5"\' only the text.',
+    ),
+    click.option("--from", "from_ids", multiple=True, metavar="ID", help="Only from these agents."),
+    click.option("--to", "to_ids", multiple=True, metavar="ID", help="Only to these agents."),
+)
+"""The filters of `Selection`."""
+_PART = (
+    click.option("--since", metavar="POINT", help="From here on: time, offset, cursor or mark:NAME."),
+    click.option("--until", metavar="POINT", help="Up to here, excluded."),
+    click.option("--after", metavar="CURSOR", help="Behind this event."),
+    click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many."),
+)
+"""The other filters of `EventLog.read`."""
+
+
+def selection_options(function: F) -> F:
+    """Add the options of `Selection`: kinds, channels and agents."""
+    for option in reversed(_SELECTION):
         function = option(function)
     return function
+
+
+def filter_options(function: F) -> F:
+    """Add the options of `EventLog.read`: those of `Selection`, and which part of the experiment."""
+    for option in reversed(_PART):
+        function = option(function)
+    return selection_options(function)
 
 
 def chosen(**filters: Any) -> dict[str, Any]:
     """Filters as the command line gives them, as the library takes them."""
     given = {key: value for key, value in filters.items() if value not in (None, ())}
-    if "agents" in given:
-        given["agents"] = agent_ids(given["agents"])
+    for key in given.keys() & {"agents", "from_ids", "to_ids"}:
+        given[key] = agent_ids(given[key])
     return given
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..exchange.suffixes import check_suffix
 from ..wording import plural, safe
 from .options import opened, run, store_option
 from .output import Progress, note
@@ -11,7 +12,7 @@ from .output import Progress, note
 
 @click.command()
 @click.argument("exp")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where to; .gz makes it smaller, - is stdout.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Where to: .pack, .pack.gz; - for standard output.")
 @store_option
 def command(exp: str, output: str, store: str) -> None:
     """Put an experiment into one file, with its recorders, its chain and its head.
@@ -19,6 +20,7 @@ def command(exp: str, output: str, store: str) -> None:
     `messager unpack` makes the same experiment of it in another store, where `verify --head` holds.
     The same experiment gives the same file. One that is being recorded is packed as it is now.
     """
+    check_suffix(output, "pack")
     run(_pack(exp, output, store))
 
 

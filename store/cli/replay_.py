@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..wording import plural, safe
-from .options import agent_ids, broker_at, broker_option, json_option, opened, pairs, run, store_option
+from .options import broker_at, broker_option, chosen, json_option, opened, pairs, run, selection_options, store_option
 from .output import facts, length, note, print_json, table
 
 if TYPE_CHECKING:
@@ -32,10 +32,7 @@ STALLED = 5.0
 @click.option("--speed", default="1", metavar="N|max", help="Times as fast as it was recorded, or max. [default: 1]")
 @click.option("--rate", metavar="N", help="At most N messages a second, whatever the speed.")
 @click.option("--max-hold", metavar="S", help="Give up where a subscriber reads nothing for so long.")
-@click.option("--channel", "channels", multiple=True, metavar="GLOB", help="Only these channels.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Not these channels.")
-@click.option("--agent", "agents", multiple=True, metavar="ID", help="Only from or to these agents.")
-@click.option("--kind", "kinds", multiple=True, metavar="KIND", help="These kinds of event instead of the messages.")
+@selection_options
 @click.option("--start", metavar="POINT", help="From here: time, offset, cursor or mark:NAME.")
 @click.option("--end", metavar="POINT", help="Up to here, excluded.")
 @click.option(
@@ -73,7 +70,8 @@ def command(**given: Any) -> None:
     """Publish a stored experiment again, in timestamp order, byte for byte.
 
     Published are the messages: what was sent, or on channels that were only listened to
-    what one recorder received. A POINT is an ISO time, an offset from the first event (90,
+    what one recorder received. --kind takes these kinds of event instead; gaps and marks were
+    never on the wire. A POINT is an ISO time, an offset from the first event (90,
     1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME (mark:NAME#2: the second).
 
     A slow subscriber holds the replay back, at any speed, so that Redis does not cut it off. Where
@@ -91,10 +89,6 @@ async def _replay(
     speed: str,
     rate: str | None,
     max_hold: str | None,
-    channels: tuple[str, ...],
-    exclude: tuple[str, ...],
-    agents: tuple[str, ...],
-    kinds: tuple[str, ...],
     start: str | None,
     end: str | None,
     mapping: tuple[str, ...],
@@ -109,6 +103,7 @@ async def _replay(
     store: str,
     broker: str,
     as_json: bool,
+    **filters: Any,
 ) -> None:
     from ..replay import Replay, checked_rate, checked_speed
 
@@ -116,8 +111,8 @@ async def _replay(
     most = None if rate is None else checked_rate(rate)
     async with opened(store) as log, broker_at(broker) as carrier:
         of = await log.experiment(exp)
-        if channels and not as_json:
-            await _note_unfit(log, of, channels)
+        if filters["channels"] and not as_json:
+            await _note_unfit(log, of, filters["channels"])
         with _bar(quiet=dry_run, subscribers=subscribers) as progress:
             replay = Replay(
                 log,
@@ -126,10 +121,7 @@ async def _replay(
                 speed="max" if checked is None else checked,
                 rate=most,
                 max_hold=_seconds("--max-hold", max_hold),
-                channels=channels or None,
-                exclude=exclude or None,
-                agents=agent_ids(agents) or None,
-                kinds=kinds or None,
+                **chosen(**filters),
                 start=start,
                 end=end,
                 mapping=pairs(mapping, "--map"),

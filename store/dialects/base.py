@@ -80,7 +80,7 @@ class Dialect(Protocol):
         """A driver's error as one of ours, with its reason and a remedy. May ask the database what is behind it."""
 
     async def check_place(self, connection: AsyncConnection) -> None:
-        """Where no table was found: say why none can be seen, if so. Raises `StoreUnavailable`."""
+        """Where no table was found: say why none can be seen, if so. Raises `StoreUnavailable` or `StoreNotFound`."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         """From now on, this connection overwrites with zeros what it deletes, where the database can."""

@@ -27,13 +27,13 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ..appending import Batch
 from ..commit import Commit
-from ..errors import StoreError, StoreUnavailable
+from ..errors import StoreError, StoreNotFound, StoreUnavailable
 from ..schema import metadata
 from . import postgres_text
 from .base import Need
 from .postgres_append import Appender
 from .postgres_errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
-from .postgres_rights import missing
+from .postgres_rights import has_schema, missing
 from .postgres_url import place
 
 CONNECT_SECONDS = 4.0
@@ -135,7 +135,9 @@ class Postgres:
 
     async def check_place(self, connection: AsyncConnection) -> None:
         if connection.dialect.default_schema_name is None:  # what cannot be seen there is not missing
-            raise StoreUnavailable(self.where, await missing(await _driver(connection)) or "it has no schema")
+            raw = await _driver(connection)
+            kind = StoreUnavailable if await has_schema(raw) else StoreNotFound
+            raise kind(self.where, await missing(raw) or "it has no schema")
 
     async def _missing_rights(self) -> str | None:
         connection = await self._connect(CONNECT_SECONDS)

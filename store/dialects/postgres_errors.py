@@ -14,7 +14,7 @@ from asyncpg import exceptions as pg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ..errors import DamagedStore, StoreError, StoreUnavailable
+from ..errors import DamagedStore, StoreError, StoreNotFound, StoreUnavailable
 from .postgres_url import Place
 
 ERRORS: tuple[type[Exception], ...] = (
@@ -136,7 +136,7 @@ def translate(place: Place, error: BaseException, *, connecting: bool = False) -
         return StoreUnavailable(place.where, _denied(place, _line(str(cause))))
     if isinstance(cause, pg.InvalidCatalogNameError):
         reason = f"there is no database {place.database!r}: make it with `createdb -E UTF8 {quote(place.database)}`"
-        return StoreUnavailable(place.where, reason)
+        return StoreNotFound(place.where, reason)
     if isinstance(cause, pg.DataCorruptedError | pg.IndexCorruptedError):
         return DamagedStore(place.where, _line(str(cause)))
     if isinstance(cause, ssl.SSLError):

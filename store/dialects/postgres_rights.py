@@ -41,6 +41,11 @@ WHERE c.relnamespace = $1 AND c.relkind IN ('r', 'v', 'S') AND c.relname = ANY (
 """
 
 
+async def has_schema(connection: Any) -> bool:
+    """Return whether any schema of the search path of an asyncpg connection exists, with rights on it or without."""
+    return (await connection.fetchrow(_PLACE))["oid"] is not None
+
+
 async def missing(connection: Any) -> str | None:
     """What the user of an asyncpg connection may not do with the store, and who changes that how; None for nothing."""
     place = await connection.fetchrow(_PLACE)

@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from ..dialects.sqlite_file import is_database
 from ..errors import StoreError
+from .suffixes import is_gzip
 
 
 @contextlib.contextmanager
@@ -23,14 +24,14 @@ def written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer  # type: ignore[misc]
         sys.stdout.buffer.flush()
         return
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():  # a pipe, a device: written as they are
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device; /dev/fd/63 has no path of its own
         try:
-            with open(target, "wb") as direct:
+            with open(path, "wb") as direct:
                 yield direct
         except OSError as error:
-            raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
+            raise StoreError(f"cannot write {path}: {error.strerror or error}") from None
         return
+    target = Path(os.path.realpath(path))
     if (store := _store_of(target)) is not None:
         raise StoreError(f"{target} belongs to the store {store}, and would replace it: write to another file with -o")
     try:
@@ -39,7 +40,7 @@ def written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise StoreError(f"cannot write {target}: {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as raw:
-            if target.suffix == ".gz":
+            if is_gzip(path):
                 # no name and no time inside, so that the same events give the same bytes
                 with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
                     yield packed  # type: ignore[misc]

@@ -25,7 +25,7 @@ from ..errors import ReplayFailed, ReplayRefused, StoreError
 from ..event import Event
 from ..experiments import Experiment
 from ..log import EventLog
-from ..messages import Sources, message_count, message_pages, sources
+from ..messages import ON_THE_WIRE, Sources, message_count, message_pages, sources
 from ..names import all_names
 from ..reading import Selection, Span
 from ..schema import CHANNEL
@@ -36,8 +36,6 @@ from .live import refuse_live
 from .report import ReplayReport
 
 BATCH_MESSAGES = 500
-
-_ON_THE_WIRE = {"sent", "received", "blocked", "failed"}
 
 Progress = Callable[[ReplayReport], None]
 
@@ -77,8 +75,9 @@ class Replay:
     "max" needs one where the broker does not say what waits for its subscribers. `max_hold` is for
     how many seconds a subscriber may read nothing before the replay is given up (None: it is waited
     for without end, and `progress` is told whom it waits for). `channels` and
-    `exclude` are glob patterns on the recorded channels, `agents` are ids, `kinds` kinds of
-    event; `start` (included) and `end` (excluded) are points as in `messager_store.cursor`.
+    `exclude` are glob patterns on the recorded channels, `agents` are ids of senders or recipients,
+    `from_ids` of senders, `to_ids` of recipients, `kinds` kinds of event; `start` (included) and `end`
+    (excluded) are points as in `messager_store.cursor`.
     `mapping` and `to_exp` say where messages go instead (see `ChannelMap`); on another kind of broker than
     was recorded, `exps:...` becomes `exps/...` and the other way round, unless `keep_names`. `max_gap` shortens
     silences to that many seconds. `loops` is how often (0: until cancelled).
@@ -102,6 +101,8 @@ class Replay:
         channels: Iterable[str] | str | None = None,
         exclude: Iterable[str] | str | None = None,
         agents: Iterable[Any] | int | str | None = None,
+        from_ids: Iterable[Any] | int | str | None = None,
+        to_ids: Iterable[Any] | int | str | None = None,
         kinds: Iterable[str] | str | None = None,
         start: Point = None,
         end: Point = None,
@@ -135,8 +136,8 @@ class Replay:
         self._wanted = exp_id
         self._broker = broker
         self._retaining = broker if isinstance(broker, Retaining) else None
-        self._selection = Selection(kinds, channels, exclude, agents)
-        if self._selection.kinds and not self._selection.kinds <= _ON_THE_WIRE:
+        self._selection = Selection(kinds, channels, exclude, agents, from_ids, to_ids)
+        if self._selection.kinds and not self._selection.kinds <= ON_THE_WIRE:
             raise StoreError("gaps and marks were never on the wire: they cannot be replayed")
         self._force = force
         self._into_live = into_live

@@ -135,12 +135,14 @@ def test_an_export_with_a_path_that_is_none_writes_nothing(run: Run, tmp_path: P
 
 
 @pytest.mark.parametrize("verb", ["export", "pack"])
-@pytest.mark.parametrize("ending", ["", "-wal", "-shm", "-spool/x.spool"])
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm", "-spool/x"])
 def test_nothing_is_written_over_a_store(run: Run, tmp_path: Path, verb: str, ending: str) -> None:
-    (tmp_path / "messager.db-spool").mkdir(exist_ok=True)
-    one_line(run(verb, "e1", "-o", f"messager.db{ending}"), 2, "belongs to the store", "-o")
-    assert len(rows(run)) == len(LINES)
-    assert run(verb, "e1", "-o", "messager.db-copy").returncode == 0
+    there = "--store", "runs"  # a name that the suffix does not protect
+    assert run("import", "a.jsonl", "--exp", "e1", *there).returncode == 0
+    (tmp_path / "runs-spool").mkdir(exist_ok=True)
+    one_line(run(verb, "e1", "-o", f"runs{ending}", *there), 2, "belongs to the store", "-o")
+    assert len(run("events", "e1", *there).stdout.splitlines()) > len(LINES)
+    assert run(verb, "e1", "-o", "runs-copy", *there).returncode == 0
 
 
 def test_a_redacted_store_is_not_brought_back_to_a_revision_that_cannot_check_redactions(run: Run) -> None:
