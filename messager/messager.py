@@ -360,7 +360,13 @@ class Messager:
 
     def _tell_joined(self, others: Iterable[LogHook], hook: LogHook) -> None:
         for other in tuple(others):
-            if hasattr(other, "joined") and other.joined(hook):
+            joined = getattr(other, "joined", None)
+            try:
+                replaced = joined is not None and joined(hook)
+            except Exception:
+                log.exception("the log hook %r raised when it was told of another hook", other)
+                replaced = False
+            if replaced:
                 self._remove(other, hook)
 
     def _remove(self, hook: LogHook, heir: LogHook | None = None) -> None:
