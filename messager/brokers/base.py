@@ -58,6 +58,9 @@ class PubSub(Protocol):
     def lost_since(self) -> int | None:
         """Since when (monotonic ns) nothing could arrive, or None while the connection stands."""
 
+    def unread_since(self) -> int | None:
+        """A moment (monotonic ns) before all messages that arrived and `get_message` has not returned; None without."""
+
     async def aclose(self) -> None:
         """Give everything up. May be called twice."""
 

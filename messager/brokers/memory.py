@@ -106,6 +106,7 @@ class MemoryPubSub:
         self._broker = broker
         self._queue: deque[tuple[dict[str, Any], int]] = deque()
         self._arrived = asyncio.Event()
+        self._read_to = time.monotonic_ns()  # when the queue was last empty
         self.patterns: dict[bytes, None] = {}
         self.waiting_bytes = 0
 
@@ -128,10 +129,15 @@ class MemoryPubSub:
                 return None
         message, size = self._queue.popleft()
         self.waiting_bytes -= size
+        if not self._queue:
+            self._read_to = time.monotonic_ns()
         return message
 
     def lost_since(self) -> int | None:
         return self._broker.lost_since()
+
+    def unread_since(self) -> int | None:
+        return self._read_to if self._queue else None
 
     async def aclose(self) -> None:
         self.patterns.clear()

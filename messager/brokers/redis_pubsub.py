@@ -23,7 +23,7 @@ from .redis_wire import Wire
 PROVE_NS = 1_000_000_000
 """While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
 INBOX_MESSAGES, INBOX_BYTES = 1000, 1 << 20
-"""How much may have been taken in and not been fetched; what follows waits in Redis, which has room for it."""
+"""Messages and bytes that may wait for `get_message`; above either, reading pauses and messages wait in Redis."""
 
 
 class RedisPubSub(Listening[Wire]):
@@ -71,9 +71,14 @@ class RedisPubSub(Listening[Wire]):
         message = inbox.popleft()
         if not inbox:
             self._inbox_bytes = 0
-            if self._connection is not None and self._connection.resume():
-                self._alive = time.monotonic_ns()  # it could not be heard meanwhile
+            if self._connection is not None:
+                self._resume(self._connection)
         return message
+
+    def _resume(self, wire: Wire) -> None:
+        """Read again where reading was paused."""
+        if wire.resume():
+            self._alive = time.monotonic_ns()  # it could not be heard meanwhile
 
     async def _connect(self) -> Wire:
         return await Wire.open(self._addresses, self._came, self._gone)
@@ -96,6 +101,7 @@ class RedisPubSub(Listening[Wire]):
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 wire.command("PSUBSCRIBE", *patterns)
+                self._resume(wire)
                 while not wire.closed and not self._unconfirmed.isdisjoint(patterns):
                     self._stirred.clear()
                     await self._stirred.wait()
@@ -139,6 +145,8 @@ class RedisPubSub(Listening[Wire]):
         """Something came in: messages are kept for `get_message`, the rest is dealt with here."""
         now = self._alive = time.monotonic_ns()
         inbox, before = self._inbox, len(self._inbox)
+        if not before:
+            self._read_to = self._proven
         for value in values:
             if value == b"PONG" or isinstance(value, ResponseError):  # an ACL may forbid PING: a sign of life as well
                 if value == b"PONG" or not self._unconfirmed:
@@ -154,7 +162,8 @@ class RedisPubSub(Listening[Wire]):
                 self._answered()
         wire = self._connection
         if wire is not None and len(inbox) > before:
-            if len(inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES:
+            # A confirmation comes behind the messages, so reading goes on until it is there.
+            if not self._unconfirmed and (len(inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES):
                 wire.pause()
             if self._pinged_at is None and now - self._proven >= PROVE_NS:
                 self._ping(wire)
