@@ -99,8 +99,11 @@ class Broker(Protocol):
     async def output_limits(self) -> OutputLimits:
         """When it cuts subscribers off; where that may not be asked, the usual. Raises `BrokerUnavailable`."""
 
-    async def subscriber_count(self) -> int | None:
-        """How many clients are subscribed to anything; None where that may not be asked."""
+    async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
+        """Return how many clients, at least, are subscribed to one of these channels; None if that may not be asked.
+
+        Redis does not list patterns, so there a client with any pattern counts.
+        """
 
 
 @runtime_checkable

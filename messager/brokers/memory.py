@@ -67,8 +67,8 @@ class MemoryBroker:
     async def output_limits(self) -> OutputLimits:
         return OutputLimits(None, None)
 
-    async def subscriber_count(self) -> int | None:
-        return sum(1 for subscriber in self._subscribers if subscriber.patterns)
+    async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
+        return sum(1 for subscriber in self._subscribers if subscriber.hears_any(channels))
 
     def interrupt(self) -> None:
         """The broker goes away."""
@@ -142,6 +142,10 @@ class MemoryPubSub:
     async def aclose(self) -> None:
         self.patterns.clear()
         self._broker.detach(self)
+
+    def hears_any(self, wanted: Sequence[bytes]) -> bool:
+        """Whether one of its patterns matches one of these channels."""
+        return any(channels.matches_any(self.patterns, channel) for channel in wanted)
 
     def deliver(self, channel: bytes, payload: bytes) -> int:
         """Queue one copy for each pattern that matches; how many there were."""
