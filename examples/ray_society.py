@@ -1,6 +1,6 @@
 """A society of Ray actors, recorded and then replayed.
 
-    pip install 'messager[ray,demo]'
+    pip install 'PATH[ray,demo]'                           # PATH: the path of this checkout
     python examples/ray_society.py                         # an SQLite file and a Redis of its own
     python examples/ray_society.py --store postgresql://user@host/runs --redis redis://host:6379/0
 

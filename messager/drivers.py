@@ -1,4 +1,4 @@
-"""The packages that extras bring: whether they can be used, and what to install where they cannot."""
+"""Optional packages: check that they can be used, and name what to install if they cannot."""
 
 from __future__ import annotations
 
@@ -11,27 +11,36 @@ from .errors import MissingDriver
 
 
 @contextmanager
-def needed(package: str, extra: str) -> Iterator[None]:
+def needed(package: str) -> Iterator[None]:
     """Where a driver is imported: whatever keeps it from that is raised as `MissingDriver`.
 
     So is a version below the lowest that our own requirements name, which may fail only when it is used.
     """
     found, lowest = _version(package), _lowest(package)
     if found and _numbers(found) < _numbers(lowest):
-        raise MissingDriver(package, extra, f"{found} is too old", "-U ")
+        raise MissingDriver(package, requirement(package), f"{found} is too old", "-U ")
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name == package:
-            raise MissingDriver(package, extra) from None
-        raise _broken(package, extra, error) from None
+            raise MissingDriver(package, requirement(package)) from None
+        raise _broken(package, error) from None
     except Exception as error:  # a package that does not fit to its own dependencies may raise anything
-        raise _broken(package, extra, error) from None
+        raise _broken(package, error) from None
 
 
-def _broken(package: str, extra: str, error: Exception) -> MissingDriver:
+def requirement(package: str) -> str:
+    """A package with the version bounds of our own requirements; without bounds where these cannot be read."""
+    try:
+        asked = metadata.requires("messager") or []
+    except metadata.PackageNotFoundError:
+        asked = []
+    return next((one.partition(";")[0].strip() for one in asked if re.match(rf"{re.escape(package)}\b", one)), package)
+
+
+def _broken(package: str, error: Exception) -> MissingDriver:
     reason = " ".join(str(error).split()) if isinstance(error, ImportError) else repr(error)
-    return MissingDriver(package, extra, f"cannot be imported ({reason})", "--force-reinstall ")
+    return MissingDriver(package, requirement(package), f"cannot be imported ({reason})", "--force-reinstall ")
 
 
 def _version(package: str) -> str:
@@ -44,12 +53,8 @@ def _version(package: str) -> str:
 
 def _lowest(package: str) -> str:
     """The lowest version that our own requirements name; empty where they cannot be read."""
-    try:
-        asked = metadata.requires("messager") or []
-    except metadata.PackageNotFoundError:
-        return ""
-    bounds = (re.match(rf"{re.escape(package)}\b[^;]*>=\s*([\d.]+)", one) for one in asked)
-    return next((bound[1] for bound in bounds if bound), "")
+    bound = re.search(r">=\s*([\d.]+)", requirement(package))
+    return bound[1] if bound else ""
 
 
 def _numbers(version: str) -> list[int]:

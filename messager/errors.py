@@ -6,7 +6,10 @@ MessagerError
 ├── MissingDriver         the package that speaks a broker's protocol is not installed, too old, or broken
 ├── PublishError          one message was not published, or nobody knows
 ├── MessagesRefused       raised by a log hook: some messages must not be published
-└── ListenerDied          the task that receives messages ended on an error
+├── ListenerDied          the task that receives messages ended on an error
+├── NoRedisServer         messager.testing found no redis-server to start
+├── NoMqttServer          messager.testing found no MQTT broker to start
+└── NoAgentSociety        messager.compat.agentsociety found no AgentSociety 1.3
 """
 
 from __future__ import annotations
@@ -37,10 +40,11 @@ class BrokerUnavailable(MessagerError):
 
 
 class MissingDriver(MessagerError):
-    """The package that speaks a broker's protocol is missing, too old, or broken. Install the extra that has it."""
+    """The package that speaks a broker's protocol is missing, too old, or broken. The text has the command to run."""
 
-    def __init__(self, package: str, extra: str, fault: str = "is not installed", how: str = "") -> None:
-        super().__init__(f"{package} {fault}: `pip install {how}'messager[{extra}]'`")
+    def __init__(self, package: str, requirement: str, fault: str = "is not installed", how: str = "") -> None:
+        """`requirement` is the package with its version bounds; `how` holds options for pip."""
+        super().__init__(f"{package} {fault}: `pip install {how}'{requirement}'`")
 
 
 class PublishError(MessagerError):

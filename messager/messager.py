@@ -16,6 +16,7 @@ from .clock import Clock
 from .errors import ListenerDied, NotConnected
 from .hooks import LogHook, LogList, OfferedHook, offered
 from .interceptor import allows
+from .message_queue import MessageQueue
 from .msg import Msg, as_dict
 from .outbox import Outbox
 from .record import MessageRecord, mark_record
@@ -57,12 +58,22 @@ class Messager:
         message_interceptor: Any = None,
         *,
         log_limit: int | None = 100_000,
+        queue_bytes: int | None = None,
     ) -> None:
         """`log_limit` is how many entries `get_log_list` keeps, the newest; None for all.
 
-        Raises `TypeError` for a `config` that is neither.
+        `queue_bytes` limits the received messages that wait to be fetched (bytes of channels and payloads): above it
+        the listener stops reading until `fetch_messages` has emptied the queue. Messages then wait at the broker,
+        and what it drops lies in a `gap`. None is no limit, with one warning in the log above 100 MB.
+
+        Raises `TypeError` for a `config` that is neither, and `ValueError` for a negative `queue_bytes`.
         """
-        self._given: dict[str, Any] = {"config": config, "exp_id": exp_id, "log_limit": log_limit}
+        self._given: dict[str, Any] = {
+            "config": config,
+            "exp_id": exp_id,
+            "log_limit": log_limit,
+            "queue_bytes": queue_bytes,
+        }
         self._owned = hasattr(config, "server")  # AgentSociety's own RedisConfig will do as well
         if not self._owned and not hasattr(config, "publish"):
             raise TypeError(
@@ -73,7 +84,7 @@ class Messager:
         self.exp_id = exp_id
         self.connected = False
         self.clock = Clock()
-        self.message_queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.message_queue = MessageQueue(exp_id, queue_bytes)
         self.receive_messages_task: asyncio.Task[None] | None = None
         self._message_interceptor = message_interceptor
         self._log_list = LogList(log_limit)
@@ -322,6 +333,7 @@ class Messager:
 
     async def _listen_for_messages(self, pubsub: PubSub, channels: Iterable[str]) -> None:
         """Subscribe, then queue and log what arrives, until cancelled."""
+        queue = self.message_queue
         try:
             await pubsub.psubscribe(*channels)
             self._listening.set()
@@ -333,7 +345,9 @@ class Messager:
                 if message["type"] == "pmessage":
                     self._received(message)
                     received += 1
-                    if received % YIELD_EVERY == 0:
+                    if queue.stops_reading:
+                        await queue.emptied()
+                    elif received % YIELD_EVERY == 0:
                         await asyncio.sleep(0)
                 elif message["type"] == "gap":
                     self._gap(message["reason"], message["since"], message["until"])
@@ -343,10 +357,20 @@ class Messager:
             log.error("the listener of experiment %s ended: %s", self.exp_id, error)
             raise
         finally:
-            lost_since = getattr(pubsub, "lost_since", lambda: None)()
-            if lost_since is not None:
-                self._gap("the listener ended while disconnected", lost_since, None)
+            self._tell_unread(pubsub)
             await pubsub.aclose()
+
+    def _tell_unread(self, pubsub: PubSub) -> None:
+        """Log a gap if the listener ends while it is disconnected, or with `queue_bytes` before it has read all."""
+        since = getattr(pubsub, "lost_since", lambda: None)()
+        reason = "the listener ended while disconnected"
+        if self.message_queue.limit is not None:
+            unread = getattr(pubsub, "unread_since", lambda: None)()
+            if unread is not None:
+                since = unread if since is None else min(since, unread)
+                reason = "the listener ended before it had read everything (queue_bytes)"
+        if since is not None:
+            self._gap(reason, since, None)
 
     def _received(self, message: dict[str, Any]) -> None:
         channel = channels.decode(message["channel"])
@@ -371,7 +395,13 @@ class Messager:
 
     def _tell_joined(self, others: Iterable[LogHook], hook: LogHook) -> None:
         for other in tuple(others):
-            if hasattr(other, "joined") and other.joined(hook):
+            joined = getattr(other, "joined", None)
+            try:
+                replaced = joined is not None and joined(hook)
+            except Exception:
+                log.exception("the log hook %r raised when it was told of another hook", other)
+                replaced = False
+            if replaced:
                 self._remove(other, hook)
 
     def _remove(self, hook: LogHook, heir: LogHook | None = None) -> None:

@@ -49,11 +49,16 @@ class Messager(redis_messager.Messager):
         *,
         exp_id: str = "",
         log_limit: int | None = 100_000,
+        queue_bytes: int | None = None,
     ) -> None:
         """`timeout` is in seconds; `log_limit` is how many entries `get_log_list` keeps, the newest; None for all.
 
+        `queue_bytes` is as for the other `Messager`. Messages then wait in the subscriber, which takes up to 256 MB:
+        an MQTT broker keeps few and drops the others silently. Above that the connection is closed, with a `gap`.
+
         Where there is no `exp_id`, as AgentSociety's contract has none, it is that of `MESSAGER_EXP`. Raises
-        `ValueError` for a `hostname` that is a URL, and `TypeError` for one that is no text and no broker.
+        `ValueError` for a `hostname` that is a URL or a negative `queue_bytes`, and `TypeError` for a `hostname` that
+        is neither text nor a broker.
         """
         if isinstance(hostname, str) and "://" in hostname:
             raise ValueError(
@@ -67,7 +72,7 @@ class Messager(redis_messager.Messager):
             else hostname
         )
         exp_id = exp_id or os.environ.get("MESSAGER_EXP", "")
-        super().__init__(broker, exp_id, message_interceptor, log_limit=log_limit)
+        super().__init__(broker, exp_id, message_interceptor, log_limit=log_limit, queue_bytes=queue_bytes)
         self._owned = made
         self._given = {
             "hostname": hostname,
@@ -77,6 +82,7 @@ class Messager(redis_messager.Messager):
             "timeout": timeout,
             "exp_id": exp_id,
             "log_limit": log_limit,
+            "queue_bytes": queue_bytes,
         }
 
     def _make(self, given: dict[str, Any]) -> None:

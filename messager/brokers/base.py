@@ -61,6 +61,9 @@ class PubSub(Protocol):
     def lost_since(self) -> int | None:
         """Since when (monotonic ns) nothing could arrive, or None while the connection stands."""
 
+    def unread_since(self) -> int | None:
+        """A moment (monotonic ns) before all messages that arrived and `get_message` has not returned; None without."""
+
     async def aclose(self) -> None:
         """Give everything up. May be called twice."""
 
@@ -99,8 +102,11 @@ class Broker(Protocol):
     async def output_limits(self) -> OutputLimits:
         """When it cuts subscribers off; where that may not be asked, the usual. Raises `BrokerUnavailable`."""
 
-    async def subscriber_count(self) -> int | None:
-        """How many clients are subscribed to anything; None where that may not be asked."""
+    async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
+        """Return how many clients, at least, are subscribed to one of these channels; None if that may not be asked.
+
+        Redis does not list patterns, so there a client with any pattern counts.
+        """
 
 
 @runtime_checkable

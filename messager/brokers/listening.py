@@ -37,6 +37,7 @@ class Listening(ABC, Generic[C]):
         self._dead: C | None = None  # the one before, to be closed
         self._inbox: deque[dict[str, Any]] = deque()
         self._inbox_bytes = 0
+        self._read_to = 0  # what the broker delivered to us before this moment was returned by get_message
         self._stirred = asyncio.Event()  # something came, or the connection is gone
         self._lost: tuple[str, int] | None = None
         self._mending = asyncio.Lock()
@@ -55,6 +56,9 @@ class Listening(ABC, Generic[C]):
 
     def lost_since(self) -> int | None:
         return None if self._lost is None else self._lost[1]
+
+    def unread_since(self) -> int | None:
+        return self._read_to if self._inbox else None
 
     async def aclose(self) -> None:
         connection, self._connection = self._connection, None

@@ -68,8 +68,8 @@ class MemoryBroker:
     async def output_limits(self) -> OutputLimits:
         return OutputLimits(None, None)
 
-    async def subscriber_count(self) -> int | None:
-        return sum(1 for subscriber in self._subscribers if subscriber.patterns)
+    async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
+        return sum(1 for subscriber in self._subscribers if subscriber.hears_any(channels))
 
     def interrupt(self) -> None:
         """The broker goes away."""
@@ -107,6 +107,7 @@ class MemoryPubSub:
         self._broker = broker
         self._queue: deque[tuple[dict[str, Any], int]] = deque()
         self._arrived = asyncio.Event()
+        self._read_to = time.monotonic_ns()  # when the queue was last empty
         self.patterns: dict[bytes, None] = {}
         self.waiting_bytes = 0
 
@@ -129,14 +130,23 @@ class MemoryPubSub:
                 return None
         message, size = self._queue.popleft()
         self.waiting_bytes -= size
+        if not self._queue:
+            self._read_to = time.monotonic_ns()
         return message
 
     def lost_since(self) -> int | None:
         return self._broker.lost_since()
 
+    def unread_since(self) -> int | None:
+        return self._read_to if self._queue else None
+
     async def aclose(self) -> None:
         self.patterns.clear()
         self._broker.detach(self)
+
+    def hears_any(self, wanted: Sequence[bytes]) -> bool:
+        """Whether one of its patterns matches one of these channels."""
+        return any(channels.matches_any(self.patterns, channel) for channel in wanted)
 
     def deliver(self, channel: bytes, payload: bytes) -> int:
         """Queue one copy for each pattern that matches; how many there were."""

@@ -195,7 +195,7 @@ class MqttBroker(Travelling):
     async def output_limits(self) -> OutputLimits:
         return OutputLimits(None, None)
 
-    async def subscriber_count(self) -> int | None:
+    async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
         return None
 
     async def _ready(self) -> Session:

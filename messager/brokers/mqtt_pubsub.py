@@ -203,6 +203,8 @@ class MqttPubSub(Listening[Session]):
     def _came(self, topic: str, payload: bytes, qos: int, retained: bool) -> None:
         """A message came: a copy of it for each pattern that it fits is kept for `get_message`."""
         self._since_ping += 1
+        if not self._inbox:
+            self._read_to = self._proven
         patterns = self._fitting.get(topic)
         if patterns is None:
             if len(self._fitting) >= DIFFERENT_TOPICS:

@@ -26,7 +26,7 @@ from ..drivers import needed
 from ..errors import BrokerUnavailable
 from .tls_reasons import not_accepted
 
-with needed("aiomqtt", "mqtt"):
+with needed("aiomqtt"):
     import aiomqtt
 
 T = TypeVar("T")

@@ -32,6 +32,8 @@ from .travelling import Travelling
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is looked at before it is used."""
+CHANNELS_TOGETHER = 1000
+"""Channels asked for in one command."""
 OUTPUT_LIMITS = OutputLimits(32 * 1024 * 1024, 8 * 1024 * 1024)
 """Redis' default for what may wait for a subscriber (`client-output-buffer-limit pubsub`), bytes."""
 
@@ -220,18 +222,39 @@ class RedisBroker(Travelling):
         hard, soft = (min((limit for limit in of_each if limit), default=None) for of_each in zip(*limits, strict=True))
         return OutputLimits(hard, soft)
 
-    async def subscriber_count(self) -> int | None:
+    async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
         answers = await self._client_lists()
-        if answers is not None:
-            return sum(len(answer.splitlines()) for answer in answers)
-        patterns = await self._ask_all("PUBSUB", "NUMPAT")
-        return None if patterns is None else sum(map(int, patterns))
+        if answers is None:
+            patterns = await self._ask_all("PUBSUB", "NUMPAT")
+            return None if patterns is None else sum(map(int, patterns))
+        clients = [(int(line["sub"]), int(line["psub"])) for answer in answers for line in _CLIENT.finditer(answer)]
+        with_patterns = sum(psub > 0 for _, psub in clients)
+        if all(psub for _, psub in clients):
+            return with_patterns
+        by_name = await self._subscribers_by_name(channels)
+        if by_name is None:
+            return with_patterns or None
+        return with_patterns + max(0, by_name - sum(sub > 0 and psub > 0 for sub, psub in clients))
+
+    async def _subscribers_by_name(self, channels: Sequence[bytes]) -> int | None:
+        """Clients subscribed by name to that one of the channels which has most; None where an ACL forbids to ask.
+
+        Not the sum over channels: one client may be subscribed to several.
+        """
+        most = 0
+        for at in range(0, len(channels), CHANNELS_TOGETHER):
+            answers = await self._ask_all("PUBSUB", "NUMSUB", *channels[at : at + CHANNELS_TOGETHER])
+            if answers is None:
+                return None
+            # each node answers channel, count, channel, count ... of its own clients
+            most = max(most, *(sum(map(int, counts)) for counts in zip(*(one[1::2] for one in answers), strict=True)))
+        return most
 
     async def _client_lists(self) -> list[bytes] | None:
         """The subscribed clients, one a line; None where an ACL or the server does not let us see them."""
         return await self._ask_all("CLIENT", "LIST", "TYPE", "pubsub")
 
-    async def _ask_all(self, *command: str) -> list[Any] | None:
+    async def _ask_all(self, *command: str | bytes) -> list[Any] | None:
         """One command to the server, or to every node of a cluster that is up; None where one refuses it.
 
         Raises `BrokerUnavailable`.
@@ -263,7 +286,7 @@ class RedisBroker(Travelling):
                 self._nodes[node] = RedisBroker(cluster.at(node), timeout=CONNECT_TIMEOUT)
         return list(self._nodes.values()) or [self]  # a node that has met no other does not know its own address
 
-    async def _ask(self, *command: str) -> Any:
+    async def _ask(self, *command: str | bytes) -> Any:
         """One command on the publishing connection; None where the server refuses it.
 
         Raises `BrokerUnavailable`.
@@ -274,8 +297,8 @@ class RedisBroker(Travelling):
         self._send(wire, wire.packed(*command), request)
         answer = await request.future
         if isinstance(answer, ResponseError):
-            lacks = missing_right(answer, "|".join(command[:2]) if len(command) > 1 else command[0])
-            self.refused = f"{' '.join(command[:2])} was refused: {reason_of(answer)}{lacks}"
+            words = [word for word in command[:2] if isinstance(word, str)]
+            self.refused = f"{' '.join(words)} was refused: {reason_of(answer)}{missing_right(answer, '|'.join(words))}"
             return None
         return answer
 

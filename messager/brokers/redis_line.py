@@ -28,8 +28,8 @@ PROVE_NS = 1_000_000_000
 class Listener(Protocol):
     """The owner of lines."""
 
-    def heard(self, line: Line, messages: list[list[bytes]]) -> None:
-        """Take messages as Redis sends them: `pmessage`, pattern, channel, payload."""
+    def heard(self, line: Line, messages: list[list[bytes]], behind: int) -> None:
+        """Take messages as Redis sends them: `pmessage`, pattern, channel, payload. They came after `behind`."""
 
     def ended(self, line: Line, reason: str) -> None:
         """Take note that the connection is lost."""
@@ -94,6 +94,7 @@ class Line:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 self._wire.command("PSUBSCRIBE", *patterns)
+                self.resume()
                 while not self._wire.closed and not self._unconfirmed.isdisjoint(patterns):
                     self._changed.clear()
                     await self._changed.wait()
@@ -113,8 +114,9 @@ class Line:
         self._wire.command("PUNSUBSCRIBE", *patterns)
 
     def pause(self) -> None:
-        """Stop reading, so that messages wait in Redis."""
-        self._wire.pause()
+        """Stop reading, so that messages wait in Redis; not while patterns are unconfirmed, as that answer comes last."""
+        if not self._unconfirmed:
+            self._wire.pause()
 
     def resume(self) -> None:
         """Read again."""
@@ -133,6 +135,7 @@ class Line:
 
     def _came(self, values: list[Any]) -> None:
         now = self._alive = time.monotonic_ns()
+        behind = self.read_until
         messages: list[list[bytes]] = []
         for value in values:
             if value == b"PONG" or isinstance(value, ResponseError):  # an ACL may forbid PING: a sign of life as well
@@ -149,7 +152,7 @@ class Line:
         self._changed.set()
         if messages and self._pinged_at is None and now - self.read_until >= PROVE_NS:
             self._ping()
-        self._listener.heard(self, messages)
+        self._listener.heard(self, messages, behind)
 
     def _answered(self) -> None:
         """A ping was answered: what was delivered before it has come in."""

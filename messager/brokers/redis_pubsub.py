@@ -20,7 +20,7 @@ from .redis_line import Line
 from .redis_watch import CONFIRM_SECONDS
 
 INBOX_MESSAGES, INBOX_BYTES = 1000, 1 << 20
-"""How much may have been taken in and not been fetched; what follows waits in Redis, which has room for it."""
+"""Messages and bytes that may wait for `get_message`; above either, reading pauses and messages wait in Redis."""
 
 
 class RedisPubSub(Listening[Line]):
@@ -81,8 +81,10 @@ class RedisPubSub(Listening[Line]):
             leaving.cancel()
             await asyncio.gather(leaving, return_exceptions=True)
 
-    def heard(self, line: Line, messages: list[list[bytes]]) -> None:
+    def heard(self, line: Line, messages: list[list[bytes]], behind: int) -> None:
         inbox = self._inbox
+        if not inbox:
+            self._read_to = min(behind, *(one.read_until for one in self._lines()))
         for _, pattern, channel, data in messages:
             if is_hidden(pattern, channel):
                 continue

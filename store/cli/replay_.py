@@ -58,7 +58,8 @@ STALLED = 5.0
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Begin when so many clients are subscribed. An MQTT broker does not tell.",
+    help="Begin when N clients are subscribed to a channel of the replay, or on Redis to any pattern. Fail after 60 s "
+    "with exit code 3. Not on MQTT.",
 )
 @click.option("--force", is_flag=True, help="Also payloads (above 28 MB) for which Redis cuts subscribers off.")
 @click.option("--into-live", is_flag=True, help="Also onto channels that are being recorded into EXP right now.")

@@ -53,7 +53,7 @@ def _postgres(scheme: str, store: str) -> Dialect:
     if scheme not in postgres_url.SCHEMES:
         raise StoreError(f"PostgreSQL is reached through asyncpg: write postgresql://..., not {scheme}://...")
     try:
-        with needed("asyncpg", "postgres"):
+        with needed("asyncpg"):
             import_module("asyncpg")
     except MissingDriver as error:
         raise StoreError(str(error)) from None

@@ -127,7 +127,7 @@ def _description(lines: _Lines) -> tuple[dict[str, Any], list[str], int, str]:
     data = lines.next("experiment", "tags", "redactions", "head")
     version = data["experiment"].get("schema_version") if isinstance(data["experiment"], dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise Unfit("it was packed by a newer messager: upgrade with `pip install -U messager`")
+        raise Unfit("it was packed by a newer messager: install that version (`pip install PATH`, its checkout)")
     of = row_from_json(EXPERIMENT, data["experiment"])
     integer(of["schema_version"], "schema_version", 1, SCHEMA_VERSION)
     integer(of["recorders"], "recorders", 0, MOST_RECORDERS)

@@ -32,7 +32,7 @@ from ..schema import CHANNEL
 from .channelmap import ChannelMap, between
 from .clock import Rate, ReplayClock
 from .flow import Flow, Message
-from .live import refuse_live
+from .live import published_channels, refuse_live
 from .report import ReplayReport
 
 BATCH_MESSAGES = 500
@@ -81,10 +81,11 @@ class Replay:
     `mapping` and `to_exp` say where messages go instead (see `ChannelMap`); on another kind of broker than
     was recorded, `exps:...` becomes `exps/...` and the other way round, unless `keep_names`. `max_gap` shortens
     silences to that many seconds. `loops` is how often (0: until cancelled).
-    `wait_for_subscribers` waits until so many clients are subscribed, for `wait_timeout` seconds
-    at most; an MQTT broker tells nobody. Messages for channels on which a server publishes by itself (see
-    `messager.brokers.internal`) are left out and counted. What the broker refuses is counted and named in the report;
-    `dry_run` publishes nothing, and names what is certain to be refused. A payload for which the broker would
+    `wait_for_subscribers` waits until at least so many clients are subscribed to a channel of the replay, as
+    `channels` and `exclude` choose them (on Redis also to any pattern, as it does not list these), and fails after
+    `wait_timeout` seconds; an MQTT broker tells nobody. Messages for channels on which a server publishes by itself
+    (see `messager.brokers.internal`) are left out and counted. What the broker refuses is counted and named in the
+    report; `dry_run` publishes nothing, and names what is certain to be refused. A payload for which the broker would
     cut its subscribers off is refused, unless `force`; and so are channels that a recorder is recording into this
     very experiment at the moment, unless `into_live`. `progress` is called with the report as it grows.
     """
@@ -204,7 +205,7 @@ class Replay:
             await self._flow.begin()
             await self._refuse_oversized(of, span, rule)
             self._refuse_blind()
-            await self._wait_for_subscribers()
+            await self._wait_for_subscribers(of)
             self._tell()
             while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
                 if self.report.loops:
@@ -387,10 +388,13 @@ class Replay:
             return {"qos": 1, **(entry.meta or {})}
         return entry.meta
 
-    async def _wait_for_subscribers(self) -> None:
+    async def _wait_for_subscribers(self, of: Experiment) -> None:
+        if not self._subscribers or not self.report.planned:
+            return
+        wanted = await published_channels(self._log.database, of, self._selection, self._map)
         deadline = time.monotonic() + self._wait_timeout
-        while self._subscribers:
-            there = await self._broker.subscriber_count()
+        while True:
+            there = await self._broker.subscriber_count(wanted)
             if there is None:
                 raise ReplayFailed(
                     f"{self._broker.url} does not tell who is subscribed{self._refusal()}; replay without waiting"

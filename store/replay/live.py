@@ -30,10 +30,8 @@ async def refuse_live(
     alive = [row for row in await recorders_of(database, of.id) if row.state == "alive" and _may_hear(row, broker_url)]
     if not alive:
         return
-    known = set((await all_names(database, of.id, CHANNEL)).values())
-    chosen = await chosen.as_recorded(database, of)
-    targets = sorted({mapping(channel) for channel in known if chosen.takes_channel(channel)})
-    own = {channels.encode(channel) for channel in known}
+    targets = await published_channels(database, of, chosen, mapping)
+    own = {channels.encode(channel) for channel in (await all_names(database, of.id, CHANNEL)).values()}
     for row in alive:
         heard = _first(target for target in targets if _hears(row, target, own))
         if heard is not None:
@@ -42,6 +40,13 @@ async def refuse_live(
                 f"{channels.decode(heard)!r} into it, and would append the replay to what is replayed. Replay "
                 "as another experiment with --to-exp, onto other channels with --map, or all the same with --into-live"
             )
+
+
+async def published_channels(database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap) -> list[bytes]:
+    """Return the channels that a replay may publish on, sorted. Only patterns of channels choose among them."""
+    known = (await all_names(database, of.id, CHANNEL)).values()
+    chosen = await chosen.as_recorded(database, of)
+    return sorted({mapping(channel) for channel in known if chosen.takes_channel(channel)})
 
 
 def _may_hear(row: RecorderRow, broker_url: str) -> bool:

@@ -12,38 +12,36 @@ from messager.errors import PublishError
 
 from ..event import Cursor, Event
 
-_EXACT = 64
 NAMED = 10
 """Kinds of failure that are named; the others are counted."""
 
 
 class LagHistogram:
-    """Lags in ns, kept in buckets at most 1/64 wide of their value, so that memory stays constant."""
+    """Lags in ns, counted in buckets that are at most 1/64 of their value wide, so that memory stays constant."""
 
     def __init__(self) -> None:
-        self._buckets: dict[int, int] = {}
+        self._buckets: dict[int, int] = {}  # by upper edge
         self.count = 0
         self.max = 0
 
     def add(self, lag_ns: int) -> None:
         """One message's lag; one sent early counts as on time."""
         lag = max(lag_ns, 0)
-        shift = max(lag.bit_length() - 7, 0)
-        key = (lag >> shift) << shift
-        self._buckets[key] = self._buckets.get(key, 0) + 1
+        upper = lag | ((1 << max(lag.bit_length() - 7, 0)) - 1)
+        self._buckets[upper] = self._buckets.get(upper, 0) + 1
         self.count += 1
         self.max = max(self.max, lag)
 
     def percentile(self, share: float) -> int | None:
-        """The lag (ns) that `share` (0 to 1) of the messages did not exceed; None without any."""
+        """A lag (ns) that `share` (0 to 1) of the messages did not exceed, at most 1/64 too large; None without any."""
         if not self.count:
             return None
         wanted = share * self.count
         seen = 0
-        for key in sorted(self._buckets):
-            seen += self._buckets[key]
+        for upper in sorted(self._buckets):
+            seen += self._buckets[upper]
             if seen >= wanted:
-                return key
+                return min(upper, self.max)
         return self.max
 
 

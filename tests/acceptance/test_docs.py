@@ -76,25 +76,101 @@ def test_programs_in_the_documents_run(
         assert rows["kinds"]["sent"] == 2 and rows["kinds"]["received"] == 1 and rows["kinds"]["mark"] == 1
 
 
-@pytest.mark.parametrize(("price", "code"), [("3", 0), ("4", 1)])
-def test_the_test_in_the_documents_passes_and_fails_as_the_agent_does(price: str, code: int, tmp_path: Path) -> None:
+LATE = """
+            async def answer_again() -> None:
+                await asyncio.sleep(0.2)
+                await messager.send_message(messager.get_agent_chat_channel(asked["from"]), answer, 3, asked["from"])
+
+            {}
+"""
+ANSWERED = """await messager.send_message(messager.get_agent_chat_channel(asked["from"]), answer, 3, asked["from"])
+"""
+
+
+def said(at: int, who: int, to: int, **payload: str) -> dict[str, object]:
+    channel = f"exps:g:agents:{to}:agent-chat"
+    return {"ts": at, "channel": channel, "from_id": who, "to_id": to, "payload": {"from": who, **payload}}
+
+
+def golden(folder: Path, *lines: dict[str, object]) -> None:
+    """A recording as the test in the documents reads it."""
+    (folder / "golden.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def run_example(folder: Path, *changes: tuple[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run the test in the documents with these parts of its text replaced."""
     [program] = fenced("testing.md", "python")
-    (tmp_path / "test_seller.py").write_text(program.replace('"pear": 3', f'"pear": {price}'))
-    said = [(1, 3, "apple"), (3, 1, "apple: 2"), (2, 3, "pear"), (3, 2, "pear: 3"), (1, 2, "cheap!")]
-    lines = [
-        {
-            "ts": at,
-            "channel": f"exps:g:agents:{to}:agent-chat",
-            "from_id": who,
-            "to_id": to,
-            "payload": {"from": who, "content": text},
-        }
-        for at, (who, to, text) in enumerate(said)
-    ]
-    (tmp_path / "golden.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for old, new in changes:
+        assert old in program
+        program = program.replace(old, new)
+    (folder / "test_seller.py").write_text(program)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "test_seller.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == code, done.stdout
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def sold(tmp_path: Path) -> Path:
+    """A folder with a recording of the seller."""
+    talk = [(1, 3, "apple"), (3, 1, "apple: 2"), (2, 3, "pear"), (3, 2, "pear: 3"), (1, 2, "cheap!")]
+    golden(tmp_path, *(said(at, who, to, content=text) for at, (who, to, text) in enumerate(talk)))
+    return tmp_path
+
+
+def test_the_test_in_the_documents_passes_for_an_agent_that_answers_as_it_did(sold: Path) -> None:
+    done = run_example(sold)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_test_in_the_documents_fails_for_another_answer(sold: Path) -> None:
+    done = run_example(sold, ('"pear": 3', '"pear": 4'))
+    assert done.returncode == 1 and "pear: 4" in done.stdout
+
+
+def test_the_test_in_the_documents_fails_with_the_exception_of_the_agent(sold: Path) -> None:
+    done = run_example(sold, ('"pear": 3', '"plum": 3'))
+    assert done.returncode == 1 and "KeyError: 'pear'" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("how", ["await answer_again()", "late = asyncio.create_task(answer_again())"])
+def test_the_test_in_the_documents_fails_for_an_extra_answer_that_comes_late(how: str, sold: Path) -> None:
+    done = run_example(sold, (ANSWERED, ANSWERED + LATE.format(how)))
+    assert done.returncode == 1 and "golden: 2 messages, again: 4 me" in done.stdout, done.stdout
+
+
+def test_what_differs_each_time_is_blanked_where_it_is_compared_and_not_where_the_agent_hears_it(
+    tmp_path: Path,
+) -> None:
+    golden(tmp_path, said(1, 1, 3, content="apple", id="q1"), said(2, 3, 1, content="q1 apple: 2", id="an old id"))
+    agent = (
+        """{"from": 3, "content": f"{asked['content']}: {PRICES[asked['content']]}"}""",
+        """{"from": 3, "content": f"{asked['id']} {asked['content']}: {PRICES[asked['content']]}", "id": "a new id"}""",
+    )
+    changes = [
+        agent,
+        ('Recorder(log, "again")', 'Recorder(log, "again", redact=redactor("id"))'),
+        ('"golden", "again", selection', '"expected", "again", selection'),
+        (
+            '        await import_jsonl(log, golden, "golden")\n',
+            '        await import_jsonl(log, golden, "golden")\n'
+            '        await import_jsonl(log, "expected.jsonl", "expected")\n',
+        ),
+        ("import asyncio\n", "import asyncio\nfrom messager_store.paths import redactor\n"),
+    ]
+    for line in (
+        'redactor("id")',
+        'import_jsonl(log, "expected.jsonl", "expected")',
+        'compare(log, "expected", "again"',
+    ):
+        assert line in TEXT["testing.md"]
+    assert messager("import", "golden.jsonl", "--exp", "exp-1", cwd=tmp_path).returncode == 0
+    for words in commands("testing.md"):
+        if words[1] == "export":
+            assert messager(*words[1:], cwd=tmp_path).returncode == 0
+    assert run_example(tmp_path, agent).returncode == 1  # the ids differ
+    done = run_example(tmp_path, *changes)
+    assert done.returncode == 0, done.stdout
+    (tmp_path / "expected.jsonl").replace(tmp_path / "golden.jsonl")
+    assert "[redacted] apple: 2" in run_example(tmp_path, agent).stdout  # the agent has heard what is blanked
 
 
 def test_there_are_programs_to_run() -> None:
@@ -111,7 +187,7 @@ def test_sql_in_the_documents_runs(tmp_path: Path) -> None:
 
 
 def commands(page: str) -> list[list[str]]:
-    found = re.findall(r"^    (messager .*?)$", TEXT[page], re.MULTILINE)
+    found = re.findall(r"^ {4,}(messager .*?)$", TEXT[page], re.MULTILINE)
     return [shlex.split(re.sub(r"\s+#.*|\s*&\s*|\|.*", "", line)) for line in found]
 
 

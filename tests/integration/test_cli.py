@@ -324,7 +324,7 @@ def test_db_verbs(run: Run, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "messager.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
-    one_line(run("ls"), 2, "9999", HEAD_REVISION, "pip install -U messager")
+    one_line(run("ls"), 2, "9999", HEAD_REVISION, "newer messager: install that version")
 
 
 def test_bad_input_gets_one_line_with_the_remedy(imported: Run, tmp_path: Path) -> None:

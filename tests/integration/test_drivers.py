@@ -1,4 +1,4 @@
-"""A driver that is not installed, too old, or broken is told in one line with the extra to install."""
+"""A driver that is not installed, too old, or broken is told in one line with the command that installs it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from messager import drivers
 from tests.support import MESSAGER, ROOT
 
 EXTRAS = {"asyncpg": "postgres", "aiomqtt": "mqtt"}
+REQUIREMENTS = {package: drivers.requirement(package) for package in EXTRAS}
 LISTS = [*MESSAGER, "--store", "postgresql://h/d", "ls"]
 RECORDS = [*MESSAGER, "record", "--exp", "x", "--broker", "mqtt://127.0.0.1"]
 CONNECTS = "import asyncio; from messager.mqtt import Messager; asyncio.run(Messager('127.0.0.1').connect())"
@@ -55,7 +56,7 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
 def test_one_that_is_too_old_is_told_before_it_is_used(ran: Path, package: str, version: str, words: list[str]) -> None:
     stand_in(ran, package, version)
     done = run(words)
-    remedy = f"`pip install -U 'messager[{EXTRAS[package]}]'`"
+    remedy = f"`pip install -U '{REQUIREMENTS[package]}'`"
     assert (done.returncode, done.stderr) == (2, f"messager: {package} {version} is too old: {remedy}\n")
 
 
@@ -73,7 +74,7 @@ def test_one_that_cannot_be_imported_is_told_with_the_reason(
 ) -> None:
     stand_in(ran, package, "99.0", text)
     done = run(words)
-    remedy = f"`pip install --force-reinstall 'messager[{EXTRAS[package]}]'`"
+    remedy = f"`pip install --force-reinstall '{REQUIREMENTS[package]}'`"
     assert (done.returncode, done.stderr) == (2, f"messager: {package} cannot be imported ({reason}): {remedy}\n")
 
 
@@ -94,13 +95,21 @@ def test_agents_that_are_to_be_recorded_go_on_without_it_and_a_line_says_why(
     monkeypatch.setenv("MESSAGER_STORE", "postgresql://h/d")
     done = run([sys.executable, "-c", GOES_ON])
     assert (done.returncode, done.stdout) == (0, "sent\n")
-    assert re.fullmatch(rf"messager: e1 is not recorded: {re.escape(why)}.*'messager\[postgres\]'`\n", done.stderr)
+    assert re.fullmatch(rf"messager: e1 is not recorded: {re.escape(why)}.*'asyncpg>=0\.29'`\n", done.stderr)
 
 
 @pytest.mark.parametrize("package", EXTRAS)
-def test_the_lowest_version_is_the_one_that_the_requirements_name(package: str) -> None:
-    asked = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][EXTRAS[package]]
-    assert any(one.startswith(f"{package}>={drivers._lowest(package)}") for one in asked) and drivers._lowest(package)
+def test_the_hint_has_the_bounds_that_the_requirements_name(package: str) -> None:
+    [asked] = [
+        one
+        for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][
+            EXTRAS[package]
+        ]
+        if one.startswith(package)
+    ]
+    bounds, named = (text.removeprefix(package).split(",") for text in (asked, drivers.requirement(package)))
+    assert sorted(bounds) == sorted(named)
+    assert f">={drivers._lowest(package)}" in bounds
 
 
 def test_versions_are_compared_by_their_numbers() -> None:

@@ -87,7 +87,10 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "a spool of its own": (lambda p: p[2]["recorder"].update(spool="/etc/passwd"), "unknown field 'spool'"),
     "a missing field": (lambda p: p[2]["recorder"].pop("role"), "role is not a string"),
     "a status there is not": (lambda p: p[1]["experiment"].update(status="importing"), "the status 'importing'"),
-    "a version to come": (lambda p: p[1]["experiment"].update(schema_version=99), "pip install -U messager"),
+    "a version to come": (
+        lambda p: p[1]["experiment"].update(schema_version=99),
+        "newer messager: install that version",
+    ),
     "more recorders than any": (lambda p: p[1]["experiment"].update(recorders=10**6), "recorders is not between"),
     "an exp_id that nobody can type": (lambda p: p[1]["experiment"].update(exp_id="@x"), "cannot be an exp_id"),
     "a tag that cannot be printed": (lambda p: p[1].update(tags=["\x1b[31m"]), "cannot be a tag"),

@@ -15,6 +15,7 @@ import trustme
 
 from messager import Messager, PublishError
 from messager.brokers import MqttBroker, open_broker
+from messager.drivers import requirement
 from messager.errors import BrokerUnavailable
 from messager.testing import MqttServer, free_port, mqtt_server
 from messager_store.host import command_line
@@ -279,9 +280,9 @@ def test_a_scheme_that_nobody_knows_lists_those_there_are() -> None:
     assert "hunter2" not in " ".join(command_line(["messager", "--broker", "mqtt://bob:hunter2@h"]))
 
 
-def test_a_missing_driver_is_told_with_the_extra_to_install(tmp_path: Path) -> None:
+def test_a_missing_driver_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:
     without = "import sys; sys.modules['aiomqtt'] = None; from messager_store.cli import main; main()"
     words = ["record", "--exp", "x", "--broker", "mqtt://127.0.0.1"]
     done = subprocess.run([sys.executable, "-c", without, *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == "messager: aiomqtt is not installed: `pip install 'messager[mqtt]'`\n"
+    assert done.stderr == f"messager: aiomqtt is not installed: `pip install '{requirement('aiomqtt')}'`\n"

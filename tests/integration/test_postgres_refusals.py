@@ -67,11 +67,11 @@ def test_a_url_that_cannot_be_read_is_told_without_its_secrets(url: str, reason:
     assert "hunter2" not in str(caught.value) and "ter2" not in str(caught.value)
 
 
-def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("messager_store.dialects.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    with pytest.raises(StoreError, match=r"pip install 'messager\[postgres\]'"):
+    with pytest.raises(StoreError, match=r"pip install 'asyncpg>=0\.29'"):
         for_store("postgresql://h/db")
 
 

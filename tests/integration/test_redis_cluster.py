@@ -33,7 +33,7 @@ async def test_what_is_published_at_one_node_is_heard_at_another() -> None:
             assert message is not None
             heard.append((message["channel"], message["data"]))
         assert heard == sends
-        assert await talker.subscriber_count() == 1
+        assert await talker.subscriber_count([b"exps:1"]) == 1
         await pubsub.aclose()
         await talker.close()
         await listener.close()

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
 
 import pytest
+
+from tests.support import ROOT
 
 
 @pytest.mark.parametrize("package", ["messager", "messager_store", "messager.brokers", "messager_store.replay"])
@@ -15,6 +22,49 @@ def test_what_a_package_exports_is_sorted_and_there(package: str) -> None:
     assert sorted(module.__all__) == module.__all__
     for name in module.__all__:
         assert getattr(module, name).__doc__, name
+
+
+@pytest.mark.parametrize("package", ["messager", "messager_store", "messager.brokers"])
+def test_dir_lists_the_public_names_before_they_are_used(package: str) -> None:
+    look = (
+        f"import {package} as module; import sys; sys.exit(str(sorted(set(module.__all__) - set(dir(module))) or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
+    assert not done.stderr.strip(), done.stderr
+
+
+def test_redis_py_is_pinned_below_the_next_major_version() -> None:
+    """Its transport is reached through a private attribute, which another major version may not have."""
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    [bound] = [re.search(r"<(\d+)$", one) for one in required if re.match(r"redis\b", one)]
+    assert bound is not None and int(bound[1]) <= int(metadata.version("redis").split(".")[0]) + 1
+
+
+@pytest.mark.parametrize("package", ["messager", "messager_store"])
+def test_the_tree_of_errors_in_the_docstring_has_every_public_error(package: str) -> None:
+    module = importlib.import_module(package)
+    for found in pkgutil.walk_packages(module.__path__, f"{package}."):
+        importlib.import_module(found.name)
+    errors = importlib.import_module(f"{package}.errors")
+    root = errors.MessagerError if package == "messager" else errors.StoreError
+    drawn = re.findall(r"^(?:[│ ]*[├└]── )?(\w*[A-Z]\w+)", errors.__doc__.partition("\n\n")[2], re.MULTILINE)
+    defined = {cls for cls in {root, *subclasses(root)} if cls.__module__.split(".")[0] == package}
+    assert sorted(drawn) == sorted(cls.__name__ for cls in defined)
+
+
+def subclasses(cls: type) -> Iterator[type]:
+    """Subclasses of a class, and theirs."""
+    for found in cls.__subclasses__():
+        yield found
+        yield from subclasses(found)
+
+
+def test_no_hint_names_an_extra_of_this_package_which_no_index_has() -> None:
+    texts = {
+        path: path.read_text() for folder in ("messager", "store", "examples") for path in (ROOT / folder).rglob("*.py")
+    }
+    named = [str(path) for path, text in texts.items() if re.search(r"pip install[^`\n]*\bmessager\b", text)]
+    assert not named
 
 
 @pytest.mark.parametrize("package", ["messager", "messager_store", "messager.brokers"])

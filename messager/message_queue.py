@@ -1,0 +1,76 @@
+"""Queue of received messages that wait to be fetched, with the number of bytes in it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+WARN_BYTES = 100_000_000
+"""Bytes that may wait in a queue without a limit before a warning is logged."""
+
+log = logging.getLogger("messager")
+
+
+class MessageQueue(asyncio.Queue[dict[str, Any]]):
+    """Received messages in order. It takes every message: the listener is the one that stops above the limit.
+
+    `limit` is in bytes of channels and payloads. Without one, a warning is logged once when more than `WARN_BYTES`
+    wait, and again only after the queue was empty. `exp_id` is for that warning.
+    """
+
+    def __init__(self, exp_id: str, limit: int | None) -> None:
+        """Raises `ValueError` for a negative limit."""
+        if limit is not None and limit < 0:
+            raise ValueError(f"queue_bytes is {limit}: give a number of bytes, 0 or more, or None for no limit")
+        super().__init__()
+        self.waiting_bytes = 0
+        """Bytes of channels and payloads in the queue."""
+        self.limit = limit
+        self._exp_id = exp_id
+        self._threshold = WARN_BYTES if limit is None else limit
+        self._exceeded = False  # more than the threshold waited, and the queue was not empty since
+        self._emptied = asyncio.Event()
+
+    @property
+    def stops_reading(self) -> bool:
+        """True from when more than the limit waits until the queue is empty. Never without a limit."""
+        return self._exceeded and self.limit is not None
+
+    async def emptied(self) -> None:
+        """Wait until the queue is empty. Call it only while `stops_reading`."""
+        self._emptied.clear()
+        await self._emptied.wait()
+
+    # asyncio.Queue has _init, _put and _get for subclasses to override. They are called for each message.
+    def _init(self, maxsize: int) -> None:
+        self._messages: deque[dict[str, Any]] = deque()
+        self._queue = self._messages  # where asyncio.Queue looks
+
+    def _put(self, item: dict[str, Any]) -> None:
+        self._messages.append(item)
+        try:
+            self.waiting_bytes += len(item["channel"]) + len(item["data"])
+        except (KeyError, TypeError):  # a subclass of Messager may queue what it likes
+            return
+        if self.waiting_bytes > self._threshold and not self._exceeded:
+            self._exceeded = True
+            if self.limit is None:
+                log.warning(
+                    "more than %d MB of received messages of experiment %s wait to be fetched: call fetch_messages "
+                    "more often, or limit the queue with queue_bytes",
+                    WARN_BYTES // 1_000_000,
+                    self._exp_id,
+                )
+
+    def _get(self) -> dict[str, Any]:
+        item = self._messages.popleft()
+        try:
+            self.waiting_bytes -= len(item["channel"]) + len(item["data"])
+        except (KeyError, TypeError):
+            pass
+        if self._exceeded and not self._messages:
+            self._exceeded = False
+            self._emptied.set()
+        return item
