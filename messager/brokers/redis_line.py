@@ -114,7 +114,7 @@ class Line:
         self._wire.command("PUNSUBSCRIBE", *patterns)
 
     def pause(self) -> None:
-        """Stop reading, so that messages wait in Redis; not while patterns are unconfirmed, as that answer comes last."""
+        """Stop reading, so that messages wait in Redis. Not while an answer is awaited, which comes behind them."""
         if not self._unconfirmed:
             self._wire.pause()
 

@@ -84,7 +84,7 @@ class RedisPubSub(Listening[Line]):
     def heard(self, line: Line, messages: list[list[bytes]], behind: int) -> None:
         inbox = self._inbox
         if not inbox:
-            self._read_to = min(behind, *(one.read_until for one in self._lines()))
+            self._read_to = min([behind, *(one.read_until for one in self._lines())])
         for _, pattern, channel, data in messages:
             if is_hidden(pattern, channel):
                 continue
