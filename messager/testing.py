@@ -1,4 +1,7 @@
-"""A real server of one's own, Redis or MQTT, for demos and tests: free port, no disk, gone at the end."""
+"""Redis and MQTT servers for demos and tests, on a free port and without data on disk.
+
+A server and its folder are removed with the process that started it, however that process ends.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from .drivers import requirement
 from .errors import MessagerError
+from .server_folder import ServerFolder
 
 
 class NoRedisServer(MessagerError):
@@ -59,8 +61,13 @@ def free_port() -> int:
 class _Server:
     """A process with a folder of its own."""
 
-    _folder: tempfile.TemporaryDirectory[str]
+    _folder: ServerFolder
     _process: subprocess.Popen[bytes] | None
+
+    def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._folder.runs(self._process)
+        return self._process
 
     def stop(self, *, kill: bool = False) -> None:
         """End it: politely, or as a crash would (`kill`)."""
@@ -76,6 +83,7 @@ class _Server:
         except subprocess.TimeoutExpired:  # as a redis-server does not end that may not save
             process.kill()
             process.wait(10)
+        self._folder.runs(None)
 
     def suspend(self) -> None:
         """Let it hang: its connections stand, and it does nothing until `resume`."""
@@ -90,7 +98,7 @@ class _Server:
     def remove(self) -> None:
         """Stop it for good and remove its folder."""
         self.stop()
-        self._folder.cleanup()
+        self._folder.remove()
 
 
 class RedisServer(_Server):
@@ -101,16 +109,16 @@ class RedisServer(_Server):
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._binary = find_redis_server()
         self._arguments = arguments
-        self._folder = tempfile.TemporaryDirectory(prefix="messager-redis-")
+        self._folder = ServerFolder("redis", last_signal=signal.SIGKILL)  # it has nothing to save
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, and return once it answers. Raises `NoRedisServer` where it does not."""
-        command = [self._binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self._folder.name]
+        command = [self._binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder.path)]
         command += ["--save", "", "--appendonly", "no", "--daemonize", "no", *self._arguments]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = self._run(command)
         deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and self._process.poll() is None:
+        while time.monotonic() < deadline and process.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as probe:
                 probe.settimeout(1)
                 probe.sendall(b"PING\r\n")
@@ -151,15 +159,15 @@ class MqttServer(_Server):
         self.url = f"mqtt{'' if certificate is None else 's'}://127.0.0.1:{self.port}"
         self._users = dict(users or {})
         self._certificate = certificate
-        self._folder = tempfile.TemporaryDirectory(prefix="messager-mqtt-")
+        self._folder = ServerFolder("mqtt")
         self._command = self._amqtt() if mosquitto is None else self._mosquitto(mosquitto)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it, and return once it answers. Raises `NoMqttServer` where it does not."""
-        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = self._run(self._command)
         deadline = time.monotonic() + 20
-        while time.monotonic() < deadline and self._process.poll() is None:
+        while time.monotonic() < deadline and process.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
                 return
             time.sleep(0.02)
@@ -170,7 +178,7 @@ class MqttServer(_Server):
         lines = ["persistence false", "log_dest none", f"listener {self.port} 127.0.0.1"]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             lines.append("user root")  # else it could not read its own folder
-        passwords = Path(self._folder.name, "passwords")
+        passwords = self._folder.path / "passwords"
         if self._users:
             passwords.touch(0o600)
             for name, password in self._users.items():
@@ -181,7 +189,7 @@ class MqttServer(_Server):
             lines.append("allow_anonymous true")
         if self._certificate is not None:
             lines += [f"certfile {self._certificate[0]}", f"keyfile {self._certificate[1]}"]
-        configuration = Path(self._folder.name, "mosquitto.conf")
+        configuration = self._folder.path / "mosquitto.conf"
         configuration.write_text("\n".join(lines) + "\n")
         return [binary, "-c", str(configuration)]
 
@@ -192,7 +200,7 @@ class MqttServer(_Server):
         plugins: dict[str, Any] = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
         if self._users:
             hasher: Any = importlib.import_module("pwdlib.hashers.argon2").Argon2Hasher()  # amqtt brings it
-            passwords = Path(self._folder.name, "passwords")
+            passwords = self._folder.path / "passwords"
             passwords.write_text("\n".join(f"{name}:{hasher.hash(password)}" for name, password in self._users.items()))
             plugins = {"amqtt.plugins.authentication.FileAuthPlugin": {"password_file": str(passwords)}}
         return [sys.executable, "-c", _AMQTT, json.dumps({"listeners": {"default": listener}, "plugins": plugins})]

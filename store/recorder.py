@@ -20,7 +20,7 @@ from messager.clock import Clock
 from messager.errors import MessagesRefused
 from messager.record import MessageRecord, mark_record
 
-from . import experiments
+from . import experiments, jsontext
 from .backlog import Backlog
 from .committer import STOP_SECONDS, Committer
 from .draining import drain_left
@@ -329,6 +329,17 @@ class Recorder:
         self._keep_enrolment()
         if self._experiment is not None and self._committer is not None and not self._committer.ending:
             self._committer.loop.call_soon_threadsafe(self._describe)  # it may be said anywhere
+
+    def note(self, **facts: Any) -> None:
+        """Keep facts in this recorder's meta, beside the circumstances in which it started. For one that has started.
+
+        Raises `TypeError` for what JSON cannot hold.
+        """
+        self._enrolment.facts = {**self._enrolment.facts, **facts}
+        meta = jsontext.dump(self._enrolment.facts)
+        self._keep_enrolment()
+        if self._committer is not None:
+            self._committer.note({"meta": meta})
 
     def save(self) -> None:
         """Put what waits into the spool, and note there that this recorder has ended.

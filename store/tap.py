@@ -12,6 +12,7 @@ from messager.record import MessageRecord
 from .experiments import recorders_of
 from .host import this_process
 from .recorder import Recorder
+from .unheard import LOOK_SECONDS, Unheard
 
 POLL_SECONDS = 0.1
 BUFFERED = 10_000
@@ -23,7 +24,7 @@ class Tap:
 
     Redis delivers a message once for each pattern that matches it; the tap keeps one.
     `active` is called once the subscription stands, `progress` after what was received,
-    `notice` with a line when the broker goes away or is back.
+    `notice` with a line when the broker goes away or is back, and when there are messages that a tap cannot hear.
     """
 
     def __init__(
@@ -55,10 +56,13 @@ class Tap:
         await self._broker.connect()
         self._recorder.connected(self._broker.url, clock, await self._broker.clock_offset())
         pubsub: PubSub = getattr(self._broker, "pubsub_as_published", self._broker.pubsub)()
+        unheard = Unheard(self._broker, self._recorder, self._notice)
         try:
             await pubsub.psubscribe(*self._patterns)
             await self._tell_missed()
             self._active()
+            await unheard.begin()
+            look_at = time.monotonic() + LOOK_SECONDS
             deadline = None if duration is None else time.monotonic() + duration
             while max_events is None or self.messages < max_events:
                 await self._recorder.room(BUFFERED)  # meanwhile messages wait in Redis, which has room for them
@@ -67,6 +71,9 @@ class Tap:
                 left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
                 if left <= 0:
                     break
+                if time.monotonic() >= look_at:
+                    await unheard.look()
+                    look_at = time.monotonic() + LOOK_SECONDS
                 message = await pubsub.get_message(timeout=left)
                 if message is None:
                     self._progress(self)
@@ -92,6 +99,7 @@ class Tap:
             if since is not None:
                 self._gap("the tap ended while disconnected", clock.at(since), clock.now())
             await pubsub.aclose()
+            await unheard.look()
             self._progress(self)
 
     async def _tell_missed(self) -> None:

@@ -1,4 +1,7 @@
-"""A real PostgreSQL of one's own, for tests: no root, free port, fresh databases, gone at the end."""
+"""PostgreSQL servers for tests, on a free port and without root, and fresh databases on them.
+
+A server and its folder are removed with the process that started it, however that process ends.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,17 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
+from messager.server_folder import ServerFolder
 from messager.testing import free_port
 
 from .errors import StoreError
@@ -40,18 +43,6 @@ host all all 127.0.0.1/32 trust
 """
 _QUICK = ("fsync=off", "full_page_writes=off")
 _SETTINGS = ("listen_addresses=127.0.0.1", "max_connections=200", "shared_buffers=64MB", "max_wal_size=256MB")
-# The server ends with whoever holds the other end of standard input, and leaves nothing behind then.
-_SUPERVISED = """
-folder=$1; shift
-exec 3<&0
-"$@" 3<&- &
-server=$!
-{ read -r _ <&3; trap '' TERM; kill -QUIT $server; kill -CONT $server; sleep 2; rm -rf "$folder"; } &
-watch=$!
-wait $server
-kill $watch 2>/dev/null
-wait $watch 2>/dev/null
-"""
 
 
 class NoPostgres(StoreError):
@@ -87,7 +78,8 @@ class PostgresServer:
         self.port = free_port()
         self._settings = [*_SETTINGS, *(() if durable else _QUICK), *settings]
         self._user = "nobody" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
-        self.folder = Path(tempfile.mkdtemp(prefix="messager-pg-"))
+        self._folder = ServerFolder("pg", last_signal=_SIGNALS["immediate"])
+        self.folder = self._folder.path
         self._process: subprocess.Popen[bytes] | None = None
         if self._user is not None:
             shutil.chown(self.folder, self._user)
@@ -104,22 +96,16 @@ class PostgresServer:
         if not data.exists():
             command = [str(binaries / "initdb"), "-D", str(data), "-U", SUPERUSER, "-A", "trust", "-E", "UTF8"]
             command += ["--locale=C", "--no-sync"]
-            done = subprocess.run(command, cwd="/", user=self._user, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise NoPostgres(f"{command[0]} failed: {done.stderr.strip()[-500:]}")
+            with self._run(command, subprocess.PIPE) as initdb:
+                _, errors = initdb.communicate()
+            self._folder.runs(None)
+            if initdb.returncode:
+                raise NoPostgres(f"{command[0]} failed: {errors.decode(errors='replace').strip()[-500:]}")
             (data / "pg_hba.conf").write_text(_HBA)
         options = [part for setting in self._settings for part in ("-c", setting)]
         command = [str(binaries / "postgres"), "-D", str(data), "-p", str(self.port), "-k", str(self.folder), *options]
         with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                ["sh", "-c", _SUPERVISED, "sh", str(self.folder), *command],
-                cwd="/",
-                user=self._user,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for those who use it
-            )
+            self._process = self._run(command, log)
         deadline = time.monotonic() + START_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
             if self._status()[7:8] in (["ready"], ["standby"]):
@@ -135,25 +121,29 @@ class PostgresServer:
         if process is None:
             return
         status = self._status()
-        if status and process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(status[0]), _SIGNALS[how])
-                os.kill(int(status[0]), signal.SIGCONT)  # a test may have stopped it
-        elif process.stdin is not None:
-            process.stdin.close()
+        process.send_signal(_SIGNALS[how])
+        process.send_signal(signal.SIGCONT)  # a test may have stopped it
         process.wait(60)
-        if process.stdin is not None:
-            process.stdin.close()
+        self._folder.runs(None)
         if how == "killed":  # its children notice by themselves
             _until(lambda: not self._children_left(status))
 
     def remove(self) -> None:
         """Stop it for good and remove its folder."""
         self.stop("immediate")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._folder.remove()
+
+    def _run(self, command: list[str], errors: IO[bytes] | int) -> subprocess.Popen[bytes]:
+        """Start a program of the server, whose messages go to `errors`. Ctrl-C does not reach it."""
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen(
+            command, cwd="/", user=self._user, stdin=quiet, stdout=quiet, stderr=errors, start_new_session=True
+        )
+        self._folder.runs(process)
+        return process
 
     def _status(self) -> list[str]:
-        """The lines of `postmaster.pid`: its pid first, how it is eighth."""
+        """The lines of `postmaster.pid`. The seventh names its shared memory, the eighth its state."""
         try:
             return [line.strip() for line in (self.folder / "data" / "postmaster.pid").read_text().splitlines()]
         except OSError:
@@ -265,7 +255,7 @@ def _run(work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
 
 
 def _usable(binaries: Path, user: str | None, folder: Path) -> Path:
-    """The binaries where that user can run them: a copy, where they are in a folder of root's own."""
+    """Return binaries that the user may run: a copy of the user's own, if these are closed to it."""
     if user is None:
         return binaries
     tried = subprocess.run(["sh", "-c", '[ -x "$0" ]', str(binaries / "postgres")], cwd="/", user=user, check=False)
@@ -278,6 +268,7 @@ def _usable(binaries: Path, user: str | None, folder: Path) -> Path:
         libraries = package.with_name(f"{package.name}.libs")  # where the wheel's programs look for them
         if libraries.exists():
             shutil.copytree(libraries, copy.with_name(libraries.name))
+        subprocess.run(["chown", "-R", "-h", user, str(copy.parent)], check=True)
     return copy / install.name / "bin"
 
 

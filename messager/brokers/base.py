@@ -93,6 +93,13 @@ class Broker(Protocol):
     def pubsub(self) -> PubSub:
         """A new subscriber, not yet connected."""
 
+    async def unheard(self) -> dict[str, int]:
+        """Return how often messages were sent that no subscriber of patterns gets, by command; without those never run.
+
+        On Redis: `XADD` (streams) and `SPUBLISH` (sharded channels), since the servers started. Empty where the broker
+        has no other way, and where it may not be asked. Raises `BrokerUnavailable`.
+        """
+
     async def clock_offset(self) -> int | None:
         """How far the broker's clock is ahead of this machine's, ns; None if it has none."""
 

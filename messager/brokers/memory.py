@@ -56,6 +56,9 @@ class MemoryBroker:
     def pubsub(self) -> MemoryPubSub:
         return MemoryPubSub(self)
 
+    async def unheard(self) -> dict[str, int]:
+        return {}
+
     async def clock_offset(self) -> int | None:
         return 0
 

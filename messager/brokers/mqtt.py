@@ -186,6 +186,9 @@ class MqttBroker(Travelling):
             suffix=f"-{self._subscribers}",
         )
 
+    async def unheard(self) -> dict[str, int]:
+        return {}
+
     async def clock_offset(self) -> int | None:
         return None
 

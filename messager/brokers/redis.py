@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -190,6 +190,13 @@ class RedisBroker(Travelling):
 
     def pubsub(self) -> RedisPubSub:
         return RedisPubSub(self._addresses, ping_interval=self.ping_interval, ping_timeout=self.ping_timeout)
+
+    async def unheard(self) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        for answer in await self._ask_all("INFO", "commandstats") or ():
+            for command, calls in _PAST_SUBSCRIBERS.findall(answer):
+                counts[command.decode().upper()] += int(calls)
+        return {command: calls for command, calls in sorted(counts.items()) if calls}
 
     async def clock_offset(self) -> int | None:
         before = time.time_ns()
@@ -445,6 +452,8 @@ def _refused(reply: Any) -> PublishError:
 
 
 _CLIENT = re.compile(rb"^.* sub=(?P<sub>\d+) psub=(?P<psub>\d+) .*\bomem=(?P<omem>\d+)\b.*$", re.M)
+_PAST_SUBSCRIBERS = re.compile(rb"^cmdstat_(xadd|spublish):calls=(\d+)", re.M)
+"""Commands that send messages which PSUBSCRIBE does not bring."""
 _PUBSUB_LIMITS = re.compile(rb"\bpubsub (\d+) (\d+) ")
 
 

@@ -84,3 +84,12 @@ def _show(data: dict[str, Any]) -> None:
         ],
         spares=("PID", "STARTED"),
     )
+    _show_unheard(data)
+
+
+def _show_unheard(data: dict[str, Any]) -> None:
+    from ..unheard import unheard_by
+
+    for row in data["recorders"]:
+        for line in unheard_by(row["meta"]):
+            click.echo(f"{click.style('not heard', fg='yellow')}  recorder {row['recorder']}: {line}")

@@ -80,6 +80,8 @@ def show(found: Standing) -> None:
     _show_recorders(found)
     _show_spools(found)
     click.echo()
+    for line in found.unheard:
+        click.echo(f"{click.style('not heard', fg='yellow')}  {safe(line)}")
     for problem in found.problems:
         click.echo(f"{click.style('needs you', fg='red', bold=True)}  {safe(problem.what)}: {safe(problem.remedy)}")
     if not found.problems:

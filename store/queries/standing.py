@@ -17,6 +17,7 @@ from ..repair import left_spool
 from ..schema import VISIBLE, batch, experiment
 from ..spools import SpoolInfo, spools
 from ..spools import spool_folder as chosen_folder
+from ..unheard import unheard_by
 
 IDLE_S = 60.0
 MIN_FREE = 1 << 30
@@ -63,6 +64,8 @@ class Standing:
     """In open experiments."""
     recorders: list[Writing] = field(default_factory=list)
     spools: list[SpoolInfo] = field(default_factory=list)
+    unheard: list[str] = field(default_factory=list)
+    """Messages that taps of open experiments could not hear."""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -85,6 +88,12 @@ async def standing(
         found.unfinished = (await connection.execute(hidden)).scalar_one()
     rows = [row for row in await experiments.recorders_of(log.database) if row.experiment_id in every]
     found.gaps = sum(row.kinds["gap"] for row in rows if every[row.experiment_id].status == "open")
+    found.unheard = [
+        f"{of.exp_id}, recorder {row.ordinal}: {line}"
+        for row in rows
+        if (of := every[row.experiment_id]).status == "open"
+        for line in unheard_by(row.meta)
+    ]
     running = [row for row in rows if row.ended_at is None]
     for row in running:
         found.recorders.append(await _writing(log, row, every[row.experiment_id].exp_id, idle_s))

@@ -258,11 +258,12 @@ def test_ctrl_c_elsewhere_is_130(imported: Run, tmp_path: Path, redis: RedisServ
     with Redis(port=redis.port) as client:
 
         def looks() -> int:
-            """How often somebody has looked for subscribers, or said who it is."""
-            return int(client.info("commandstats").get("cmdstat_client", {}).get("calls", 0))
+            """Calls of CLIENT, by which a replay looks for subscribers. Redis 7 counts each subcommand by itself."""
+            calls = client.info("commandstats")
+            return sum(calls[name]["calls"] for name in calls if name.startswith("cmdstat_client"))
 
         before = looks()
-        replay = subprocess.Popen(
+        with subprocess.Popen(
             [*MESSAGER, "replay", "game-1", "--loop", "0", "--wait-for-subscribers", "99", "--redis", redis.url],
             cwd=tmp_path,
             stderr=subprocess.PIPE,
@@ -270,11 +271,14 @@ def test_ctrl_c_elsewhere_is_130(imported: Run, tmp_path: Path, redis: RedisServ
             text=True,
             # what a shell starts in the background ignores Ctrl-C, and so would this run's children
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        while looks() < before + 10:
-            assert replay.poll() is None
-    replay.send_signal(signal.SIGINT)
-    _, stderr = replay.communicate(timeout=30)
+        ) as replay:
+            try:
+                while looks() < before + 10:
+                    assert replay.poll() is None
+                replay.send_signal(signal.SIGINT)
+                _, stderr = replay.communicate(timeout=30)
+            finally:
+                replay.kill()
     assert replay.returncode == 130 and "Traceback" not in stderr
 
 

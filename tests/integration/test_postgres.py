@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -394,29 +393,3 @@ async def test_a_closed_experiment_takes_no_recorder_that_joined_while_it_was_cl
     for writer in joined if now.status == "closed" else []:
         with pytest.raises(RecorderFenced):
             await log.append(writer, [sent(1)])
-
-
-def test_a_server_is_gone_with_whoever_started_it(tmp_path: Path) -> None:
-    import subprocess
-
-    program = (
-        "import sys, time\n"
-        "from messager_store.testing import PostgresServer\n"
-        "server = PostgresServer()\n"
-        "server.start()\n"
-        "print(server.folder, server.folder.joinpath('data/postmaster.pid').read_text().split()[0], flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None and process.stdin is not None
-    folder, pid = process.stdout.readline().split()
-    assert Path(f"/proc/{pid}").exists() or sys.platform != "linux"
-    process.kill()
-    process.communicate()
-
-    def gone() -> bool:
-        return not Path(folder).exists() and not Path(f"/proc/{pid}").exists()
-
-    asyncio.run(until(gone, 30))

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import socket
 import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from messager.server_folder import ServerFolder
 from messager.testing import RedisServer, find_redis_server, free_port
 from tests.support import until
 
@@ -44,12 +43,12 @@ class SentinelServer:
 
     def __init__(self, master: int, *settings: str, service: str = "mymaster", others: int = 0) -> None:
         self.port = free_port()
-        self._folder = tempfile.TemporaryDirectory(prefix="messager-sentinel-")
-        self._file = Path(self._folder.name) / "sentinel.conf"
+        self._folder = ServerFolder("sentinel")
+        self._file = self._folder.path / "sentinel.conf"
         lines = [
             f"port {self.port}",
             "bind 127.0.0.1",
-            f"dir {self._folder.name}",
+            f"dir {self._folder.path}",
             f"sentinel monitor {service} 127.0.0.1 {master} {1 + others // 2}",
             f"sentinel down-after-milliseconds {service} 300",
             f"sentinel failover-timeout {service} 2000",
@@ -61,6 +60,7 @@ class SentinelServer:
     async def start(self) -> None:
         command = [find_redis_server(), str(self._file), "--sentinel"]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._folder.runs(self._process)
         await until(self._listens)
 
     def _listens(self) -> bool:
@@ -73,10 +73,11 @@ class SentinelServer:
         if process is not None:
             process.terminate()
             process.wait(10)
+            self._folder.runs(None)
 
     def remove(self) -> None:
         self.stop()
-        self._folder.cleanup()
+        self._folder.remove()
 
 
 class Watched:

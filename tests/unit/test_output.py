@@ -202,7 +202,7 @@ def test_a_table_of_what_goes_leaves_out_what_nobody_needs_to_decide(
 def test_recorders_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, events: int, pid: int, shown: bool) -> None:
     terminal = terminal_of(monkeypatch)
     recorder = {"recorder": 1, "role": "messager", "state": "unclean", "events": events, "host": "vm", "pid": pid}
-    recorder |= {"started_at": "2026-03-01T10:00:00.123456789Z", "worst_unacknowledged_ms": 123.4}
+    recorder |= {"started_at": "2026-03-01T10:00:00.123456789Z", "worst_unacknowledged_ms": 123.4, "meta": {}}
     words = ["exp_id", "name", "status", "created_at", "head", "store"]
     numbers = ["duration_s", "events", "channels", "agents", "gaps", "payload_bytes", "store_bytes"]
     data: dict[str, Any] = dict.fromkeys(words, "-") | dict.fromkeys(numbers, 0)

@@ -1,0 +1,69 @@
+"""Temporary folder of a server: it is removed, and the server ended, when the process that made it ends.
+
+No process can clean up after its own SIGKILL. Each folder therefore has a keeper, a small process that reads from a
+pipe. The pipe tells it the pid of the server, and closes with the process that holds the other end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+END_SECONDS = 10.0
+"""Time for a server to end by its signal. After that it is killed."""
+
+
+class ServerFolder:
+    """A new temporary folder, with `server` in its name, and the server that runs in it.
+
+    `last_signal` ends the server where the process that made the folder ends first.
+    """
+
+    def __init__(self, server: str, *, last_signal: int = signal.SIGTERM) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=f"messager-{server}-"))
+        command = [sys.executable, "-I", "-S", __file__, str(self.path), str(int(last_signal))]
+        quiet = subprocess.DEVNULL
+        self._keeper = subprocess.Popen(
+            command, bufsize=0, cwd="/", stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
+        )
+
+    def runs(self, process: subprocess.Popen[Any] | None) -> None:
+        """Set the server that runs in the folder now, or None."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.write(b"%d\n" % (process.pid if process is not None else 0))
+
+    def remove(self) -> None:
+        """End the server if one runs, and remove the folder."""
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        self._keeper.wait()
+
+
+def _keep(folder: str, last_signal: int) -> None:
+    """Wait for the end of the pipe, then end the server and remove the folder."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    server = 0
+    for line in sys.stdin:
+        server = int(line)
+    if server:
+        with contextlib.suppress(OSError):
+            os.kill(server, last_signal)
+            os.kill(server, signal.SIGCONT)  # it may be stopped
+            deadline = time.monotonic() + END_SECONDS
+            while time.monotonic() < deadline:
+                os.kill(server, 0)
+                time.sleep(0.02)
+            os.kill(server, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _keep(sys.argv[1], int(sys.argv[2]))
