@@ -27,7 +27,10 @@ REDIS = re.compile(
 MQTT = re.compile(rb"\$.*", re.DOTALL)
 """Topics for the broker itself to publish, and prefixes of shared subscriptions: MQTT 3.1.1, section 4.7.2."""
 
-_WILDCARDS = (b"*", b"?", b"[")
+_WILDCARDS = frozenset((b"*", b"?", b"["))
+"""First characters of a pattern that names no channel."""
+INITIALS = frozenset((b"_", b"A"))
+"""First characters of Redis' internal channels, for a look at each message that costs little."""
 
 
 def is_internal(channel: bytes, *urls: str) -> bool:
@@ -41,4 +44,4 @@ def is_hidden(pattern: bytes, channel: bytes) -> bool:
     A pattern that begins with a wildcard does not name internal channels. MQTT has the same rule for topics that
     begin with `$`, and its brokers apply it.
     """
-    return pattern.startswith(_WILDCARDS) and REDIS.fullmatch(channel) is not None
+    return pattern[:1] in _WILDCARDS and REDIS.fullmatch(channel) is not None

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from .. import channels
 from ..errors import BrokerUnavailable
+from .internal import INITIALS, is_hidden
 from .redis_addresses import Addresses
 from .redis_connecting import CONNECT_TIMEOUT
 from .redis_reasons import missing_right, reason_of
@@ -28,8 +29,8 @@ PROVE_NS = 1_000_000_000
 class Listener(Protocol):
     """The owner of lines."""
 
-    def heard(self, line: Line, messages: list[list[bytes]], behind: int) -> None:
-        """Take messages as Redis sends them: `pmessage`, pattern, channel, payload. They came after `behind`."""
+    def heard(self, line: Line, messages: list[dict[str, Any]], size: int, behind: int) -> None:
+        """Take messages, as `PubSub.get_message` returns them, of `size` bytes in all. They came after `behind`."""
 
     def ended(self, line: Line, reason: str) -> None:
         """Take note that the connection is lost."""
@@ -136,23 +137,29 @@ class Line:
     def _came(self, values: list[Any]) -> None:
         now = self._alive = time.monotonic_ns()
         behind = self.read_until
-        messages: list[list[bytes]] = []
+        messages: list[dict[str, Any]] = []
+        size = 0
         for value in values:
-            if value == b"PONG" or isinstance(value, ResponseError):  # an ACL may forbid PING: a sign of life as well
-                if value == b"PONG" or not self._unconfirmed:
-                    self._answered()
-                else:
-                    self._refusal = value
-            elif value[0] == b"pmessage":
-                messages.append(value)
-            elif value[0] == b"psubscribe":
+            kind = value[0] if value.__class__ is list else None
+            if kind == b"pmessage":
+                _, pattern, channel, data = value
+                if channel[:1] in INITIALS and is_hidden(pattern, channel):
+                    continue
+                messages.append({"type": "pmessage", "pattern": pattern, "channel": channel, "data": data})
+                size += len(channel) + len(data)
+            elif kind == b"psubscribe":
                 self._unconfirmed.discard(value[1])
-            elif value[0] == b"pong":
+            elif kind == b"pong" or value == b"PONG":
                 self._answered()
+            elif isinstance(value, ResponseError):
+                if self._unconfirmed:
+                    self._refusal = value
+                else:  # an ACL may forbid PING: a sign of life as well
+                    self._answered()
         self._changed.set()
         if messages and self._pinged_at is None and now - self.read_until >= PROVE_NS:
             self._ping()
-        self._listener.heard(self, messages, behind)
+        self._listener.heard(self, messages, size, behind)
 
     def _answered(self) -> None:
         """A ping was answered: what was delivered before it has come in."""

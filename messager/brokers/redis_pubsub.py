@@ -13,7 +13,6 @@ from typing import Any
 
 from .. import channels
 from ..errors import BrokerUnavailable
-from .internal import is_hidden
 from .listening import Listening
 from .redis_addresses import Addresses
 from .redis_line import Line
@@ -81,15 +80,12 @@ class RedisPubSub(Listening[Line]):
             leaving.cancel()
             await asyncio.gather(leaving, return_exceptions=True)
 
-    def heard(self, line: Line, messages: list[list[bytes]], behind: int) -> None:
+    def heard(self, line: Line, messages: list[dict[str, Any]], size: int, behind: int) -> None:
         inbox = self._inbox
         if not inbox:
             self._read_to = min([behind, *(one.read_until for one in self._lines())])
-        for _, pattern, channel, data in messages:
-            if is_hidden(pattern, channel):
-                continue
-            inbox.append({"type": "pmessage", "pattern": pattern, "channel": channel, "data": data})
-            self._inbox_bytes += len(channel) + len(data)
+        inbox.extend(messages)
+        self._inbox_bytes += size
         if messages and (len(inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES):
             line.pause()
         self._stirred.set()

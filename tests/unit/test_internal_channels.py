@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from messager.brokers.internal import is_hidden, is_internal
+from messager.brokers.internal import INITIALS, is_hidden, is_internal
 
 REDIS, MQTT = "redis://localhost:6379/0", "mqtt://localhost:1883"
 
@@ -27,6 +27,7 @@ REDIS, MQTT = "redis://localhost:6379/0", "mqtt://localhost:1883"
 )
 def test_redis_publishes_by_itself_on_these_channels(channel: bytes) -> None:
     assert is_internal(channel, REDIS) and is_internal(channel, "memory://")
+    assert channel[:1] in INITIALS
     assert not is_internal(channel, MQTT)
     assert is_internal(channel, MQTT, REDIS)  # at one of the two
 
