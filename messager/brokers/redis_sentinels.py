@@ -26,8 +26,8 @@ class Sentinels:
 
     def __init__(self, pool: ConnectionPool, parts: SeveralHosts, url: str) -> None:
         self.url = url
-        self.hosts = dict.fromkeys(parts.hosts)
-        """Addresses of sentinels: those of the URL, then those that they named."""
+        self.hosts = list(parts.hosts)
+        """Addresses of sentinels: those of the URL, then others that these named when they were asked last."""
         self._pool = pool
         self._parts = parts
 
@@ -60,6 +60,8 @@ class Answer(NamedTuple):
     epoch: int
     """Number of the configuration; each failover makes a higher one."""
     master: Address
+    others: list[Address]
+    """Sentinels that it knows, and does not call down."""
 
 
 class SentinelWatch:
@@ -69,14 +71,13 @@ class SentinelWatch:
         self._sentinels = sentinels
         self._url = sentinels.url
         self._pool = pool
-        self._service = parts.service
+        self._parts = parts
         self._options = _sentinel_options(pool, parts)
         self._clients: dict[Address, Redis] = {}
 
     async def ask(self) -> tuple[list[Answer], dict[str, None]]:
         """Ask every sentinel. Return the answers, highest epoch first, and why others gave none."""
-        hosts = list(self._sentinels.hosts)
-        found = await asyncio.gather(*map(self._named_by, hosts), return_exceptions=True)
+        found = await asyncio.gather(*map(self._named_by, self._sentinels.hosts), return_exceptions=True)
         reasons: dict[str, None] = {}
         answers: list[Answer] = []
         for one in found:
@@ -86,6 +87,8 @@ class SentinelWatch:
                 reasons[one.reason] = None
             else:
                 raise one
+        others = (other for answer in answers for other in answer.others)
+        self._sentinels.hosts = list(dict.fromkeys([*self._parts.hosts, *others]))
         return sorted(answers, key=lambda answer: -answer.epoch), reasons
 
     async def confirm(self, connection: AbstractConnection) -> None:
@@ -118,15 +121,16 @@ class SentinelWatch:
         try:
             async with asyncio.timeout(TRY_TIMEOUT):
                 masters = cast(dict[str, Any], await client.sentinel_masters())
-                state = masters.get(self._service)
+                state = masters.get(self._parts.service)
                 promoted: Any = None
+                others: list[Address] = []
                 if state is not None:
                     asks: Any = client.execute_command
                     with contextlib.suppress(NoPermissionError):
                         # During a failover this is the new master from its promotion on, before `masters` has it.
-                        promoted = await asks("SENTINEL GET-MASTER-ADDR-BY-NAME", self._service)
-                        for other in await asks("SENTINEL SENTINELS", self._service):
-                            self._sentinels.hosts.setdefault((str(other["ip"]), int(other["port"])))
+                        promoted = await asks("SENTINEL GET-MASTER-ADDR-BY-NAME", self._parts.service)
+                        listed = await asks("SENTINEL SENTINELS", self._parts.service)
+                        others = [(str(one["ip"]), int(one["port"])) for one in listed if not one["is_sdown"]]
             whole = True
         except ResponseError as error:
             reason = reason_of(error, secrets) + missing_right(error, "sentinel|masters")
@@ -144,14 +148,16 @@ class SentinelWatch:
                 await client.aclose()
         if state is None:
             known = ", ".join(sorted(masters)) or "nothing"
-            reason = f"the sentinel at {shown(sentinel)} does not know {self._service!r}, but {known}"
+            reason = f"the sentinel at {shown(sentinel)} does not know {self._parts.service!r}, but {known}"
             raise BrokerUnavailable(self._url, reason)
         master = str(state["ip"]), int(state["port"])
         if promoted is not None and _decoded(promoted) != master:
-            return Answer(int(state["config-epoch"]), _decoded(promoted))
+            return Answer(int(state["config-epoch"]), _decoded(promoted), others)
         if not state["is_master"] or state["is_sdown"] or state["is_odown"]:
-            raise BrokerUnavailable(self._url, f"the sentinel at {shown(sentinel)} says that {self._service!r} is down")
-        return Answer(int(state["config-epoch"]), master)
+            raise BrokerUnavailable(
+                self._url, f"the sentinel at {shown(sentinel)} says that {self._parts.service!r} is down"
+            )
+        return Answer(int(state["config-epoch"]), master, others)
 
 
 def _decoded(address: tuple[bytes | str, int]) -> Address:

@@ -51,18 +51,19 @@ class Watcher:
         self.watch = watch
         self._connection = connection
         self._superseded = superseded
-        self._stopped = False
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
         """Stop asking. May be called twice."""
-        self._stopped = True  # `asyncio.wait_for`, which redis-py uses, loses a cancellation now and then (Python 3.11)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         try:
-            while not self._stopped:
+            # `asyncio.wait_for` of Python 3.11, which redis-py uses, loses a cancellation now and then.
+            while not task.cancelling():
                 asked = time.monotonic_ns()
                 try:
                     await self.watch.confirm(self._connection)
