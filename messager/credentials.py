@@ -69,7 +69,7 @@ _BEARER = re.compile(r"""\b(bearer\s+)[^\s"'\\,]+""", re.I)
 
 
 def is_secret(name: str, value: object = "") -> bool:
-    """Whether a value is a credential, as its name says. A plain number of `tokens` is none."""
+    """Return True if a value is a credential, as its name says. A plain number of `tokens` is none."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or words[0] in _FLAGS or _ABOUT.fullmatch(words[-1]):
         return False
@@ -135,7 +135,7 @@ def _mask_named(text: str) -> str:
 
 
 def _header_value(text: str, at: int) -> tuple[int, int]:
-    """Where the credentials of an HTTP header begin and end; the scheme in front of them stays."""
+    """Return the begin and the end of the credentials in an HTTP header; the scheme in front of them stays."""
     found = _SCHEME.match(text, at)
     assert found is not None
     scheme = found[0].lstrip("\\")
@@ -162,7 +162,7 @@ def mask_json(value: Any) -> Any:
 
 
 def _blank(name: str, value: Any) -> Any:
-    """What stands under a secret name, each text and number in it masked."""
+    """Return a value that has a secret name, with each text and number in it masked."""
     if isinstance(value, dict):
         return {key: _blank(name, item) for key, item in value.items()}
     if isinstance(value, list):
@@ -184,7 +184,7 @@ def _item(before: Any, item: Any) -> Any:
 
 
 def is_secret_option(argument: Any) -> bool:
-    """Whether the next argument of a command line is a credential."""
+    """Return True if the next argument of a command line is a credential."""
     return isinstance(argument, str) and _OPTION.fullmatch(argument) is not None and is_secret(argument)
 
 
@@ -236,13 +236,13 @@ def without_credentials(url: str) -> str:
 
 
 def ambiguous(url: str) -> bool:
-    """Whether a password may reach beyond where the URL's host seems to begin."""
+    """Return True if a password may reach beyond the point at which the URL's host seems to begin."""
     place, _, query = url.partition("://")[2].partition("?")
     host, _, path = place.partition("/")
     return "#" in url or "@" in query or ("@" in host and "@" in path)
 
 
 def _whole(host: str) -> bool:
-    """Whether this is a host, and a port where there is a colon. Raises `ValueError` for a port that is no number."""
+    """Return True for a host, with a port if there is a colon. Raises `ValueError` for a port that is no number."""
     parts = urlsplit("//" + host)
     return bool(parts.hostname) and (parts.port is not None or ":" not in host.rpartition("]")[2])

@@ -38,6 +38,16 @@ class MessageQueue(asyncio.Queue[dict[str, Any]]):
         """True from when more than the limit waits until the queue is empty. Never without a limit."""
         return self._exceeded and self.limit is not None
 
+    def take_all(self) -> list[dict[str, Any]]:
+        """Remove and return all messages."""
+        messages = list(self._messages)
+        self._messages.clear()
+        self.waiting_bytes = 0
+        if self._exceeded:
+            self._exceeded = False
+            self._emptied.set()
+        return messages
+
     async def emptied(self) -> None:
         """Wait until the queue is empty. Call it only while `stops_reading`."""
         self._emptied.clear()

@@ -252,9 +252,7 @@ class Messager:
         Each is a dict with `type`, `pattern`, `channel` and `data`, the last three bytes.
         Raises `ListenerDied` where the listener ended on an error and nothing is left to fetch.
         """
-        messages = []
-        while not self.message_queue.empty():
-            messages.append(self.message_queue.get_nowait())
+        messages = self.message_queue.take_all()
         task = self.receive_messages_task
         if not messages and task is not None and task.done() and not task.cancelled() and task.exception():
             raise ListenerDied(f"the listener ended: {task.exception()}. Subscribe again.") from task.exception()
@@ -364,6 +362,9 @@ class Messager:
         """Log a gap if the listener ends while it is disconnected, or with `queue_bytes` before it has read all."""
         since = getattr(pubsub, "lost_since", lambda: None)()
         reason = "the listener ended while disconnected"
+        if since is None:
+            since = getattr(pubsub, "unconfirmed_since", lambda: None)()
+            reason = "the listener ended while nobody confirmed its server"
         if self.message_queue.limit is not None:
             unread = getattr(pubsub, "unread_since", lambda: None)()
             if unread is not None:

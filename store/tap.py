@@ -61,7 +61,7 @@ class Tap:
             await pubsub.psubscribe(*self._patterns)
             await self._tell_missed()
             self._active()
-            await unheard.begin()
+            await unheard.look()
             look_at = time.monotonic() + LOOK_SECONDS
             deadline = None if duration is None else time.monotonic() + duration
             while max_events is None or self.messages < max_events:
@@ -91,13 +91,15 @@ class Tap:
                     if self.messages % 1000 == 0:
                         self._progress(self)
                 elif message["type"] == "gap":
-                    self._lost = False
-                    self._notice(f"connected to {self._broker.url} again; messages may be missing")
+                    if pubsub.lost_since() is None:
+                        self._lost = False
+                        self._notice(f"connected to {self._broker.url} again; messages may be missing")
                     self._gap(message["reason"], clock.at(message["since"]), clock.at(message["until"]))
         finally:
-            since = pubsub.lost_since()
-            if since is not None:
+            if (since := pubsub.lost_since()) is not None:
                 self._gap("the tap ended while disconnected", clock.at(since), clock.now())
+            elif (since := pubsub.unconfirmed_since()) is not None:
+                self._gap("the tap ended while nobody confirmed its server", clock.at(since), clock.now())
             await pubsub.aclose()
             await unheard.look()
             self._progress(self)

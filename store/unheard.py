@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from .recorder import Recorder
 from .wording import plural
 
 KEY = "unheard"
-"""Where the counts are in a recorder's meta: `{command: {"before": calls, "during": calls}}`."""
+"""Key of the counts in a recorder's meta: `{command: {"before": calls, "during": calls}}`."""
 LOOK_SECONDS = 10.0
 """Seconds between two looks at the counters of the server."""
 ASK_SECONDS = 1.0
@@ -31,43 +32,48 @@ class Unheard:
         self._broker = broker
         self._recorder = recorder
         self._notice = notice
-        self._before: dict[str, int] = {}
-        self._during: dict[str, int] = {}
-
-    async def begin(self) -> None:
-        """Take the counts so far."""
-        self._before = await self._counts()
-        if self._before:
-            sent = " and ".join(f"{_carrier(command)}, {calls:,} so far" for command, calls in self._before.items())
-            self._notice(f"the server also carries messages that are not recorded: {sent}")
-            self._keep()
+        self._before: dict[str, int] | None = None
+        self._last: dict[str, int] = {}
+        self._during: Counter[str] = Counter()
 
     async def look(self) -> None:
-        """Take the counts again."""
-        during = {
-            command: calls - self._before.get(command, 0)
-            for command, calls in (await self._counts()).items()
-            if calls > self._before.get(command, 0)
-        }
-        if not during or during == self._during:
-            return
-        for command in during.keys() - self._during.keys():
-            self._notice(f"messages are sent through {_carrier(command)} now, and are not recorded")
-        self._during = during
-        self._keep()
-
-    async def _counts(self) -> dict[str, int]:
+        """Take the counts: as those before the recording the first time, then as what has come since."""
         try:
             async with asyncio.timeout(ASK_SECONDS):
-                return await self._broker.unheard()
+                counts = await self._broker.unheard()
         except (BrokerUnavailable, TimeoutError):
-            return {}
+            return
+        if counts is None:
+            return
+        if self._before is None:
+            self._before = counts
+            if counts:
+                sent = " and ".join(f"{_carrier(command)}, {calls:,} so far" for command, calls in counts.items())
+                self._notice(f"the server also carries messages that are not recorded: {sent}")
+                self._keep()
+        else:
+            self._compare(counts)
+        self._last = counts
+
+    def _compare(self, counts: dict[str, int]) -> None:
+        new = Counter(
+            {
+                command: calls - last if calls >= (last := self._last.get(command, 0)) else calls  # it was set to 0
+                for command, calls in counts.items()
+            }
+        )
+        new = +new
+        for command in new.keys() - self._during.keys():
+            self._notice(f"messages are sent through {_carrier(command)} now, and are not recorded")
+        self._during += new
+        if new:
+            self._keep()
 
     def _keep(self) -> None:
-        commands = sorted({*self._before, *self._during})
+        before = self._before or {}
         counts = {
-            command: {"before": self._before.get(command, 0), "during": self._during.get(command, 0)}
-            for command in commands
+            command: {"before": before.get(command, 0), "during": self._during[command]}
+            for command in sorted({*before, *self._during})
         }
         self._recorder.note(**{KEY: counts})
 

@@ -61,6 +61,13 @@ class PubSub(Protocol):
     def lost_since(self) -> int | None:
         """Since when (monotonic ns) nothing could arrive, or None while the connection stands."""
 
+    def unconfirmed_since(self) -> int | None:
+        """Since when (monotonic ns) nobody confirms that messages still come here; None while somebody does.
+
+        On Redis: for seconds neither sentinels nor other nodes of the cluster have confirmed the server. On other
+        brokers always None.
+        """
+
     def unread_since(self) -> int | None:
         """A moment (monotonic ns) before all messages that arrived and `get_message` has not returned; None without."""
 
@@ -93,11 +100,11 @@ class Broker(Protocol):
     def pubsub(self) -> PubSub:
         """A new subscriber, not yet connected."""
 
-    async def unheard(self) -> dict[str, int]:
+    async def unheard(self) -> dict[str, int] | None:
         """Return how often messages were sent that no subscriber of patterns gets, by command; without those never run.
 
-        On Redis: `XADD` (streams) and `SPUBLISH` (sharded channels), since the servers started. Empty where the broker
-        has no other way, and where it may not be asked. Raises `BrokerUnavailable`.
+        On Redis: `XADD` (streams) and `SPUBLISH` (sharded channels), since the servers started; None if it may not be
+        asked. On other brokers there are none. Raises `BrokerUnavailable`.
         """
 
     async def clock_offset(self) -> int | None:

@@ -57,6 +57,9 @@ class Listening(ABC, Generic[C]):
     def lost_since(self) -> int | None:
         return None if self._lost is None else self._lost[1]
 
+    def unconfirmed_since(self) -> int | None:
+        return None
+
     def unread_since(self) -> int | None:
         return self._read_to if self._inbox else None
 

@@ -56,7 +56,7 @@ class MemoryBroker:
     def pubsub(self) -> MemoryPubSub:
         return MemoryPubSub(self)
 
-    async def unheard(self) -> dict[str, int]:
+    async def unheard(self) -> dict[str, int] | None:
         return {}
 
     async def clock_offset(self) -> int | None:
@@ -139,6 +139,9 @@ class MemoryPubSub:
 
     def lost_since(self) -> int | None:
         return self._broker.lost_since()
+
+    def unconfirmed_since(self) -> int | None:
+        return None
 
     def unread_since(self) -> int | None:
         return self._read_to if self._queue else None

@@ -186,7 +186,7 @@ class MqttBroker(Travelling):
             suffix=f"-{self._subscribers}",
         )
 
-    async def unheard(self) -> dict[str, int]:
+    async def unheard(self) -> dict[str, int] | None:
         return {}
 
     async def clock_offset(self) -> int | None:

@@ -118,9 +118,14 @@ class MqttPubSub(Listening[Session]):
 
     async def _subscribe_again(self, connection: Session) -> None:
         self._proven = time.monotonic_ns()
-        await self._subscribe(connection)
-        if connection.closed:
-            raise BrokerUnavailable(self._url, "the connection was lost again")
+        try:
+            await self._subscribe(connection)
+            if connection.closed:
+                raise BrokerUnavailable(self._url, "the connection was lost again")
+        except BaseException:
+            self._inbox.clear()  # retained messages come again with the next try
+            self._inbox_bytes = 0
+            raise
 
     async def _forget(self) -> None:
         self._filters = {}

@@ -191,11 +191,15 @@ class RedisBroker(Travelling):
     def pubsub(self) -> RedisPubSub:
         return RedisPubSub(self._addresses, ping_interval=self.ping_interval, ping_timeout=self.ping_timeout)
 
-    async def unheard(self) -> dict[str, int]:
+    async def unheard(self) -> dict[str, int] | None:
+        answers = await self._ask_all("INFO", "all")
+        if answers is None:
+            return None
         counts: Counter[str] = Counter()
-        for answer in await self._ask_all("INFO", "commandstats") or ():
-            for command, calls in _PAST_SUBSCRIBERS.findall(answer):
-                counts[command.decode().upper()] += int(calls)
+        for answer in answers:
+            if b"\nrole:slave" not in answer:  # a replica counts what its master passes on
+                for command, calls in _PAST_SUBSCRIBERS.findall(answer):
+                    counts[command.decode().upper()] += int(calls)
         return {command: calls for command, calls in sorted(counts.items()) if calls}
 
     async def clock_offset(self) -> int | None:
@@ -311,19 +315,18 @@ class RedisBroker(Travelling):
 
     async def _ready(self) -> Wire:
         """The publishing connection, made if there is none or if the server has closed it."""
+        closings = self._closings
         wire = self._wire
         if wire is not None and not wire.closed and time.monotonic() - self._used > STALE_AFTER:
             for _ in range(2):  # a loop that was blocked has not seen yet that the server closed it
                 await asyncio.sleep(0)
-        if wire is not None and self._superseded:
+        if wire is not None and self._superseded and self._requests:
             self._drained.clear()
-            if self._requests:
-                await self._drained.wait()
+            await self._drained.wait()
         if wire is not None and (wire.closed or self._superseded):
             self._wire = None
             await self._drop(wire)
         if self._wire is None:
-            closings = self._closings
             wire = await Wire.open(self._addresses, self._answered, self._fail)
             if closings != self._closings:
                 await wire.close()
@@ -337,13 +340,20 @@ class RedisBroker(Travelling):
     async def _drop(self, wire: Wire) -> None:
         """Close a connection, and end what watches over it."""
         watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            await watcher.stop()
-        await wire.close()
+        try:
+            if watcher is not None:
+                await watcher.stop()
+        finally:
+            await wire.close()
 
-    def _supersede(self, reason: str) -> None:
-        """Publish elsewhere from the next message on."""
+    def _supersede(self, reason: str, serving: bool) -> None:
+        """Publish elsewhere from the next message on; what is unanswered by then has some seconds more."""
         self._superseded = True
+        asyncio.get_running_loop().call_later(CONNECT_TIMEOUT, self._give_up, self._wire)
+
+    def _give_up(self, wire: Wire | None) -> None:
+        if wire is not None and wire is self._wire and self._requests:
+            wire.abort("its server was replaced, and does not answer")
 
     def _send(self, wire: Wire, data: bytes, request: _Publishing | _Asking) -> None:
         self._requests.append(request)

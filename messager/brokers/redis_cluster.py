@@ -1,7 +1,6 @@
 """A node of a cluster that answers and is a member of it.
 
-A node that was removed answers for ever, alone. What is published on the others does not reach it. So the other
-nodes are asked whether they have it as a member.
+A node that was removed goes on answering, and gets no messages from the others. So the others are asked about it.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from .redis_watch import Superseded
 WITNESSES = 5
 """Other nodes that are asked about one, at most."""
 _NODE = re.compile(
-    r"^(?P<id>\S+) (?P<ip>[^ @,]*):(?P<port>\d+)(?:@\d+)?(?:,(?P<name>[^ ,]*)[^ ]*)? (?P<flags>\S+)(?P<rest>.*)$", re.M
+    r"^(?P<id>\S+) (?P<ip>[^ @,]*):(?P<port>\d+)(?:@\d+)?(?:,(?P<name>[^ ,]*)[^ ]*)? (?P<flags>\S+)"
+    r"(?: \S+){4} (?P<link>\S+)(?P<slots>.*)$",
+    re.M,
 )
-"""A line of CLUSTER NODES; a ninth field and those behind it are slots."""
-_SLOTS_AT = 5
-"""Fields of `rest` before the slots: master, ping sent, pong received, epoch, state of the link."""
+"""A line of CLUSTER NODES. Between the flags and the link: the master, ping sent, pong received, epoch."""
 
 
 class Member(NamedTuple):
@@ -36,10 +35,12 @@ class Member(NamedTuple):
     name: str | None
     port: int
     flags: frozenset[str]
+    linked: bool
+    """False if there is no connection to it at the moment: messages to it are dropped."""
 
     @property
     def failed(self) -> bool:
-        """Whether it is called failed, or is no member yet, or none any more."""
+        """True for a node that is called failed, is no member yet, or none any more."""
         return not self.flags.isdisjoint(("fail", "noaddr", "handshake"))
 
 
@@ -51,11 +52,12 @@ class View:
         self.own = ""
         """Id of the node that was asked."""
         self.has_slots = False
-        """Whether any node has slots. A node that was reset knows none that has."""
+        """False if no node has slots, as a node that was reset sees it."""
         for line in _NODE.finditer(listed.decode("utf-8", "replace")):
             flags = frozenset(line["flags"].split(","))
-            self.members[line["id"]] = Member(line["ip"], line["name"], int(line["port"]), flags)
-            self.has_slots = self.has_slots or len(line["rest"].split()) > _SLOTS_AT
+            linked = line["link"] == "connected"
+            self.members[line["id"]] = Member(line["ip"], line["name"], int(line["port"]), flags, linked)
+            self.has_slots = self.has_slots or bool(line["slots"].strip())
             if "myself" in flags:
                 self.own = line["id"]
 
@@ -144,22 +146,26 @@ class ClusterWatch:
             return  # an ACL forbids the question
         views = await asyncio.gather(*map(self._view, self._cluster.others(node)))
         told = [view for view in views if view is not None and view.own != own and view.has_slots]
-        for view in told:
-            member = view.members.get(own)
-            if member is not None and not member.failed:
-                self._cluster.learn(view)
-                return
+        states = [view.members.get(own) for view in told]
+        good = [state is not None and state.linked and not state.failed for state in states]
+        if told and not any(good):
+            if not any(states):
+                raise Superseded(f"{shown(node)} has left its cluster")
+            failed = any(state is not None and state.failed for state in states)
+            what = "is called failed by the other nodes" if failed else "has no connection to the other nodes"
+            raise Superseded(f"{shown(node)} {what} of its cluster")
+        if not all(good):
+            raise BrokerUnavailable(self._cluster.url, f"the nodes do not agree about {shown(node)}")
         if told:
-            failed = any(own in view.members for view in told)
-            what = "is called failed by the other nodes of its cluster" if failed else "has left its cluster"
-            raise Superseded(f"{shown(node)} {what}")
+            self._cluster.learn(told[0])
+            return
         alone = await self._view(node)  # the only node, or the only one in reach
         if alone is None or not alone.has_slots:
             raise BrokerUnavailable(self._cluster.url, "no other node answers")
         self._cluster.learn(alone)
 
     async def serves(self, connection: AbstractConnection) -> bool:
-        """A node that is no member is left alone: if it joined again, each message would come twice."""
+        """Return False: if the node joined again, each message would come twice."""
         return False
 
     async def aclose(self) -> None:

@@ -104,7 +104,7 @@ async def _refuse(connection: AbstractConnection, url: str, error: BaseException
 
 
 def _secrets(connection: AbstractConnection) -> list[str | None]:
-    """What is not to be shown: also the path of a socket, in which a password may be that was not escaped."""
+    """Texts to be masked: also the path of a socket, in which an unescaped password may be."""
     return [getattr(connection, name, None) for name in ("password", "path")]
 
 

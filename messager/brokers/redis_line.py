@@ -22,6 +22,8 @@ from .redis_reasons import missing_right, reason_of
 from .redis_watch import Watcher
 from .redis_wire import Wire
 
+UNCONFIRMED_NS = 5_000_000_000
+"""Time after which a server that nobody confirms may have been superseded, ns."""
 PROVE_NS = 1_000_000_000
 """While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
 
@@ -35,8 +37,8 @@ class Listener(Protocol):
     def ended(self, line: Line, reason: str) -> None:
         """Take note that the connection is lost."""
 
-    def superseded(self, line: Line, reason: str) -> None:
-        """Take note that the connection stands, and its server is no longer the right one."""
+    def superseded(self, line: Line, reason: str, serving: bool) -> None:
+        """Take note that the connection stands, and its server is no longer the right one (see `Watch.serves`)."""
 
 
 class Line:
@@ -55,6 +57,7 @@ class Line:
         self._unconfirmed: set[bytes] = set()
         self._refusal: ResponseError | None = None  # to a PSUBSCRIBE
         self._changed = asyncio.Event()
+        self._superseded: str | None = None
 
     @classmethod
     async def open(cls, addresses: Addresses, listener: Listener, *, ping_interval: float, ping_timeout: float) -> Line:
@@ -64,7 +67,7 @@ class Line:
         line._alive = line.read_until = time.monotonic_ns()
         watch = addresses.watch()
         if watch is not None:
-            line._watcher = Watcher(watch, line._wire.connection, line._superseded)
+            line._watcher = Watcher(watch, line._wire.connection, line._replaced)
         return line
 
     @property
@@ -73,8 +76,15 @@ class Line:
         return self.read_until if self._watcher is None else min(self.read_until, self._watcher.confirmed)
 
     @property
+    def unconfirmed_since(self) -> int | None:
+        """When the server was confirmed last, if that is longer ago than `UNCONFIRMED_NS`; else None."""
+        if self._watcher is None or time.monotonic_ns() - self._watcher.confirmed < UNCONFIRMED_NS:
+            return None
+        return self._watcher.confirmed
+
+    @property
     def due(self) -> int:
-        """When `check` is to be called, at the latest."""
+        """Latest time for a call of `check`."""
         if self._pinged_at is None:
             return self._alive + int(self._ping_interval * 1e9)
         return max(self._alive, self._pinged_at) + int(self._ping_timeout * 1e9)
@@ -109,6 +119,8 @@ class Line:
             self._unconfirmed.difference_update(patterns)
         if self._wire.closed:
             raise BrokerUnavailable(self._url, "the connection was lost while subscribing")
+        if self._superseded is not None:
+            raise BrokerUnavailable(self._url, self._superseded)
 
     def unsubscribe(self, patterns: Sequence[bytes]) -> None:
         """Send UNSUBSCRIBE for these patterns."""
@@ -175,5 +187,6 @@ class Line:
         self._changed.set()
         self._listener.ended(self, reason)
 
-    def _superseded(self, reason: str) -> None:
-        self._listener.superseded(self, reason)
+    def _replaced(self, reason: str, serving: bool) -> None:
+        self._superseded = reason
+        self._listener.superseded(self, reason, serving)

@@ -37,7 +37,7 @@ class RedisPubSub(Listening[Line]):
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         self._patterns: dict[bytes, None] = {}
         self._former: Line | None = None  # to a master that was replaced
-        self._leaving: asyncio.Task[None] | None = None  # which waits for the end of that
+        self._leaving: set[asyncio.Task[None]] = set()  # tasks that wait for the end of that
 
     async def psubscribe(self, *patterns: str | bytes) -> None:
         wanted = [pattern for pattern in map(channels.encode, patterns) if pattern not in self._patterns]
@@ -71,14 +71,16 @@ class RedisPubSub(Listening[Line]):
                 line.resume()
         return message
 
+    def unconfirmed_since(self) -> int | None:
+        return None if self._connection is None else self._connection.unconfirmed_since
+
     async def aclose(self) -> None:
         self._patterns.clear()
         self._former = None
         await super().aclose()
-        leaving = self._leaving
-        if leaving is not None:
-            leaving.cancel()
-            await asyncio.gather(leaving, return_exceptions=True)
+        for task in self._leaving:
+            task.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
 
     def heard(self, line: Line, messages: list[dict[str, Any]], size: int, behind: int) -> None:
         inbox = self._inbox
@@ -100,23 +102,24 @@ class RedisPubSub(Listening[Line]):
             )
             self._stirred.set()
 
-    def superseded(self, line: Line, reason: str) -> None:
-        if line is self._connection:
-            if self._former is not None:
-                self.ended(self._former, "the master was replaced again")
-            self._gone(reason, line.complete_until)
+    def superseded(self, line: Line, reason: str, serving: bool) -> None:
+        if line is not self._connection:
+            return  # a line that is not in use yet refuses to be
+        if self._former is not None:
+            self.ended(self._former, "the master was replaced again")
+        self._gone(reason, line.complete_until)
+        if serving:
             self._former, self._dead = line, None
-            self._leaving = asyncio.create_task(self._leave(line))
+            task = asyncio.create_task(self._leave(line))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
 
     async def _leave(self, line: Line) -> None:
-        """Listen on to a master that was replaced for as long as it is one."""
+        """Listen on to a master that was replaced, until it is a replica or its connection ends."""
         try:
-            if not await line.serves() and line is self._former:
-                self._former = None  # what it did not deliver any more lies in the gap that is about to be told
-            while line is self._former:
+            while line is self._former and await line.serves():
                 await asyncio.sleep(CONFIRM_SECONDS)
-                if not await line.serves():
-                    self.ended(line, "the master that was replaced is a master no more")
+            self.ended(line, "the master that was replaced is a replica")
         finally:
             await line.close()
 

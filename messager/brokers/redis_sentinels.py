@@ -37,7 +37,7 @@ class Sentinels:
             answers, reasons = await watch.ask()
         finally:
             await watch.aclose()
-        for master in dict.fromkeys(answer.master for answer in answers):
+        for master in dict.fromkeys(answer.master for answer in answers if answer.epoch == answers[0].epoch):
             try:
                 connection = await opened(at(self._pool, master), self.url, TRY_TIMEOUT)
                 role = await asked(connection, self.url, "ROLE")
@@ -100,14 +100,17 @@ class SentinelWatch:
             raise Superseded(f"the sentinels name {shown(named[0])} as the master in place of {_shown(connection)}")
 
     async def serves(self, connection: AbstractConnection) -> bool:
-        """A superseded master is one until a sentinel makes it a replica, and ends its connections with that."""
+        """Return False if the server says that it is a replica.
+
+        A sentinel that makes it one ends its connections as well. So it is heard while it does not answer.
+        """
         try:
             fresh = await opened(at(self._pool, address_of(connection)), self._url, TRY_TIMEOUT)
             role = await asked(fresh, self._url, "ROLE")
         except BrokerUnavailable:
-            return False
+            return True
         await fresh.disconnect(nowait=True)
-        return isinstance(role, list) and role[0] == b"master"
+        return not isinstance(role, list) or role[0] == b"master"
 
     async def aclose(self) -> None:
         while self._clients:

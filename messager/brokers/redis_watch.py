@@ -1,7 +1,7 @@
-"""Watching over a connection: is its server still the one that others publish on?
+"""Watching over a connection: sentinels, or other nodes of a cluster, confirm that its server is the right one.
 
-After a planned failover the old master answers as a master for seconds, and a node that was removed from a cluster
-answers for ever. The connection stands, so pings do not notice. The sentinels, and the other nodes, know.
+After a planned failover the old master answers as a master for seconds. A node that was removed from a cluster goes
+on answering. In both cases the connection stands, and pings notice nothing.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Superseded(Exception):
 
 
 class Watch(Protocol):
-    """Those who know which server is the one to be connected to."""
+    """Questions to sentinels, or to other nodes of a cluster, about one server."""
 
     async def confirm(self, connection: AbstractConnection) -> None:
         """Return if the connection leads there. Raises `Superseded`, and `BrokerUnavailable` if nobody answers."""
 
     async def serves(self, connection: AbstractConnection) -> bool:
-        """Return whether a superseded server still passes on what is published there, and nothing from its successor.
+        """Return False if messages on a superseded server are none of the successor's, or come from there as well.
 
-        Such a server is listened to beside its successor until this changes. On others each message would come twice.
+        As long as it returns True, the server is listened to beside its successor. It returns True if it cannot tell.
         """
 
     async def aclose(self) -> None:
@@ -42,12 +42,12 @@ class Watch(Protocol):
 class Watcher:
     """Asks a `Watch` about one connection every `CONFIRM_SECONDS`, until the connection is superseded.
 
-    `superseded` is called once, with the reason.
+    `superseded` is called once, with the reason, and with what `Watch.serves` returned.
     """
 
-    def __init__(self, watch: Watch, connection: AbstractConnection, superseded: Callable[[str], None]) -> None:
+    def __init__(self, watch: Watch, connection: AbstractConnection, superseded: Callable[[str, bool], None]) -> None:
         self.confirmed = time.monotonic_ns()
-        """When (monotonic ns) the last question was asked whose answer confirmed the connection."""
+        """Time (monotonic ns) of the last question whose answer confirmed the connection."""
         self.watch = watch
         self._connection = connection
         self._superseded = superseded
@@ -72,6 +72,6 @@ class Watcher:
                     pass  # a later gap begins when the connection was confirmed last
                 await asyncio.sleep(CONFIRM_SECONDS)
         except Superseded as error:
-            self._superseded(str(error))
+            self._superseded(str(error), await self.watch.serves(self._connection))
         finally:
             await self.watch.aclose()

@@ -11,6 +11,8 @@ import pytest
 
 from messager import Messager
 from messager.brokers import MqttBroker
+from messager.brokers.mqtt_pubsub import MqttPubSub
+from messager.brokers.mqtt_session import Session
 from messager.errors import BrokerUnavailable
 from messager.testing import MqttServer
 from tests.integration.over_mqtt import heard, through
@@ -238,3 +240,34 @@ async def test_a_subscription_may_ask_for_another_quality_of_service(mqtt_broker
     await mqtt_broker.publish([(b"z/1", b"x"), (b"z/2", b"x")])
     assert [(await heard(pubsub)).get("meta") for _ in range(2)] == [{"qos": 0}, None]
     await pubsub.aclose()
+
+
+async def test_retained_messages_of_a_failed_try_to_subscribe_again_are_dropped(
+    mqtt_broker: MqttBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await mqtt_broker.publish_as([(b"kept/1", b"x")], [{"retained": True, "qos": 1}])
+    pubsub = mqtt_broker.pubsub()
+    await pubsub.psubscribe("kept/*")
+    while await pubsub.get_message(timeout=0.5):  # amqtt may bring it twice
+        pass
+    subscribe, tries = MqttPubSub._subscribe, 0
+
+    async def late(self: MqttPubSub, session: Session) -> None:
+        nonlocal tries
+        tries += 1
+        await subscribe(self, session)
+        if tries < 3:
+            await until(lambda: len(self._inbox) > 0)
+            raise BrokerUnavailable("mqtt://", "it answers too late")
+
+    monkeypatch.setattr(MqttPubSub, "_subscribe", late)
+    assert pubsub._connection is not None
+    pubsub._connection.abort("cut")
+    async with asyncio.timeout(20):
+        while (first := await pubsub.get_message(timeout=0.1)) is None:
+            pass
+    assert first["type"] == "gap" and tries == 3
+    again = await pubsub.get_message(timeout=5)
+    assert again is not None and again["data"] == b"x"
+    await pubsub.aclose()
+    await mqtt_broker.publish_as([(b"kept/1", b"")], [{"retained": True, "qos": 1}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import trustme
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.brokers import OutputLimits
+from messager.brokers.redis_line import Line
 from messager.testing import RedisServer, free_port
 from messager_store import EventLog, Replay
 from messager_store.replay.flow import Flow
@@ -240,5 +242,53 @@ async def test_a_lone_node_and_one_whose_others_are_out_of_reach_are_kept() -> N
         await watch.confirm(pubsub._connection._wire.connection)
         await watch.aclose()
         assert pubsub.lost_since() is None
+        await pubsub.aclose()
+        await broker.close()
+
+
+async def test_nodes_that_do_not_agree_confirm_nobody() -> None:
+    """One has forgotten the node, and sends it nothing more; the other has not yet."""
+    async with cluster() as nodes:
+        leaver, first, _ = nodes
+        broker = RedisBroker.from_url(cluster_url(leaver))
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("c:*")
+        watch = pubsub._addresses.watch()
+        assert watch is not None and pubsub._connection is not None
+        connection = pubsub._connection._wire.connection
+        await watch.confirm(connection)
+        await ask(first.port, "CLUSTER", "FORGET", await ask(leaver.port, "CLUSTER", "MYID"))
+        with pytest.raises(BrokerUnavailable, match="do not agree"):
+            await watch.confirm(connection)
+        await watch.aclose()
+        await pubsub.aclose()
+        await broker.close()
+
+
+async def test_a_node_that_leaves_while_it_is_subscribed_to_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster() as nodes:
+        leaver, *others = nodes
+        broker = RedisBroker.from_url(cluster_url(*nodes))
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("c:*")
+        subscribe = Line.subscribe
+
+        async def held(self: Line, patterns: Sequence[bytes]) -> None:
+            monkeypatch.undo()
+            number = await ask(leaver.port, "CLUSTER", "MYID")
+            for node in others:
+                await ask(node.port, "CLUSTER", "FORGET", number)
+            await until(lambda: self._superseded is not None)
+            await subscribe(self, patterns)
+
+        monkeypatch.setattr(Line, "subscribe", held)
+        await ask(leaver.port, "CLIENT", "KILL", "TYPE", "pubsub")
+        async with asyncio.timeout(FOREVER):
+            while (gap := await pubsub.get_message(timeout=0.1)) is None:
+                pass
+        assert gap["type"] == "gap"
+        await ask(others[0].port, "PUBLISH", "c:1", "x")
+        message = await pubsub.get_message(timeout=5)
+        assert message is not None and message["data"] == b"x"
         await pubsub.aclose()
         await broker.close()

@@ -12,6 +12,7 @@ from redis.exceptions import ResponseError
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.testing import RedisServer, redis_server
+from tests.integration.topologies import ask
 from tests.support import Listed, Proxy, until
 
 
@@ -404,3 +405,17 @@ async def test_a_redis_that_cannot_save_still_carries_messages(tmp_path: Path) -
         await pubsub.aclose()
         await broker.close()
         gone.mkdir()  # it ends politely where it may save
+
+
+async def test_a_broker_that_is_closed_while_its_server_is_replaced_stays_closed(redis: RedisServer) -> None:
+    broker = RedisBroker.from_url(redis.url)
+    await broker.connect()
+    await ask(redis.port, "CLIENT", "PAUSE", 500)
+    first = asyncio.ensure_future(broker.publish([(b"c", b"1")]))
+    broker._supersede("replaced", False)
+    second = asyncio.ensure_future(broker.publish([(b"c", b"2")]))
+    await until(lambda: broker._lock.locked())
+    await broker.close()
+    for answer in (first, second):
+        assert isinstance((await answer)[0], PublishError)
+    assert broker._wire is None

@@ -12,6 +12,8 @@ import pytest
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.testing import RedisServer, free_port
+from messager_store import EventLog, Recorder
+from messager_store.tap import Tap
 from tests.integration.topologies import FOREVER, SentinelServer, ask, is_master, watched
 from tests.support import Listed, messager, until
 
@@ -150,10 +152,17 @@ async def test_what_is_no_sentinel_is_told_and_not_quoted_where_it_repeats_the_p
     await server.wait_closed()
 
 
-async def test_while_two_masters_answer_in_a_planned_failover_a_listener_hears_both() -> None:
-    """The old one is a master for some 9 s more: new clients publish on the new one, others still on the old."""
+@pytest.mark.parametrize("may_ask", [True, False])
+async def test_while_two_masters_answer_in_a_planned_failover_a_listener_hears_both(may_ask: bool) -> None:
+    """The old one is a master for some 9 s more: new clients publish on the new one, others still on the old.
+
+    Where an ACL forbids ROLE, the old one is heard until its connection ends.
+    """
     async with watched() as there:
-        broker = RedisBroker.from_url(there.url())
+        for server in (there.master, there.replica):
+            rights = ["allchannels", "+@pubsub", "+ping", *(["+role"] if may_ask else [])]
+            await ask(server.port, "ACL", "SETUSER", "limited", "on", ">secret", *rights)
+        broker = RedisBroker.from_url(there.url().replace("://", "://limited:secret@"))
         pubsub = broker.pubsub()
         await pubsub.psubscribe("s:*")
         await ask(there.sentinel.port, "SENTINEL", "FAILOVER", "mymaster")
@@ -163,17 +172,79 @@ async def test_while_two_masters_answer_in_a_planned_failover_a_listener_hears_b
                 gap = await pubsub.get_message(timeout=0.1)
         assert gap["type"] == "gap" and f"127.0.0.1:{there.replica.port}" in gap["reason"]
         assert await is_master(there.master.port) and await is_master(there.replica.port)
-        await ask(there.master.port, "PUBLISH", "s:1", "old")
-        await ask(there.replica.port, "PUBLISH", "s:1", "new")
-        heard = {}
-        async with asyncio.timeout(FOREVER):
-            while len(heard) < 2:
+        heard = []
+        for number in range(3):  # over more than a second, so that the old master was asked again meanwhile
+            await ask(there.master.port, "PUBLISH", "s:1", f"old {number}")
+            await ask(there.replica.port, "PUBLISH", "s:1", f"new {number}")
+            until_then = time.monotonic() + 0.6
+            while time.monotonic() < until_then:
                 message = await pubsub.get_message(timeout=0.1)
                 if message is not None:
-                    heard[message["data"]] = message["type"]
-        assert heard == {b"old": "pmessage", b"new": "pmessage"}
+                    heard.append(message["data"])
+        assert sorted(heard) == [b"new 0", b"new 1", b"new 2", b"old 0", b"old 1", b"old 2"]
         assert await broker.publish([(b"s:1", b"x")]) == [1]  # one at each; it publishes where the sentinels say
         await pubsub.aclose()
+        await broker.close()
+
+
+async def test_a_master_of_an_older_configuration_is_not_connected_to(redis: RedisServer) -> None:
+    """Its successor is out of reach for a moment. Whoever went back would hear each message twice later."""
+    stale = SentinelServer(redis.port)
+    newest = SentinelServer(
+        free_port(), "sentinel config-epoch mymaster 5", "sentinel down-after-milliseconds mymaster 60000"
+    )
+    try:
+        await stale.start()
+        await newest.start()
+        only = f"redis+sentinel://127.0.0.1:{stale.port}"
+        broker = RedisBroker.from_url(only)
+        await broker.connect()
+        await broker.close()
+        with pytest.raises(BrokerUnavailable, match="nobody listens there"):
+            await RedisBroker.from_url(f"{only},127.0.0.1:{newest.port}").connect()
+    finally:
+        stale.remove()
+        newest.remove()
+
+
+async def test_a_master_that_hangs_holds_up_publishing_until_it_is_replaced_and_no_longer() -> None:
+    async with watched() as there:
+        broker = RedisBroker.from_url(there.url())
+        assert await broker.publish([(b"s:1", b"1")]) == [0]
+        there.master.suspend()
+        try:
+            lost = asyncio.ensure_future(broker.publish([(b"s:1", b"2")]))
+
+            async def replaced() -> bool:
+                return await there.named() == there.replica.port
+
+            await until(replaced, FOREVER)
+            async with asyncio.timeout(FOREVER):  # an answer is awaited for a minute otherwise
+                while isinstance((await broker.publish([(b"s:1", b"3")]))[0], PublishError):
+                    await asyncio.sleep(0.05)
+            [unknown] = await lost
+            assert isinstance(unknown, PublishError) and unknown.outcome == "unknown"
+        finally:
+            there.master.resume()
+        await broker.close()
+
+
+@pytest.mark.sqlite
+async def test_a_tap_that_ends_while_nobody_confirms_its_server_logs_a_gap(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager.brokers.redis_line.UNCONFIRMED_NS", 500_000_000)
+    async with watched() as there:
+        broker = RedisBroker.from_url(there.url())
+        async with Recorder(log, "e1", role="tap", patterns=["*"]) as recorder:
+            listening = asyncio.Event()
+            task = asyncio.create_task(Tap(broker, recorder, ["*"], active=listening.set).run(duration=3))
+            await listening.wait()
+            there.sentinel.stop()
+            stopped = recorder.clock.now()
+            await task
+        [gap] = [entry.meta async for entry in log.read("e1", kinds=["gap"])]
+        assert gap is not None and gap["since"] <= stopped and "nobody confirmed" in gap["reason"]
         await broker.close()
 
 

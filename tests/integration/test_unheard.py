@@ -16,6 +16,7 @@ from messager.testing import RedisServer, redis_server
 from messager_store import EventLog, Recorder
 from messager_store.queries.overview import overview
 from messager_store.tap import Tap
+from messager_store.unheard import Unheard
 from tests.integration.topologies import ask, cluster, cluster_url
 from tests.support import messager, until
 
@@ -63,9 +64,31 @@ async def test_a_server_that_may_not_be_asked_is_recorded_without_a_word(fresh: 
     await ask(fresh.port, "XADD", "stream", "*", "a", "b")
     await ask(fresh.port, "ACL", "SETUSER", "bob", "on", ">hunter2", "allchannels", "+psubscribe", "+publish", "+time")
     broker = RedisBroker.from_url(fresh.url.replace("://", "://bob:hunter2@"))
-    assert await broker.unheard() == {}
+    assert await broker.unheard() is None
     await broker.close()
     assert await MemoryBroker().unheard() == {}
+
+
+async def test_counters_that_start_again_and_a_first_look_that_fails_change_nothing(
+    fresh: RedisServer, there: RedisBroker, log: EventLog
+) -> None:
+    told: list[str] = []
+    async with Recorder(log, "e1", role="tap", patterns=["*"]) as recorder:
+        unheard = Unheard(there, recorder, told.append)
+        await there.connect()
+        for _ in range(3):
+            await ask(fresh.port, "XADD", "stream", "*", "a", "b")
+        await ask(fresh.port, "CLIENT", "PAUSE", 1500)
+        await unheard.look()  # no answer in time
+        await unheard.look()
+        assert len(told) == 1 and "3 so far" in told[0]
+        await ask(fresh.port, "CONFIG", "RESETSTAT")
+        for _ in range(2):
+            await ask(fresh.port, "XADD", "stream", "*", "a", "b")
+        await unheard.look()
+        await unheard.look()
+    [row] = (await overview(log, await log.experiment("e1")))["recorders"]
+    assert row["meta"]["unheard"] == {"XADD": {"before": 3, "during": 2}} and len(told) == 2
 
 
 async def test_a_tap_tells_at_the_start_and_in_the_end_what_it_could_not_hear(

@@ -34,7 +34,7 @@ class LosesCancellation:
 
 async def test_a_watcher_stops_although_a_cancellation_was_lost() -> None:
     watch = LosesCancellation()
-    watcher = Watcher(watch, CONNECTION, lambda reason: None)
+    watcher = Watcher(watch, CONNECTION, lambda reason, serving: None)
     await watch.asked.wait()
     async with asyncio.timeout(5):
         await watcher.stop()
