@@ -21,9 +21,9 @@ class MessageQueue(asyncio.Queue[dict[str, Any]]):
     """
 
     def __init__(self, exp_id: str, limit: int | None) -> None:
-        """Raises `ValueError` for a negative limit."""
-        if limit is not None and limit < 0:
-            raise ValueError(f"queue_bytes is {limit}: give a number of bytes, 0 or more, or None for no limit")
+        """Raises `ValueError` for a negative limit, and for one that is no number."""
+        if limit is not None and not (isinstance(limit, int) and limit >= 0):
+            raise ValueError(f"queue_bytes is {limit!r}: give a number of bytes, 0 or more, or None for no limit")
         super().__init__()
         self.waiting_bytes = 0
         """Bytes of channels and payloads in the queue."""

@@ -145,7 +145,7 @@ async def _replay(
     if as_json:
         print_json(report.to_dict())
     else:
-        _show(report)
+        _show(report, waited=subscribers > 0)
     if report.failed:
         raise click.exceptions.Exit(1)
 
@@ -269,7 +269,7 @@ def _show_internal(report: ReplayReport) -> None:
     click.secho(f"{left_out} left out, on {where}: the server published them by itself", fg="yellow", err=True)
 
 
-def _show(report: ReplayReport) -> None:
+def _show(report: ReplayReport, *, waited: bool = False) -> None:
     data = report.to_dict()
     if report.dry_run:
         would = plural(report.planned - report.failed, "message")
@@ -294,7 +294,7 @@ def _show(report: ReplayReport) -> None:
     achieved = "-" if report.achieved_speed is None else f"{report.achieved_speed:,.4g}"
     lines = [
         ("published", f"{plural(report.published, 'message')} in {length(report.duration_s)} ({rate:,.0f} a second)"),
-        ("skipped", f"{report.skipped:,} events that are no message of their own, or were filtered out"),
+        ("skipped", f"{plural(report.skipped, 'event')}: no message of their own, filtered out, or the server's"),
         (
             "no subscriber",
             "unknown: the broker does not tell" if report.no_subscriber is None else f"{report.no_subscriber:,}",
@@ -315,4 +315,5 @@ def _show(report: ReplayReport) -> None:
     _show_internal(report)
     _show_unsent(report)
     if report.published and report.no_subscriber == report.published:
-        click.secho("nobody was listening; --wait-for-subscribers 1 waits for somebody", fg="yellow", err=True)
+        remedy = "patterns of other channels count as well" if waited else "--wait-for-subscribers 1 waits for somebody"
+        click.secho(f"nobody was listening; {remedy}", fg="yellow", err=True)

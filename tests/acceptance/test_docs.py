@@ -131,7 +131,25 @@ def test_the_test_in_the_documents_fails_with_the_exception_of_the_agent(sold: P
     assert done.returncode == 1 and "KeyError: 'pear'" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("how", ["await answer_again()", "late = asyncio.create_task(answer_again())"])
+def test_the_test_in_the_documents_fails_with_the_exception_of_a_task_that_the_agent_started(sold: Path) -> None:
+    fails = """
+            async def fails() -> None:
+                raise KeyError("in a task")
+
+            asyncio.create_task(fails())
+"""
+    done = run_example(sold, (ANSWERED, ANSWERED + fails))
+    assert done.returncode == 1 and "KeyError('in a task')" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "await answer_again()",
+        "late = asyncio.create_task(answer_again())",
+        "asyncio.create_task(asyncio.sleep(0.01)).add_done_callback(lambda _: asyncio.create_task(answer_again()))",
+    ],
+)
 def test_the_test_in_the_documents_fails_for_an_extra_answer_that_comes_late(how: str, sold: Path) -> None:
     done = run_example(sold, (ANSWERED, ANSWERED + LATE.format(how)))
     assert done.returncode == 1 and "golden: 2 messages, again: 4 me" in done.stdout, done.stdout
