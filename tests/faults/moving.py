@@ -8,6 +8,7 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from redis.asyncio import Redis
@@ -19,11 +20,12 @@ from tests.integration.topologies import SLOTS, Watched, ask, cluster, cluster_u
 from tests.support import until
 
 from .carriers import REDIS
-from .evidence import Logged, count_repeats, events, findings
+from .evidence import count_repeats, events, findings
 from .network import EXP, caught_up, judge_gaps
 from .process import Worker
 from .row import Row, Run, fault
 
+STORE = "log.db"
 SETTLED = 45.0
 """Seconds within which a failover is over, and the old master a replica."""
 EACH = 0.005
@@ -108,14 +110,20 @@ class Publishing:
         await until(lambda: all(self.sent_by(name) >= count for name, count in wanted.items()), SETTLED)
 
 
-def judge(row: Row, publishing: Publishing, logged: list[Logged]) -> None:
+async def judge(row: Row, publishing: Publishing, folder: Path) -> None:
     """Each message is there once, or its time lies in a gap; in order, of one publisher at one server."""
+    store = folder / STORE
+    row.tried += 1
     row.offered += len(publishing.published)
+    logged = events(store, EXP)
     received = [entry.n for entry in logged if entry.kind == "received" and entry.n is not None]
     for numbers in publishing.groups.values():
         mine = set(numbers)
         count_repeats(row, [number for number in received if number in mine])
     judge_gaps(row, logged, publishing.published)
+    for problem in await findings(store):
+        row.problem(f"{folder.name}: {problem}")
+    shutil.rmtree(folder)
 
 
 @fault("sentinel-failover", "A planned failover, of three sentinels", short=1, long=10, seconds=1200)
@@ -125,8 +133,7 @@ async def planned_failover(run: Run, row: Row) -> None:
         for number in range(run.tries):
             await until(there.can_fail_over, SETTLED)
             folder = run.place(f"failover-{number}")
-            store = folder / "log.db"
-            tap = await Worker.start("tap", folder, store=str(store), exp=EXP, broker=there.url())
+            tap = await Worker.start("tap", folder, store=str(folder / STORE), exp=EXP, broker=there.url())
             await tap.heard("ready")
             publishing = Publishing()
             async with publishing.by(
@@ -141,11 +148,7 @@ async def planned_failover(run: Run, row: Row) -> None:
                 await until(demoted, SETTLED)
             await caught_up(await there.named(), REDIS, tap)
             await tap.stop()
-            row.tried += 1
-            judge(row, publishing, events(store, EXP))
-            for problem in await findings(store):
-                row.problem(f"{folder.name}: {problem}")
-            shutil.rmtree(folder)
+            await judge(row, publishing, folder)
 
 
 async def _named_by_any(run: Run, there: Watched) -> int:
@@ -158,10 +161,9 @@ async def node_leaves(run: Run, row: Row) -> None:
     """The node answers for ever, alone. What is published on the others is recorded, or lies in a gap."""
     for number in range(run.tries):
         folder = run.place(f"leave-{number}")
-        store = folder / "log.db"
         async with cluster() as nodes:
             leaver, *others = nodes
-            tap = await Worker.start("tap", folder, store=str(store), exp=EXP, broker=cluster_url(leaver))
+            tap = await Worker.start("tap", folder, store=str(folder / STORE), exp=EXP, broker=cluster_url(leaver))
             await tap.heard("ready")
             publishing = Publishing()
 
@@ -181,8 +183,4 @@ async def node_leaves(run: Run, row: Row) -> None:
                 await tap.heard("gap")
             await caught_up(others[0].port, REDIS, tap)
             await tap.stop()
-        row.tried += 1
-        judge(row, publishing, events(store, EXP))
-        for problem in await findings(store):
-            row.problem(f"{folder.name}: {problem}")
-        shutil.rmtree(folder)
+        await judge(row, publishing, folder)
