@@ -146,20 +146,20 @@ def _cluster_port_is_free(port: int) -> bool:
     return False
 
 
-def _node() -> RedisServer:
+def _node(node_timeout: int) -> RedisServer:
     while True:
-        node = RedisServer("--cluster-enabled", "yes", "--cluster-node-timeout", "1000")
+        node = RedisServer("--cluster-enabled", "yes", "--cluster-node-timeout", str(node_timeout))
         if _cluster_port_is_free(node.port):
             return node
         node.remove()
 
 
 @contextlib.contextmanager
-def _nodes(number: int) -> Iterator[list[RedisServer]]:
+def _nodes(number: int, node_timeout: int) -> Iterator[list[RedisServer]]:
     nodes: list[RedisServer] = []
     try:
         for _ in range(number):
-            nodes.append(_node())
+            nodes.append(_node(node_timeout))
             nodes[-1].start()
         yield nodes
     finally:
@@ -168,9 +168,13 @@ def _nodes(number: int) -> Iterator[list[RedisServer]]:
 
 
 @contextlib.asynccontextmanager
-async def cluster(number: int = 3) -> AsyncIterator[list[RedisServer]]:
-    """Masters that have met each other and share the slots."""
-    with _nodes(number) as nodes:
+async def cluster(number: int = 3, *, node_timeout: int = 1000) -> AsyncIterator[list[RedisServer]]:
+    """Masters that have met each other and share the slots.
+
+    A node that does not answer another for half of `node_timeout` (ms) has its link made anew; what is on its way
+    then is lost.
+    """
+    with _nodes(number, node_timeout) as nodes:
         share = SLOTS // number
         for at, node in enumerate(nodes):
             last = SLOTS if at == number - 1 else (at + 1) * share
