@@ -73,7 +73,7 @@ async def test_large_messages_come_whole_through_tls_and_wait_in_redis_where_the
         payloads = [bytes([number]) * 3_000_000 for number in range(8)]
         for payload in payloads:
             assert await broker.publish([(b"tls:large", payload)]) == [1]
-        await until(lambda: pubsub._connection is not None and pubsub._connection._paused)
+        await until(lambda: pubsub._connection is not None and pubsub._connection._wire._paused)
         assert len(pubsub._inbox) < 3
         for payload in payloads:
             message = await pubsub.get_message(timeout=5)
@@ -128,7 +128,8 @@ async def test_a_tls_connection_is_over_when_it_was_closed(
         pubsub = broker.pubsub()
         await pubsub.psubscribe("tls:closed")
         assert await broker.publish([(b"tls:closed", b"x" * 3_000_000)] * 3) == [1] * 3
-        wires = [broker._wire, pubsub._connection]
+        assert pubsub._connection is not None
+        wires = [broker._wire, pubsub._connection._wire]
         await until(lambda: wires[1] is not None and wires[1]._paused)
         line.silent = silent  # not even the end of TLS comes through
         await pubsub.aclose()
@@ -140,12 +141,13 @@ async def test_a_tls_connection_is_over_when_it_was_closed(
 
 async def test_sentinels_are_spoken_to_through_tls_too(redis: RedisServer, authority: trustme.CA, ca: Path) -> None:
     async with behind_tls(redis, served_by(authority)) as proxy:
-        fields = ["name", "here", "ip", "127.0.0.1", "port", str(proxy.port), "flags", "master"]
+        fields = ["name", "here", "ip", "127.0.0.1", "port", str(proxy.port), "flags", "master", "config-epoch", "0"]
         named = f"*1\r\n*{len(fields)}\r\n" + "".join(f"${len(field)}\r\n{field}\r\n" for field in fields)
 
         async def sentinel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while data := await reader.read(4096):
                 writer.write(b"+OK\r\n" * data.count(b"SETINFO") + named.encode() * data.count(b"MASTERS"))
+                writer.write(b"*-1\r\n" * data.count(b"GET-MASTER-ADDR") + b"*0\r\n" * data.count(b"SENTINELS"))
             writer.close()
 
         server = await asyncio.start_server(sentinel, "127.0.0.1", 0, ssl=served_by(authority))
