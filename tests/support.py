@@ -238,7 +238,8 @@ class Proxy:
     def cut(self) -> None:
         """Cut every connection."""
         for writer in self._writers:
-            writer.transport.abort()
+            with contextlib.suppress(AttributeError):  # raised by Python 3.11.2 for TLS that was closed before
+                writer.transport.abort()
         self._writers.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
