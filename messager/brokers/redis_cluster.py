@@ -89,9 +89,13 @@ class Cluster:
         """One of the nodes."""
         return Server(lambda: at(self._pool, node), f"{self.url} ({shown(node)})", timeout=TRY_TIMEOUT)
 
-    def others(self, node: Address) -> list[Address]:
-        """Nodes to ask about one, those of the URL first."""
-        return [one for one in dict.fromkeys([*self._hosts, *self._known]) if one != node][:WITNESSES]
+    def others(self, node: Address, view: View | None = None) -> list[Address]:
+        """Nodes to ask about one: members, as `view` or the last answer has them, else hosts of the URL.
+
+        A host of the URL may have left the cluster, so it is asked only where no member is known.
+        """
+        members = [one for one in (self.nodes if view is None else self._healthy(view)) if one != node]
+        return (members or [one for one in dict.fromkeys([*self._hosts, *self._known]) if one != node])[:WITNESSES]
 
     async def node(self, node: Address) -> AbstractConnection:
         """Connect to a node, be it a member or not. Raises `BrokerUnavailable`."""
@@ -99,15 +103,14 @@ class Cluster:
 
     def learn(self, listed: bytes | View) -> None:
         """Take in what CLUSTER NODES said."""
-        view = listed if isinstance(listed, View) else View(listed)
-        self.nodes = []
-        for member in view.members.values():
-            host = member.name if member.name and self._by_name else member.ip
-            if host and not member.failed:
-                self.nodes.append((host, member.port))
+        self.nodes = self._healthy(listed if isinstance(listed, View) else View(listed))
         for gone in set(self._known) - set(self._hosts) - set(self.nodes):
             self._known.remove(gone)
         self._known += [node for node in self.nodes if node not in self._known]
+
+    def _healthy(self, view: View) -> list[Address]:
+        hosts = [(one.name if one.name and self._by_name else one.ip, one) for one in view.members.values()]
+        return [(host, one.port) for host, one in hosts if host and not one.failed]
 
     async def _join(self, node: Address) -> AbstractConnection:
         connection = await self.node(node)
@@ -118,7 +121,7 @@ class Cluster:
         self.ids[node] = view.own
         watch = self.watch()
         try:
-            await watch.confirm(connection)
+            await watch.confirm(connection, view)
         except Superseded as error:
             await connection.disconnect(nowait=True)
             raise BrokerUnavailable(self.url, str(error)) from None
@@ -139,12 +142,12 @@ class ClusterWatch:
         self._cluster = cluster
         self._connections: dict[Address, AbstractConnection] = {}
 
-    async def confirm(self, connection: AbstractConnection) -> None:
+    async def confirm(self, connection: AbstractConnection, view: View | None = None) -> None:
         node = address_of(connection)
         own = self._cluster.ids.get(node)
         if not own:
             return  # an ACL forbids the question
-        views = await asyncio.gather(*map(self._view, self._cluster.others(node)))
+        views = await asyncio.gather(*map(self._view, self._cluster.others(node, view)))
         told = [view for view in views if view is not None and view.own != own and view.has_slots]
         states = [view.members.get(own) for view in told]
         good = [state is not None and state.linked and not state.failed for state in states]

@@ -292,3 +292,21 @@ async def test_a_node_that_leaves_while_it_is_subscribed_to_again_is_not_kept(mo
         assert message is not None and message["data"] == b"x"
         await pubsub.aclose()
         await broker.close()
+
+
+async def test_a_host_of_the_url_that_left_the_cluster_has_no_say() -> None:
+    async with cluster() as nodes:
+        leaver, member, other = nodes
+        number = await ask(leaver.port, "CLUSTER", "MYID")
+        for node in (member, other):
+            await ask(node.port, "CLUSTER", "FORGET", number)
+            await ask(leaver.port, "CLUSTER", "FORGET", await ask(node.port, "CLUSTER", "MYID"))
+        broker = RedisBroker.from_url(cluster_url(member, leaver))
+        pubsub = broker.pubsub()
+        await pubsub.psubscribe("c:*")
+        watch = pubsub._addresses.watch()
+        assert watch is not None and pubsub._connection is not None
+        await watch.confirm(pubsub._connection._wire.connection)
+        await watch.aclose()
+        await pubsub.aclose()
+        await broker.close()
