@@ -7,6 +7,7 @@ on answering. In both cases the connection stands, and pings notice nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -17,6 +18,9 @@ from ..errors import BrokerUnavailable
 
 CONFIRM_SECONDS = 1.0
 """Seconds between two questions."""
+
+
+log = logging.getLogger("messager")
 
 
 class Superseded(Exception):
@@ -73,5 +77,7 @@ class Watcher:
                 await asyncio.sleep(CONFIRM_SECONDS)
         except Superseded as error:
             self._superseded(str(error), await self.watch.serves(self._connection))
+        except Exception:  # the connection counts as unconfirmed from now on, and the log will show that as a gap
+            log.exception("a server cannot be confirmed any more")
         finally:
             await self.watch.aclose()

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 from typing import Any
 
+import pytest
 from redis.asyncio import ConnectionPool
 
 from messager.brokers.redis_watch import Watcher
+from tests.support import until
 
 CONNECTION: Any = ConnectionPool().make_connection()  # type: ignore[no-untyped-call]
 
@@ -40,3 +42,16 @@ async def test_a_watcher_stops_although_a_cancellation_was_lost() -> None:
         await watcher.stop()
         await watcher.stop()
     assert watch.closed
+
+
+async def test_a_question_that_fails_in_an_unknown_way_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    class Fails(LosesCancellation):
+        async def confirm(self, connection: Any) -> None:
+            self.asked.set()
+            raise ValueError("no answer that anybody knows")
+
+    watch = Fails()
+    watcher = Watcher(watch, CONNECTION, lambda reason, serving: None)
+    await until(lambda: watch.closed)
+    await watcher.stop()
+    assert "cannot be confirmed" in caplog.text and "no answer that anybody knows" in caplog.text
