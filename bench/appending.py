@@ -8,7 +8,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from messager_store import EventLog, experiments
+from messager_store import EventLog
+from messager_store.experiments import registry
 
 from . import peers, raw
 from .measure import Stage, Values
@@ -33,7 +34,7 @@ class Executemany:
     async def _ours(self) -> Values:
         path = self.stage.fresh()
         async with EventLog.open(str(path)) as log:
-            of = await experiments.create(log.database, "bench", name=None, tags=[], meta={})
+            of = await registry.create(log.database, "bench", name=None, tags=[], meta={})
             assert of is not None
             writer = await log.register(of, role="tap")
             await log.append(writer, self._first)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from messager_store.schema import event
+from messager_store.db.schema import event
 
 if TYPE_CHECKING:
     from messager_store import NewEvent

@@ -11,8 +11,9 @@ import statistics
 import time
 from pathlib import Path
 
-from messager_store import EventLog, experiments
+from messager_store import EventLog
 from messager_store.cli import cli
+from messager_store.experiments import registry
 
 from . import stores
 from .measure import Stage, Values
@@ -53,7 +54,7 @@ class Sizes:
     async def _append(self, path: Path) -> dict[str, float]:
         async with EventLog.open(str(path)) as log:
             exp_id = f"appended-{time.time_ns()}"
-            of = await experiments.create(log.database, exp_id, name=None, tags=[], meta={})
+            of = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
             assert of is not None
             writer = await log.register(of, role="tap")
             await log.append(writer, self._first)

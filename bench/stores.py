@@ -7,7 +7,8 @@ import shutil
 import time
 from pathlib import Path
 
-from messager_store import EventLog, experiments
+from messager_store import EventLog
+from messager_store.experiments import registry
 
 from .measure import Stage, Unavailable
 from .workload import BATCH, batches, filled, remove
@@ -67,7 +68,7 @@ def _kept(stage: Stage) -> Path:
 
 async def _fill(path: Path, stage: Stage) -> None:
     async with EventLog.open(str(path)) as log:
-        of = await experiments.create(log.database, EXP_ID, name=None, tags=[], meta={})
+        of = await registry.create(log.database, EXP_ID, name=None, tags=[], meta={})
         assert of is not None
         writer = await log.register(of, role="tap")
         began = told = time.monotonic()

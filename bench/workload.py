@@ -44,9 +44,9 @@ def batches(count: int, *, agents: int = 10) -> Iterator[list[NewEvent]]:
 
 async def fill(log: EventLog, exp_id: str, count: int, *, agents: int = 10) -> None:
     """Make an experiment of so many events."""
-    from messager_store import experiments
+    from messager_store.experiments import registry
 
-    of = await experiments.create(log.database, exp_id, name=None, tags=[], meta={})
+    of = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
     assert of is not None
     writer = await log.register(of, role="tap")
     for batch in batches(count, agents=agents):

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import channels
-from .brokers.base import Broker, PubSub
-from .brokers.redis import RedisBroker, RedisConfig
+from .brokers.protocol import Broker, PubSub
+from .brokers.redis.broker import RedisBroker, RedisConfig
 from .clock import Clock
 from .errors import ListenerDied, NotConnected
 from .hooks import LogHook, LogList, OfferedHook, offered
 from .interceptor import allows
 from .message_queue import MessageQueue
 from .msg import Msg, as_dict
-from .outbox import Outbox
+from .publisher import Outbox
 from .record import MessageRecord, mark_record
 
 YIELD_EVERY = 20

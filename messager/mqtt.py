@@ -11,10 +11,10 @@ from typing import Any
 import messager.messager as redis_messager
 
 from . import topics as names
-from .brokers.base import Broker
-from .brokers.mqtt import MqttBroker
-from .brokers.mqtt_pubsub import MqttPubSub
-from .brokers.mqtt_session import Message
+from .brokers.mqtt.broker import MqttBroker
+from .brokers.mqtt.pubsub import MqttPubSub
+from .brokers.mqtt.session import Message
+from .brokers.protocol import Broker
 from .errors import BrokerUnavailable, NotConnected
 from .record import MessageRecord
 

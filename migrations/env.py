@@ -7,8 +7,8 @@ import asyncio
 from alembic import context
 from sqlalchemy import Connection
 
-from messager_store.migrating import take_turn
-from messager_store.schema import metadata
+from messager_store.db.migrations import take_turn
+from messager_store.db.schema import metadata
 
 
 def run(connection: Connection) -> None:
@@ -25,7 +25,7 @@ def store() -> str:
 
 
 async def run_on_url() -> None:
-    from messager_store.database import Database
+    from messager_store.db.database import Database
 
     database = Database(store())
     await database.open_engines()

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import StoreError
-    from .event import Cursor, Event, NewEvent
-    from .experiments import Experiment
-    from .log import EventLog
-    from .recorder import Recorder
+    from .experiments.registry import Experiment
+    from .log.event import Cursor, Event, NewEvent
+    from .log.event_log import EventLog
+    from .recording.recorder import Recorder
     from .replay import Replay, ReplayReport
 
 _ROOMS = {
-    "Cursor": "event",
-    "Event": "event",
-    "EventLog": "log",
-    "Experiment": "experiments",
-    "NewEvent": "event",
-    "Recorder": "recorder",
+    "Cursor": "log.event",
+    "Event": "log.event",
+    "EventLog": "log.event_log",
+    "Experiment": "experiments.registry",
+    "NewEvent": "log.event",
+    "Recorder": "recording.recorder",
     "Replay": "replay",
     "ReplayReport": "replay",
     "StoreError": "errors",

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .dialects import SQLite, for_store, in_memory
-from .dialects.sqlite import ELSEWHERE, HOST, why_not_from_here
+from .db.databases import SQLite, for_store, in_memory
+from .db.sqlite.dialect import ELSEWHERE, HOST, why_not_from_here
 from .errors import StoreError
 
 WORKER_SETUP = f"{__name__}.set_up_worker"

@@ -17,7 +17,7 @@ from messager import MemoryBroker, RedisBroker
 from messager.brokers import Broker, MqttBroker, open_broker
 from messager.testing import MqttServer, RedisServer, mqtt_server, redis_server
 from messager_store import EventLog
-from messager_store.database import Database
+from messager_store.db.database import Database
 from messager_store.testing import Databases, postgres_server
 from tests.support import Stores
 

@@ -22,7 +22,7 @@ import asyncpg
 
 from messager import Clock, Messager, MessageRecord, topics
 from messager.brokers import Broker, MqttBroker
-from messager_store.autorecord import AutoRecorder
+from messager_store.recording.auto_recorder import AutoRecorder
 from messager_store.testing import Databases, execute
 from tests import forks
 

@@ -9,23 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .base import Backlog, Broker, OutputLimits, PubSub, Retaining
+    from .factory import open_broker
     from .memory import MemoryBroker
-    from .mqtt import MqttBroker
-    from .opening import open_broker
-    from .redis import RedisBroker, RedisConfig
+    from .mqtt.broker import MqttBroker
+    from .protocol import Backlog, Broker, OutputLimits, PubSub, Retaining
+    from .redis.broker import RedisBroker, RedisConfig
 
 _ROOMS = {
-    "Backlog": "base",
-    "Broker": "base",
+    "Backlog": "protocol",
+    "Broker": "protocol",
     "MemoryBroker": "memory",
-    "MqttBroker": "mqtt",
-    "OutputLimits": "base",
-    "PubSub": "base",
-    "RedisBroker": "redis",
-    "RedisConfig": "redis",
-    "Retaining": "base",
-    "open_broker": "opening",
+    "MqttBroker": "mqtt.broker",
+    "OutputLimits": "protocol",
+    "PubSub": "protocol",
+    "RedisBroker": "redis.broker",
+    "RedisConfig": "redis.broker",
+    "Retaining": "protocol",
+    "open_broker": "factory",
 }
 
 __all__ = [

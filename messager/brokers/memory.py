@@ -14,8 +14,8 @@ from typing import Any
 
 from .. import channels
 from ..errors import BrokerUnavailable, PublishError
-from .base import Backlog, OutputLimits
 from .internal import is_hidden
+from .protocol import Backlog, OutputLimits
 
 
 class MemoryBroker:

@@ -60,7 +60,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in HELP:
             return None
-        module = import_module(f".{cmd_name}_", __name__)
+        module = import_module(f".commands.{cmd_name}", __name__)
         command: click.Command = module.command
         return command
 
@@ -199,7 +199,7 @@ def _exit_code(error: Exception) -> int | None:
 
 
 def _complain(message: str, code: int) -> int:
-    from ..wording import safe
+    from ..text import safe
 
     line = safe(" ".join(message.split()))
     click.echo(f"{click.style('messager:', fg='red')} {line}", err=True, color=False if _is_plain() else None)

@@ -17,7 +17,7 @@ import click
 if TYPE_CHECKING:
     from messager.brokers import Broker
 
-    from ..log import EventLog
+    from ..log.event_log import EventLog
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -198,7 +198,7 @@ def confirmed(question: str, yes: bool, otherwise: str, show: Callable[[], None]
 @asynccontextmanager
 async def opened(store: str, *, create: bool = False) -> AsyncIterator[EventLog]:
     """The log of a store. A verb that only reads does not make one."""
-    from ..log import EventLog
+    from ..log.event_log import EventLog
 
     async with EventLog.open(store, create=create) as log:
         yield log

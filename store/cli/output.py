@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..wording import safe
+from ..text import safe
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,8 +11,8 @@ from .options import opened
 from .output import note
 
 if TYPE_CHECKING:
-    from ..experiments import Experiment
-    from ..log import EventLog
+    from ..experiments.registry import Experiment
+    from ..log.event_log import EventLog
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
@@ -28,7 +28,7 @@ async def opened_when_there(store: str, exp: str) -> AsyncIterator[tuple[EventLo
     One line on standard error says that it waits. Any other error is raised at once: a store that is out of reach,
     not a store, or of another revision, and an exp_id that fits several experiments.
     """
-    from ..dialects import in_memory
+    from ..db.databases import in_memory
     from ..errors import ExperimentNotFound, StoreNotFound
 
     told = False

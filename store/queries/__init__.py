@@ -1,1 +1,1 @@
-"""What an analyst asks."""
+"""Questions to the log: counts, deliveries, comparison."""

@@ -8,8 +8,8 @@ from hashlib import sha256
 
 from sqlalchemy import select
 
-from ..database import Database
-from ..schema import KINDS, REDACTED, SEQ_BITS, delivery, event, place_at, recorder, replay_place
+from ..db.database import Database
+from ..db.schema import KINDS, REDACTED, SEQ_BITS, delivery, event, place_at, recorder, replay_place
 
 _SENT, _RECEIVED, _GAP = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap"))
 WITHIN_NS = 60_000_000_000

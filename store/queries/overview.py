@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from ..event import iso
-from ..experiments import Experiment, RecorderRow, head_of, recorders_of
-from ..log import EventLog
-from ..schema import AGENT, CHANNEL, KINDS, name
-from ..seals import redactions_of
+from ..db.schema import AGENT, CHANNEL, KINDS, name
+from ..experiments.registry import Experiment, RecorderRow, head_of, recorders_of
+from ..log.event import iso
+from ..log.event_log import EventLog
+from ..log.redaction_records import redactions_of
 
 
 def _sum(recorders: list[RecorderRow]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Replay: one clock, one plan, one engine, one report."""
 
-from .channelmap import ChannelMap
+from ..log.channel_map import ChannelMap
 from .clock import ReplayClock
 from .engine import Replay, checked_rate, checked_speed
 from .report import ReplayReport

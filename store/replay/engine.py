@@ -19,20 +19,20 @@ from messager.brokers.internal import is_internal
 from messager.brokers.urls import is_mqtt
 from messager.errors import MessagerError
 
-from .. import experiments
-from ..cursor import Point, resolve
+from ..db.schema import CHANNEL
 from ..errors import ReplayFailed, ReplayRefused, StoreError
-from ..event import Event
-from ..experiments import Experiment
-from ..log import EventLog
-from ..messages import ON_THE_WIRE, Sources, message_count, message_pages, sources
-from ..names import all_names
-from ..reading import Selection, Span
-from ..schema import CHANNEL
-from .channelmap import ChannelMap, between
+from ..experiments import registry
+from ..experiments.registry import Experiment
+from ..log.channel_map import ChannelMap, between
+from ..log.cursor import Point, resolve
+from ..log.event import Event
+from ..log.event_log import EventLog
+from ..log.messages import ON_THE_WIRE, Sources, message_count, message_pages, sources
+from ..log.names import all_names
+from ..log.reading import Selection, Span
 from .clock import Rate, ReplayClock
-from .flow import Flow, Message
-from .live import published_channels, refuse_live
+from .flow_control import Flow, Message
+from .guard import published_channels, refuse_live
 from .report import ReplayReport
 
 BATCH_MESSAGES = 500
@@ -69,7 +69,7 @@ def checked_rate(rate: float | str) -> float:
 class Replay:
     """Publishes the messages of an experiment again, through `broker`.
 
-    What is published, per channel, is said in `messager_store.messages`; in which order,
+    What is published, per channel, is said in `messager_store.log.messages`; in which order,
     by `(ts, recorder, seq)`. `speed` is recorded seconds a second, or "max": as fast as the slowest
     subscriber reads. `rate` is how many messages a second there are at the most, whatever the speed;
     "max" needs one where the broker does not say what waits for its subscribers. `max_hold` is for
@@ -77,7 +77,7 @@ class Replay:
     for without end, and `progress` is told whom it waits for). `channels` and
     `exclude` are glob patterns on the recorded channels, `agents` are ids of senders or recipients,
     `from_ids` of senders, `to_ids` of recipients, `kinds` kinds of event; `start` (included) and `end`
-    (excluded) are points as in `messager_store.cursor`.
+    (excluded) are points as in `messager_store.log.cursor`.
     `mapping` and `to_exp` say where messages go instead (see `ChannelMap`); on another kind of broker than
     was recorded, `exps:...` becomes `exps/...` and the other way round, unless `keep_names`. `max_gap` shortens
     silences to that many seconds. `loops` is how often (0: until cancelled).
@@ -175,7 +175,7 @@ class Replay:
         if span.start is not None and span.end is not None and span.start > span.end:
             raise StoreError(f"the start, {span.start}, lies behind the end, {span.end}")
         # once for all passes: what a recorder adds meanwhile is not replayed, and changes not which events are messages
-        recorders = await experiments.recorders_of(database, of.id)
+        recorders = await registry.recorders_of(database, of.id)
         last_seqs = {row.ordinal: row.last_seq for row in recorders}
         if not self._keep_names:
             self._map.rename = between((row.broker for row in recorders), self._broker.url)
@@ -270,7 +270,7 @@ class Replay:
         most = self._flow.largest_payload
         if most is None or self._force:
             return
-        rows = await experiments.recorders_of(self._log.database, of.id)
+        rows = await registry.recorders_of(self._log.database, of.id)
         if sum(row.payload_bytes for row in rows) <= most:
             return
         async for page in message_pages(self._log.database, of, self._selection, span, rule=rule, above=most):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from messager import channels
 from messager.errors import PublishError
 
-from ..event import Cursor, Event
+from ..log.event import Cursor, Event
 
 NAMED = 10
 """Kinds of failure that are named; the others are counted."""

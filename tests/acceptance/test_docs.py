@@ -172,7 +172,7 @@ def test_what_differs_each_time_is_blanked_where_it_is_compared_and_not_where_th
             '        await import_jsonl(log, golden, "golden")\n'
             '        await import_jsonl(log, "expected.jsonl", "expected")\n',
         ),
-        ("import asyncio\n", "import asyncio\nfrom messager_store.paths import redactor\n"),
+        ("import asyncio\n", "import asyncio\nfrom messager_store.privacy.json_paths import redactor\n"),
     ]
     for line in (
         'redactor("id")',

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from messager.testing import RedisServer
 from messager_store import EventLog
-from messager_store.experiments import recorders_of
-from messager_store.verify import verify
+from messager_store.experiments.registry import recorders_of
+from messager_store.maintenance.verify import verify
 from tests.acceptance.society import AGENTS, ROUNDS
 from tests.support import messager
 

@@ -36,7 +36,7 @@ def test_it_holds_both_packages_the_migrations_and_the_types_and_no_top_level_st
         "messager_store/migrations/env.py",
         "messager_store/migrations/script.py.mako",
         "messager_store/migrations/versions/r0001_the_log.py",
-        "messager_store/cli/demo_.py",
+        "messager_store/cli/commands/demo.py",
     ):
         assert name in names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "store").rglob("*.py")}

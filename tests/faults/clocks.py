@@ -9,7 +9,7 @@ from pathlib import Path
 
 from messager.testing import redis_server
 from messager_store import EventLog
-from messager_store.repair import repair, unclean
+from messager_store.recording.repair import repair, unclean
 
 from .evidence import UNCLEAN, count_disorder, events, findings, gaps, within
 from .process import Worker

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from messager_store import EventLog
-from messager_store.exchange.jsonl import import_jsonl
+from messager_store.formats.jsonl import import_jsonl
 
 from .evidence import count_disorder, events, findings
 from .process import Worker

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 
 from messager_store import EventLog
-from messager_store.repair import repair, unclean
+from messager_store.recording.repair import repair, unclean
 
 from .carriers import REDIS, Carrier
 from .evidence import UNCLEAN, Store, count_disorder, count_repeats, events, findings, gaps, recorders, within

@@ -9,9 +9,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from messager_store import EventLog, NewEvent, experiments, migrating
-from messager_store.database import Database
-from messager_store.schema import HEAD_REVISION
+from messager_store import EventLog, NewEvent
+from messager_store.db import migrations
+from messager_store.db.database import Database
+from messager_store.db.schema import HEAD_REVISION
+from messager_store.experiments import registry
 
 from .evidence import count_disorder, events, findings
 from .process import Worker
@@ -90,7 +92,7 @@ async def _killed_within(run: Run, folder: Path, store: Path, target: str, durat
 async def _filled(store: Path, recorders: int, batches: int) -> int:
     """Put an experiment into a store; how many events it has."""
     async with EventLog.open(str(store)) as log:
-        of = await experiments.create(log.database, EXP, name="kept", tags=["t"], meta={"seed": 7})
+        of = await registry.create(log.database, EXP, name="kept", tags=["t"], meta={"seed": 7})
         assert of is not None
         for _ in range(recorders):
             writer = await log.register(of, role="messager")
@@ -108,7 +110,7 @@ async def _filled(store: Path, recorders: int, batches: int) -> int:
 async def _migrated(store: Path, target: str) -> None:
     database = Database(str(store))
     await database.open_engines()
-    act = migrating.upgrade if target == "head" else migrating.downgrade
+    act = migrations.upgrade if target == "head" else migrations.downgrade
     async with database.writing() as connection:
         await connection.run_sync(act, target)
     await database.close()
@@ -122,7 +124,7 @@ async def _judge(row: Row, store: Path, written: int) -> None:
     for problem in await findings(store):
         row.problem(f"{store.parent.name}: {problem}")
     async with EventLog.open(str(store)) as log, log.database.reading() as connection:
-        for difference in await connection.run_sync(migrating.differences):
+        for difference in await connection.run_sync(migrations.differences):
             row.problem(f"{store.parent.name}: {difference}")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from messager.testing import redis_server
 from messager_store import EventLog
-from messager_store.draining import drain
-from messager_store.repair import repair, unclean
+from messager_store.recording.draining import drain
+from messager_store.recording.repair import repair, unclean
 from messager_store.testing import Databases, PostgresServer, execute, postgres_server
 from tests.support import Proxy, until
 

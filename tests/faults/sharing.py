@@ -11,7 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from unittest import mock
 
-from messager_store import EventLog, reading
+from messager_store import EventLog
+from messager_store.log import reading
 
 from .evidence import count_disorder, events, findings, recorders
 from .process import Worker

@@ -16,7 +16,7 @@ from typing import Any
 
 from messager.testing import redis_server
 from messager_store import EventLog
-from messager_store.draining import drain
+from messager_store.recording.draining import drain
 
 from .evidence import Store, count_disorder, count_repeats, events, findings
 from .killing import EXP, judge_killed

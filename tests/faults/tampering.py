@@ -10,9 +10,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from messager_store import EventLog, NewEvent, experiments
+from messager_store import EventLog, NewEvent
+from messager_store.db.schema import metadata
 from messager_store.errors import StoreError
-from messager_store.schema import metadata
+from messager_store.experiments import registry
 
 from .evidence import findings
 from .row import Row, Run, fault
@@ -100,7 +101,7 @@ async def small_log(store: Path) -> None:
     """A closed experiment and an open one, with two recorders each and every kind of event."""
     async with EventLog.open(str(store)) as log:
         for exp_id in ("e1", "e2"):
-            of = await experiments.create(log.database, exp_id, name="n", tags=["t"], meta={"seed": 7})
+            of = await registry.create(log.database, exp_id, name="n", tags=["t"], meta={"seed": 7})
             assert of is not None
             for _ in range(2):
                 writer = await log.register(of, role="messager", meta={"m": 1}, patterns=["*"])
@@ -121,7 +122,7 @@ async def small_log(store: Path) -> None:
                     )
                 await log.touch(writer, ended_at=time.time_ns())
             if exp_id == "e1":
-                await experiments.close(log.database, of)
+                await registry.close(log.database, of)
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("UPDATE recorder SET pid = ?", (NOBODY,))  # whoever recorded it is gone
 

@@ -25,9 +25,9 @@ from messager import Clock, Messager, PublishError
 from messager.brokers import Broker, open_broker
 from messager.record import MessageRecord
 from messager_store import EventLog, Recorder
-from messager_store.dialects.sqlite_append import Appender
+from messager_store.db.sqlite.append import Appender
 from messager_store.errors import StoreError
-from messager_store.tap import Tap
+from messager_store.recording.tap import Tap
 
 BACK_OFF = 0.01
 """Seconds a sender waits after a send that failed."""
@@ -244,7 +244,7 @@ async def write(store: str, exp: str, messages: int, burst: int) -> None:
 
 async def drain_(store: str, spool: str) -> None:
     """Put what was spooled into the store, a few events at a time. Says `ready` before and `done` after."""
-    from messager_store import draining
+    from messager_store.recording import draining
 
     draining.BATCH_EVENTS = 50
     async with EventLog.open(store) as log:
@@ -256,17 +256,17 @@ async def drain_(store: str, spool: str) -> None:
 
 async def migrate(store: str, target: str) -> None:
     """Bring a store to a revision, making it where there is none. Says `ready` before and `done` after."""
-    from messager_store import migrating
-    from messager_store.database import Database
+    from messager_store.db import migrations
+    from messager_store.db.database import Database
 
-    migrating.scripts().get_heads()  # what there is to load, before the harness starts its watch
+    migrations.scripts().get_heads()  # what there is to load, before the harness starts its watch
     say("ready")
     database = Database(store)
     if not database.dialect.exists():
         await database.open()
     else:
         await database.open_engines()
-        act = migrating.upgrade if target == "head" else migrating.downgrade
+        act = migrations.upgrade if target == "head" else migrations.downgrade
         async with database.writing() as connection:
             await connection.run_sync(act, target)
     await database.close()
@@ -275,7 +275,7 @@ async def migrate(store: str, target: str) -> None:
 
 async def import_(store: str, file: str, exp: str) -> None:
     """Import a file. Says `ready` before and `done` after."""
-    from messager_store.exchange.jsonl import import_jsonl
+    from messager_store.formats.jsonl import import_jsonl
 
     async with EventLog.open(store) as log:
         say("ready")

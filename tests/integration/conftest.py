@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from messager_store import EventLog, committer, recorder
-from messager_store.removal import remove
+from messager_store import EventLog
+from messager_store.maintenance.removal import remove
+from messager_store.recording import committer, recorder
 from messager_store.testing import PostgresServer, postgres_server
 from tests.integration.logs import filled, sent
 from tests.support import Stores
@@ -24,8 +25,8 @@ async def other(stores: Stores) -> AsyncIterator[EventLog]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short times, so that an outage need not be long."""
-    monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 50)
-    monkeypatch.setattr("messager_store.dialects.postgres.LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr("messager_store.db.sqlite.dialect.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("messager_store.db.postgres.dialect.LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr(committer, "SPOOL_SECONDS", 0.05)
     monkeypatch.setattr(committer, "HOLD_SECONDS", 0.2)
     monkeypatch.setattr(recorder, "STOP_SECONDS", 0.3)

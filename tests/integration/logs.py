@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from messager_store import Event, EventLog, Experiment, NewEvent
-from messager_store import experiments as registry
+from messager_store.experiments import registry
 
 
 async def experiment(log: EventLog, exp_id: str = "e1") -> Experiment:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from messager import MessageRecord
 from messager_store import EventLog, Recorder
-from messager_store.draining import Drained, drain
+from messager_store.recording.draining import Drained, drain
 from messager_store.testing import transaction
 
 

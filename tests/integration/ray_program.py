@@ -15,9 +15,9 @@ from typing import Any
 import ray
 
 from messager import Messager, RedisConfig, mqtt
-from messager_store import committer
-from messager_store.host import Process
+from messager_store.experiments.provenance import Process
 from messager_store.ray import HOST, runtime_env
+from messager_store.recording import committer
 
 
 @ray.remote(num_cpus=0)

@@ -9,17 +9,13 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog, appending
-from messager_store.appending import Batch
-from messager_store.commit import EVENT_COLUMNS
-from messager_store.dialects import SQLite
-from messager_store.errors import (
-    BadEvent,
-    RecorderFenced,
-    StoreError,
-    StoreUnavailable,
-)
-from messager_store.verify import verify
+from messager_store import EventLog
+from messager_store.db.databases import SQLite
+from messager_store.db.statements import EVENT_COLUMNS
+from messager_store.errors import BadEvent, RecorderFenced, StoreError, StoreUnavailable
+from messager_store.log import batch
+from messager_store.log.batch import Batch
+from messager_store.maintenance.verify import verify
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.outage import locked
 
@@ -94,7 +90,7 @@ async def test_a_cause_that_no_event_can_have_is_refused(log: EventLog, seq: int
 async def test_a_payload_that_no_database_holds_is_refused_by_itself(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(appending, "MOST_PAYLOAD", 1000)
+    monkeypatch.setattr(batch, "MOST_PAYLOAD", 1000)
     writer = await log.register(await experiment(log), role="tap")
     with pytest.raises(BadEvent, match="1,001 bytes") as caught:
         await log.append(writer, [sent(1, b"x" * 1000), sent(2, b"x" * 1001), sent(3)])
@@ -172,12 +168,12 @@ async def test_a_cancelled_append_is_over_before_anything_else_is_done(
 
     monkeypatch.setattr(Batch, "rows", told)
     with locked(store):
-        appending = asyncio.create_task(log.append(writer, [sent(1)]))
+        batch = asyncio.create_task(log.append(writer, [sent(1)]))
         await preparing.wait()
-        appending.cancel()
+        batch.cancel()
         await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
-        await appending
+        await batch
     assert await log.recover(writer) == 1
     await log.append(writer, [sent(2)])
     assert [entry.ts for entry in await listed(log.read("e1"))] == [0, 1, 2]

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord, mqtt
-from messager_store import EventLog, Recorder, autorecord, committer
-from messager_store import recorder as recorder_room
-from messager_store.dialects import for_store, postgres
-from messager_store.experiments import recorders_of
-from messager_store.recorder import Durability
-from messager_store.repair import close
+from messager_store import EventLog, Recorder
+from messager_store.db.databases import for_store
+from messager_store.db.postgres import dialect
+from messager_store.experiments.registry import recorders_of
+from messager_store.recording import auto_recorder, committer
+from messager_store.recording import recorder as recorder_room
+from messager_store.recording.recorder import Durability
+from messager_store.recording.repair import close
 from tests.integration.outage import locked
 from tests.integration.test_outbox import Held
 from tests.support import self_recording, sql
@@ -26,9 +28,9 @@ from tests.support import self_recording, sql
 @pytest.fixture(autouse=True)
 def recording(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     monkeypatch.setenv("MESSAGER_STORE", store)
-    monkeypatch.setattr(autorecord, "_announced", set())
-    monkeypatch.setattr(postgres, "CONNECT_SECONDS", 60)
-    monkeypatch.setattr(postgres.Postgres, "look_seconds", 60)
+    monkeypatch.setattr(auto_recorder, "_announced", set())
+    monkeypatch.setattr(dialect, "CONNECT_SECONDS", 60)
+    monkeypatch.setattr(dialect.Postgres, "look_seconds", 60)
 
 
 async def say(messager: Messager, number: int, first: int = 0) -> None:
@@ -194,12 +196,12 @@ async def test_a_messager_with_a_recorder_of_its_own_is_not_recorded_twice(
 async def test_a_recorder_that_is_added_while_the_messager_connects_records_alone(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def ready(self: autorecord.AutoRecorder) -> None:
+    async def ready(self: auto_recorder.AutoRecorder) -> None:
         await starts(self)
         messager.add_log_hook(recorder)
 
-    starts = autorecord.AutoRecorder.ready
-    monkeypatch.setattr(autorecord.AutoRecorder, "ready", ready)
+    starts = auto_recorder.AutoRecorder.ready
+    monkeypatch.setattr(auto_recorder.AutoRecorder, "ready", ready)
     messager = Messager(MemoryBroker(), "e1")
     async with EventLog.open(str(tmp_path / "own.db")) as own, Recorder(own, "e1") as recorder, messager:
         await say(messager, 2)
@@ -362,12 +364,12 @@ async def test_the_spool_is_where_the_environment_says(
 async def test_a_hook_of_an_entry_point_that_cannot_be_stopped_harms_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def stop(self: autorecord.AutoRecorder) -> None:
+    async def stop(self: auto_recorder.AutoRecorder) -> None:
         await stopped(self)
         raise RuntimeError("not today")
 
-    stopped = autorecord.AutoRecorder.stop
-    monkeypatch.setattr(autorecord.AutoRecorder, "stop", stop)
+    stopped = auto_recorder.AutoRecorder.stop
+    monkeypatch.setattr(auto_recorder.AutoRecorder, "stop", stop)
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 1)
     assert "not today" in caplog.text and messager._offered == []
@@ -379,7 +381,7 @@ async def test_an_entry_point_that_raises_harms_nobody(
     async def begin(exp_id: str, hooks: Any) -> None:
         raise RuntimeError("not today")
 
-    monkeypatch.setattr(autorecord, "begin", begin)
+    monkeypatch.setattr(auto_recorder, "begin", begin)
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 1)
     assert "e1 is not recorded" in capsys.readouterr().err

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from messager import MemoryBroker, Messager
-from messager_store import EventLog, committer
-from messager_store.dialects import for_store
-from messager_store.experiments import recorders_of
+from messager_store import EventLog
+from messager_store.db.databases import for_store
+from messager_store.experiments.registry import recorders_of
+from messager_store.recording import committer
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import recording, said, say
 from tests.support import self_recording
@@ -37,8 +38,10 @@ async def main():
 
 
 PATIENT = """
-from messager_store import autorecord, committer
-from messager_store.dialects import postgres, postgres_append
+from messager_store.recording import auto_recorder as autorecord
+from messager_store.recording import committer
+from messager_store.db.postgres import dialect as postgres
+from messager_store.db.postgres import append as postgres_append
 autorecord.START_SECONDS = committer.STOP_SECONDS = postgres_append.SECONDS = 600
 postgres.CONNECT_SECONDS = postgres.Postgres.look_seconds = 600
 """
@@ -142,7 +145,7 @@ async def test_where_the_event_loop_is_left_and_the_spool_takes_nothing_it_is_to
 ELSEWHERE = """
 import asyncio, warnings
 from messager import MemoryBroker, Messager
-from messager_store import committer
+from messager_store.recording import committer
 warnings.simplefilter("ignore")
 committer.FLUSH_SECONDS = 600
 messager, first, second = Messager(MemoryBroker(), "e1"), asyncio.new_event_loop(), asyncio.new_event_loop()

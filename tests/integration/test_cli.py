@@ -17,7 +17,7 @@ import pytest
 
 from messager.testing import RedisServer, free_port, redis_server
 from messager_store.cli import HELP, SECTIONS
-from messager_store.schema import HEAD_REVISION
+from messager_store.db.schema import HEAD_REVISION
 from tests.support import MESSAGER, messager
 
 Run = Callable[..., Any]

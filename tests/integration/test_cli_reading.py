@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from messager.testing import RedisServer
-from messager_store.cli.demo_ import _own_name
+from messager_store.cli.commands.demo import _own_name
 from messager_store.errors import ScrubUnfinished, WrongRevision
 from tests.integration.test_cli import one_line
 from tests.support import MESSAGER, messager

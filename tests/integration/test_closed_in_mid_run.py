@@ -12,11 +12,11 @@ import pytest
 from messager import MemoryBroker, Messager, PublishError
 from messager_store import EventLog
 from messager_store.errors import StoreUnavailable
-from messager_store.experiments import recorders_of
-from messager_store.recorder import Recorder
-from messager_store.removal import remove
-from messager_store.repair import close
-from messager_store.verify import verify
+from messager_store.experiments.registry import recorders_of
+from messager_store.maintenance.removal import remove
+from messager_store.maintenance.verify import verify
+from messager_store.recording.recorder import Recorder
+from messager_store.recording.repair import close
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import recording, said, say
 from tests.support import self_recording, until

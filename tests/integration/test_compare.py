@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from messager_store import EventLog, NewEvent
-from messager_store.compare import Comparison, compare
-from messager_store.reading import Selection
+from messager_store.log.reading import Selection
+from messager_store.queries.compare import Comparison, compare
 from messager_store.replay import ChannelMap
 from tests.integration.logs import filled, sent
 from tests.support import messager

@@ -17,7 +17,7 @@ import pytest
 from messager.compat import agentsociety as compat
 from messager.testing import RedisServer
 from messager_store import EventLog
-from messager_store.experiments import recorders_of
+from messager_store.experiments.registry import recorders_of
 from tests import society13
 
 WORKFLOW = [

@@ -21,9 +21,9 @@ from messager import MemoryBroker, RedisBroker
 from messager.brokers import Backlog, OutputLimits
 from messager.testing import RedisServer, redis_server
 from messager_store import EventLog, Replay, ReplayReport
-from messager_store import experiments as registry
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
-from messager_store.replay import ReplayClock, flow
+from messager_store.experiments import registry
+from messager_store.replay import ReplayClock, flow_control
 from messager_store.replay.clock import Rate
 from tests.integration.logs import filled, sent
 from tests.integration.test_replay import Heard, Secretive, Time
@@ -258,15 +258,15 @@ async def test_a_payload_for_which_redis_allocates_more_than_its_limit_is_too_la
         async def output_limits(self) -> OutputLimits:
             return OutputLimits(hard, None)
 
-    found = flow.Flow(Limited())
+    found = flow_control.Flow(Limited())
     await found.begin()
-    assert found.largest_payload == most - flow.BLOCK
+    assert found.largest_payload == most - flow_control.BLOCK
 
 
 async def test_large_payloads_go_alone_and_wait_until_what_was_before_is_read(
     log: EventLog, server: RedisServer
 ) -> None:
-    limit = 28 * MB - flow.BLOCK
+    limit = 28 * MB - flow_control.BLOCK
     wire = await large(log, [*[100_000] * 80, 60_000, 27 * MB, 100_000, 5 * MB, 60_000, limit, 90_000])
     reader = RawReader(server.port, b"SUBSCRIBE c")
     async with replaying(log, server.url) as (replay, task):

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, NewEvent
-from messager_store import experiments as registry
 from messager_store.errors import StoreNotFound, StoreUnavailable
+from messager_store.experiments import registry
 from messager_store.testing import PostgresServer, execute
 from tests.integration.logs import filled, sent
 from tests.integration.test_cli import one_line

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog
-from messager_store import experiments as registry
 from messager_store.errors import BadFile, StoreError
-from messager_store.exchange import lines as file_lines
-from messager_store.exchange.jsonl import import_jsonl
-from messager_store.exchange.pack import pack
-from messager_store.exchange.unpack import unpack
-from messager_store.redaction import redact
-from messager_store.removal import remove
-from messager_store.verify import verify, verify_all
-from messager_store.where import Where
+from messager_store.experiments import registry
+from messager_store.formats import lines as file_lines
+from messager_store.formats.jsonl import import_jsonl
+from messager_store.formats.pack import pack
+from messager_store.formats.unpack import unpack
+from messager_store.maintenance.removal import remove
+from messager_store.maintenance.verify import verify, verify_all
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import Where
 from tests.integration.logs import filled, sent
 from tests.integration.test_jsonl import everything, write
 from tests.integration.test_pack import lines_of, nothing_is_in, rows, seal

@@ -16,14 +16,14 @@ import pytest
 from sqlalchemy import inspect
 
 from messager import RedisBroker, RedisConfig
-from messager.brokers.redis import without_credentials
+from messager.brokers.redis.broker import without_credentials
 from messager.errors import BrokerUnavailable
 from messager_store import EventLog, NewEvent
-from messager_store import experiments as registry
 from messager_store.errors import BadFile, StoreError
-from messager_store.exchange import lines
-from messager_store.exchange.jsonl import export_jsonl, import_jsonl
-from messager_store.host import command_line
+from messager_store.experiments import registry
+from messager_store.experiments.provenance import command_line
+from messager_store.formats import lines
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from tests.integration.logs import filled, sent
 from tests.integration.test_redaction import on_disk
 from tests.support import messager

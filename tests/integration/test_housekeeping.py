@@ -13,8 +13,6 @@ from typing import cast
 import pytest
 
 from messager_store import EventLog, Experiment, Recorder
-from messager_store import experiments as registry
-from messager_store.compacting import compact, plan
 from messager_store.errors import (
     ExperimentBusy,
     ExperimentChanged,
@@ -23,13 +21,15 @@ from messager_store.errors import (
     StoreError,
     StoreUnavailable,
 )
-from messager_store.queries.standing import standing
-from messager_store.recorder import IfExists
-from messager_store.removal import remove, sweep_imports
-from messager_store.repair import repair
-from messager_store.retention import holdings, outdated
-from messager_store.spool import Spool
-from messager_store.verify import verify_all
+from messager_store.experiments import registry
+from messager_store.maintenance.compaction import compact, plan
+from messager_store.maintenance.removal import remove, sweep_imports
+from messager_store.maintenance.retention import holdings, outdated
+from messager_store.maintenance.status import standing
+from messager_store.maintenance.verify import verify_all
+from messager_store.recording.recorder import IfExists
+from messager_store.recording.repair import repair
+from messager_store.recording.spool import Spool
 from tests import support
 from tests.integration.logs import filled, sent
 from tests.integration.outage import locked
@@ -69,7 +69,7 @@ async def test_a_running_experiment_is_not_removed_unless_forced_and_then_its_re
 
 async def test_a_recorder_is_fenced_before_the_first_event_goes(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what it appends while the removal runs would be left behind, and belong to nothing."""
-    monkeypatch.setattr("messager_store.removal.CHUNK", 10)
+    monkeypatch.setattr("messager_store.maintenance.removal.CHUNK", 10)
     of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
     assert of is not None
     writer = await log.register(of, role="tap")
@@ -113,7 +113,7 @@ async def test_what_was_closed_since_it_was_looked_at_is_removed_all_the_same(lo
 async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager_store.removal.CHUNK", 10)
+    monkeypatch.setattr("messager_store.maintenance.removal.CHUNK", 10)
     of = await over(log, "e1", 30)
     await over(log, "e2")
 
@@ -201,7 +201,7 @@ async def test_compacting_gives_back_what_was_freed_and_clears_away_what_was_lef
 
 async def test_compacting_waits_for_nobody_for_ever(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     await over(log, "e1", 500, 500)
-    monkeypatch.setattr("messager_store.dialects.sqlite.REWRITE_SECONDS", 0.0)
+    monkeypatch.setattr("messager_store.db.sqlite.dialect.REWRITE_SECONDS", 0.0)
     with locked(log.where), pytest.raises(StoreUnavailable, match="another program keeps it locked"):
         await compact(log.database)
     assert await compact(log.database) > 0

@@ -13,7 +13,7 @@ from messager.brokers import Broker, MqttBroker
 from messager.testing import RedisServer, redis_server
 from messager_store import EventLog, Recorder, Replay
 from messager_store.errors import StoreError
-from messager_store.tap import Tap
+from messager_store.recording.tap import Tap
 from tests.integration.logs import filled, sent
 from tests.integration.topologies import ask, watched
 from tests.support import messager, until

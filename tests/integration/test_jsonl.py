@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from messager import channels
 from messager_store import EventLog, NewEvent
-from messager_store import experiments as registry
 from messager_store.errors import BadFile, ExperimentExists, StoreError
-from messager_store.exchange.jsonl import export_jsonl, import_jsonl
-from messager_store.removal import remove
-from messager_store.verify import verify
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.maintenance.removal import remove
+from messager_store.maintenance.verify import verify
 from tests.integration.logs import filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
 

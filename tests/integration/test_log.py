@@ -14,20 +14,15 @@ from hypothesis import strategies as st
 
 from messager import channels
 from messager_store import Cursor, Event, EventLog, NewEvent
-from messager_store import experiments as registry
-from messager_store.cursor import resolve
-from messager_store.errors import (
-    AmbiguousExperiment,
-    BadCursor,
-    ExperimentNotFound,
-    StoreError,
-)
-from messager_store.redaction import redact
-from messager_store.removal import remove
-from messager_store.schema import FROM_DERIVED, TO_DERIVED
-from messager_store.seals import redactions_of
-from messager_store.verify import verify
-from messager_store.where import Where
+from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
+from messager_store.errors import AmbiguousExperiment, BadCursor, ExperimentNotFound, StoreError
+from messager_store.experiments import registry
+from messager_store.log.cursor import resolve
+from messager_store.log.redaction_records import redactions_of
+from messager_store.maintenance.removal import remove
+from messager_store.maintenance.verify import verify
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import Where
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
@@ -131,7 +126,7 @@ async def test_replay_order_is_ts_then_recorder_then_seq(log: EventLog) -> None:
 
 
 async def test_pages_neither_lose_nor_double_at_their_edges(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    from messager_store import reading
+    from messager_store.log import reading
 
     of = await experiment(log)
     dice = random.Random(3)
@@ -306,7 +301,7 @@ async def test_a_read_sees_what_was_there_when_it_began(log: EventLog) -> None:
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(number) for number in range(10)])
     seen = []
-    from messager_store import reading
+    from messager_store.log import reading
 
     async for page in reading.pages(log.database, of, reading.Selection(), reading.Span(), page=4):
         seen += [entry.ts for entry in page]
@@ -340,7 +335,7 @@ async def test_a_tail_sees_every_event_once_and_ends_when_the_experiment_closes(
 
 
 async def test_large_payloads_are_held_a_few_at_a_time(log: EventLog) -> None:
-    from messager_store import reading
+    from messager_store.log import reading
 
     payload = random.Random(1).randbytes(3 * 1024 * 1024)
     of = await experiment(log)

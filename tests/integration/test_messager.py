@@ -14,15 +14,7 @@ import pytest
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
-from messager import (
-    LogHook,
-    MemoryBroker,
-    Messager,
-    Msg,
-    NotConnected,
-    PublishError,
-    RedisConfig,
-)
+from messager import LogHook, MemoryBroker, Messager, Msg, NotConnected, PublishError, RedisConfig
 from messager.brokers import Broker, MqttBroker
 from messager.errors import BrokerUnavailable, ListenerDied
 from messager.testing import RedisServer, free_port

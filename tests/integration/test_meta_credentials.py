@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
-from messager_store import experiments as registry
 from messager_store.errors import ExperimentBusy
-from messager_store.meta_credentials import mask_meta
-from messager_store.verify import verify
+from messager_store.experiments import registry
+from messager_store.maintenance.verify import verify
+from messager_store.privacy.meta_credentials import mask_meta
 from tests.integration.test_cli import one_line
 from tests.integration.test_redaction import on_disk
 from tests.support import messager

@@ -12,21 +12,22 @@ from sqlite3 import OperationalError
 import pytest
 from sqlalchemy import inspect
 
-from messager_store import EventLog, migrating
-from messager_store import experiments as registry
-from messager_store.database import Database
+from messager_store import EventLog
+from messager_store.db import migrations
+from messager_store.db.database import Database
+from messager_store.db.schema import HEAD_REVISION, metadata
 from messager_store.errors import DowngradeRefused, WrongRevision
-from messager_store.redaction import redact
-from messager_store.schema import HEAD_REVISION, metadata
-from messager_store.verify import verify
-from messager_store.where import Where
+from messager_store.experiments import registry
+from messager_store.maintenance.verify import verify
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import Where
 from tests.integration.logs import experiment, filled, sent
 from tests.support import ROOT, Refused, sql, until
 
 
 async def test_the_migrated_tables_are_those_of_the_models(log: EventLog) -> None:
     async with log.database.reading() as connection:
-        assert await connection.run_sync(migrating.differences) == []
+        assert await connection.run_sync(migrations.differences) == []
 
 
 async def test_a_column_that_is_missing_would_be_noticed(log: EventLog) -> None:
@@ -35,27 +36,27 @@ async def test_a_column_that_is_missing_would_be_noticed(log: EventLog) -> None:
         await connection.exec_driver_sql("DROP VIEW event_view")
         await connection.exec_driver_sql("ALTER TABLE event DROP COLUMN receivers")
     async with log.database.reading() as connection:
-        assert "receivers" in str(await connection.run_sync(migrating.differences))
+        assert "receivers" in str(await connection.run_sync(migrations.differences))
 
 
 def test_the_revision_the_code_expects_is_the_newest() -> None:
-    assert migrating.scripts().get_heads() == [HEAD_REVISION]
+    assert migrations.scripts().get_heads() == [HEAD_REVISION]
 
 
 async def test_down_removes_everything_and_up_brings_it_back(store: str) -> None:
     database = Database(store)
     await database.open()
     async with database.writing() as connection:
-        await connection.run_sync(migrating.downgrade, "base")
+        await connection.run_sync(migrations.downgrade, "base")
     async with database.reading() as connection:
         tables = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
         views = await connection.run_sync(lambda sync: inspect(sync).get_view_names())
     assert (set(tables) - {"alembic_version"}, views) == (set(), [])
     async with database.writing() as connection:
-        await connection.run_sync(migrating.upgrade)
+        await connection.run_sync(migrations.upgrade)
     async with database.reading() as connection:
         tables = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
-        assert await connection.run_sync(migrating.differences) == []
+        assert await connection.run_sync(migrations.differences) == []
     assert set(tables) - {"alembic_version"} == set(metadata.tables)
     await database.close()
 
@@ -65,7 +66,7 @@ async def test_a_migration_that_fails_leaves_nothing_half_done(unmade: str) -> N
     await database.open_engines()
     try:
         async with database.writing() as connection:
-            await connection.run_sync(migrating.upgrade)
+            await connection.run_sync(migrations.upgrade)
             raise RuntimeError("the power went out")
     except RuntimeError:
         pass
@@ -82,7 +83,7 @@ async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verif
         await log.append(writer, [sent(1), sent(2)], unacknowledged_ns=7)
         await log.append(writer, [sent(3)])
         async with log.database.writing() as connection:
-            await connection.run_sync(migrating.downgrade, "0001")
+            await connection.run_sync(migrations.downgrade, "0001")
     with pytest.raises((Refused, OperationalError), match="unacknowledged"):
         sql(store, "SELECT unacknowledged FROM batch")
     with pytest.raises(WrongRevision, match="db upgrade"):
@@ -90,7 +91,7 @@ async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verif
     database = Database(store)
     await database.open_engines()
     async with database.writing() as connection:
-        await connection.run_sync(migrating.upgrade)
+        await connection.run_sync(migrations.upgrade)
     await database.close()
     async with EventLog.open(store) as log:
         assert (await log.experiment("e1")).schema_version == 1
@@ -105,7 +106,7 @@ async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verif
 
 async def _downgraded(log: EventLog, revision: str) -> None:
     async with log.database.writing() as connection:
-        await connection.run_sync(migrating.downgrade, revision)
+        await connection.run_sync(migrations.downgrade, revision)
 
 
 async def _redacted(log: EventLog, exp_id: str) -> None:
@@ -152,7 +153,7 @@ async def test_a_downgrade_that_cannot_keep_a_guarantee_is_refused_and_changes_n
     with pytest.raises(DowngradeRefused, match=rf"revision 0001.*{reason} \(e1\).*messager pack"):
         await _downgraded(log, "0001")
     async with log.database.reading() as connection:
-        assert await connection.run_sync(migrating.differences) == []
+        assert await connection.run_sync(migrations.differences) == []
     after = await verify(log.database, await log.experiment("e1"))
     assert (after.head, after.problems) == (before.head, before.problems)
 
@@ -200,12 +201,12 @@ async def test_what_was_redacted_under_the_first_revision_goes_back_to_it(log: E
     await log.touch(await log.take_over(row.uuid), ended_at=5)
     await _downgraded(log, "0001")
     async with log.database.writing() as connection:
-        await connection.run_sync(migrating.upgrade)
+        await connection.run_sync(migrations.upgrade)
     await redact(log, "e1", Where(kinds=("sent",)), who="me", why="asked to")
     head = (await verify(log.database, await log.experiment("e1"))).head
     await _downgraded(log, "0001")
     async with log.database.writing() as connection:
-        await connection.run_sync(migrating.upgrade)
+        await connection.run_sync(migrations.upgrade)
     verdict = await verify(log.database, await log.experiment("e1"))
     assert (verdict.problems, verdict.head) == ([], head)
 

@@ -18,7 +18,7 @@ from messager.brokers import MqttBroker, open_broker
 from messager.drivers import requirement
 from messager.errors import BrokerUnavailable
 from messager.testing import MqttServer, free_port, mqtt_server
-from messager_store.host import command_line
+from messager_store.experiments.provenance import command_line
 from tests.integration.over_mqtt import heard, through
 from tests.support import Listed, Proxy, until
 
@@ -111,7 +111,7 @@ async def test_looking_for_an_answer_that_does_not_come_at_once_stops_for_a_whil
 
 
 async def test_more_messages_than_the_protocol_can_number_go_out(mqtt_broker: MqttBroker, monkeypatch: Any) -> None:
-    monkeypatch.setattr("messager.brokers.mqtt.MOST_UNACKNOWLEDGED", 50)
+    monkeypatch.setattr("messager.brokers.mqtt.broker.MOST_UNACKNOWLEDGED", 50)
     results = await asyncio.gather(*(mqtt_broker.publish([(b"many", b"%d" % n)] * 100) for n in range(10)))
     assert results == [[None] * 100] * 10
 

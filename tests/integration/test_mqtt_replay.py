@@ -16,13 +16,13 @@ from messager.brokers import Broker, MqttBroker
 from messager.mqtt import Messager as MqttMessager
 from messager.testing import MqttServer, free_port
 from messager_store import EventLog, Recorder, Replay
-from messager_store.compare import compare
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
-from messager_store.exchange.jsonl import export_jsonl, import_jsonl
-from messager_store.reading import Selection
-from messager_store.repair import close
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.log.reading import Selection
+from messager_store.queries.compare import compare
+from messager_store.recording.repair import close
+from messager_store.recording.tap import Tap
 from messager_store.replay import ChannelMap
-from messager_store.tap import Tap
 from tests.integration.logs import filled, sent
 from tests.support import MESSAGER, Proxy, messager, until
 

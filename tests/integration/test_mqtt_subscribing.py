@@ -11,8 +11,8 @@ import pytest
 
 from messager import Messager
 from messager.brokers import MqttBroker
-from messager.brokers.mqtt_pubsub import MqttPubSub
-from messager.brokers.mqtt_session import Session
+from messager.brokers.mqtt.pubsub import MqttPubSub
+from messager.brokers.mqtt.session import Session
 from messager.errors import BrokerUnavailable
 from messager.testing import MqttServer
 from tests.integration.over_mqtt import heard, through
@@ -84,7 +84,7 @@ async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(
 ) -> None:
     """Not with the last one that was read. That no ping is answered meanwhile is for amqtt, which answers
     before it has handed out what it took."""
-    monkeypatch.setattr("messager.brokers.mqtt_pubsub.PROVE_NS", 60_000_000_000)
+    monkeypatch.setattr("messager.brokers.mqtt.pubsub.PROVE_NS", 60_000_000_000)
     async with Proxy(mqtt.port).running() as proxy:
         pubsub = through(proxy, ping_interval=30.0).pubsub()
         await pubsub.psubscribe("held")
@@ -114,7 +114,7 @@ async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(
 async def test_an_answer_to_a_ping_that_overtook_messages_proves_nothing(
     monkeypatch: pytest.MonkeyPatch, first: bytes, before_the_answer: bytes, count: int
 ) -> None:
-    monkeypatch.setattr("messager.brokers.mqtt_pubsub.PROVE_NS", 1)
+    monkeypatch.setattr("messager.brokers.mqtt.pubsub.PROVE_NS", 1)
     answers = {1: b"\x20\x02\x00\x00", 8: b"\x90\x03%b\x01" + first, 10: before_the_answer + b"\xb0\x02%b"}
     ended: list[bool] = []
     published: list[int] = []
@@ -148,7 +148,7 @@ async def test_an_answer_to_a_ping_that_overtook_messages_proves_nothing(
 async def test_who_leaves_too_much_unfetched_is_told_a_gap(
     mqtt_broker: MqttBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager.brokers.mqtt_pubsub.INBOX_BYTES", 5000)
+    monkeypatch.setattr("messager.brokers.mqtt.pubsub.INBOX_BYTES", 5000)
     pubsub = mqtt_broker.pubsub()
     await pubsub.psubscribe("full")
     await mqtt_broker.publish([(b"full", bytes(1000))] * 10)

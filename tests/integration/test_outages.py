@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord
-from messager_store import EventLog, NewEvent, Recorder, backlog, committer
-from messager_store import experiments as registry
-from messager_store.dialects.sqlite_append import Appender
+from messager_store import EventLog, NewEvent, Recorder
+from messager_store.db.sqlite.append import Appender
 from messager_store.errors import RecorderFenced, StoreError, StoreUnavailable
-from messager_store.experiments import recorders_of
-from messager_store.spools import spools
-from messager_store.verify import verify
+from messager_store.experiments import registry
+from messager_store.experiments.registry import recorders_of
+from messager_store.maintenance.verify import verify
+from messager_store.recording import buffer, committer
+from messager_store.recording.spools import spools
 from tests.integration.outage import everything_drained, locked, numbers, payloads, take
 from tests.integration.test_redaction import on_disk
 from tests.support import Stores, until
@@ -75,7 +76,7 @@ async def test_what_is_left_at_the_end_of_an_outage_is_drained_later_and_only_on
 async def test_an_interrupted_drain_goes_on_where_it_stopped(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager_store.draining.BATCH_EVENTS", 7)
+    monkeypatch.setattr("messager_store.recording.draining.BATCH_EVENTS", 7)
     taker = Recorder(log, "e1")
     await taker.start()
     with locked(store):
@@ -186,7 +187,7 @@ async def test_a_disk_that_is_full_is_waited_for(
 async def test_where_store_and_spool_are_full_senders_are_held_for_a_while_and_then_events_are_counted(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 20)
+    monkeypatch.setattr(buffer, "MEMORY_EVENTS", 20)
     held = 0
     hold = committer.Committer.hold
 
@@ -212,7 +213,7 @@ async def test_where_store_and_spool_are_full_senders_are_held_for_a_while_and_t
 
 
 async def test_room_in_the_spool_spares_the_senders(log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 20)
+    monkeypatch.setattr(buffer, "MEMORY_EVENTS", 20)
     async with Recorder(log, "e1") as taker:
         async with Messager(MemoryBroker(), "e1") as messager:
             messager.add_log_hook(taker)
@@ -270,7 +271,7 @@ async def test_memory_that_fills_up_goes_to_disk_before_the_store_is_known_to_be
 ) -> None:
     monkeypatch.setattr(committer, "SPOOL_SECONDS", 60)
     monkeypatch.setattr(committer, "HOLD_SECONDS", 60)  # a busy disk takes its time
-    monkeypatch.setattr(backlog, "MEMORY_BYTES", 1_000_000)
+    monkeypatch.setattr(buffer, "MEMORY_BYTES", 1_000_000)
     async with Recorder(log, "e1") as taker:
         with locked(store):
             for number in range(60):

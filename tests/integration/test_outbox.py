@@ -8,14 +8,9 @@ from typing import Any
 
 import pytest
 
-from messager import (
-    MemoryBroker,
-    Messager,
-    MessagesRefused,
-    RedisConfig,
-)
+from messager import MemoryBroker, Messager, MessagesRefused, RedisConfig
 from messager.brokers import Broker
-from messager.brokers.redis_wire import Wire
+from messager.brokers.redis.wire import Wire
 from messager.testing import RedisServer
 from tests.integration.test_messager import fetched
 from tests.support import Listed, Proxy
@@ -220,7 +215,7 @@ async def test_a_refused_message_keeps_its_reason_where_the_others_fail_for_anot
 
 async def test_a_sender_that_never_pauses_lets_others_run(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the answer is there at once, sending does not go through the event loop; now and then it does."""
-    monkeypatch.setattr("messager.brokers.redis.GLANCE_NS", 10**10)  # each answer is waited for on the spot
+    monkeypatch.setattr("messager.brokers.redis.broker.GLANCE_NS", 10**10)  # each answer is waited for on the spot
     turns = 0
 
     async def other() -> None:

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
-from messager_store import experiments as registry
 from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
-from messager_store.exchange import loading, sealed
-from messager_store.exchange import pack as packing
-from messager_store.exchange.jsonl import export_jsonl, import_jsonl
-from messager_store.exchange.pack import pack
-from messager_store.exchange.unpack import unpack
-from messager_store.redaction import redact
-from messager_store.removal import remove, sweep_imports
-from messager_store.verify import verify, verify_all
-from messager_store.where import Where
+from messager_store.experiments import registry
+from messager_store.formats import loading, sealed
+from messager_store.formats import pack as packing
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.formats.pack import pack
+from messager_store.formats.unpack import unpack
+from messager_store.maintenance.removal import remove, sweep_imports
+from messager_store.maintenance.verify import verify, verify_all
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import Where
 from tests.integration.logs import filled, sent
 from tests.integration.test_jsonl import everything
 from tests.support import ROOT, sql, until
@@ -255,8 +255,8 @@ async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_
 KILLED = """
 import asyncio, sys
 from messager_store import EventLog
-from messager_store.exchange import loading
-from messager_store.exchange.unpack import unpack
+from messager_store.formats import loading
+from messager_store.formats.unpack import unpack
 loading.FLUSH_EVENTS = 50
 def look(done, total):
     print(done, flush=True)

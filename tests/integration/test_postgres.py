@@ -12,18 +12,20 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog, Recorder, committer, migrating, recorder
-from messager_store import experiments as registry
-from messager_store.database import Database
-from messager_store.dialects import postgres_append
+from messager_store import EventLog, Recorder
+from messager_store.db import migrations
+from messager_store.db.database import Database
+from messager_store.db.postgres import append
+from messager_store.db.schema import SEQ_BITS
 from messager_store.errors import RecorderFenced, StoreUnavailable
-from messager_store.log import new_uuid
-from messager_store.redaction import redact
-from messager_store.removal import remove
-from messager_store.schema import SEQ_BITS
+from messager_store.experiments import registry
+from messager_store.log.event_log import new_uuid
+from messager_store.maintenance.removal import remove
+from messager_store.maintenance.verify import verify, verify_all
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import Where
+from messager_store.recording import committer, recorder
 from messager_store.testing import Databases, PostgresServer, execute, transaction
-from messager_store.verify import verify, verify_all
-from messager_store.where import Where
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.outage import locked, numbers, payloads, take
 from tests.integration.test_postgres_refusals import refused
@@ -189,7 +191,7 @@ async def test_a_large_batch_has_the_time_that_it_takes_on_a_slow_connection(
         of = await experiment(log)
         writer = await log.register(of, role="tap")
         await log.append(writer, [sent(1)])
-        monkeypatch.setattr(postgres_append, "SECONDS", 0.2)
+        monkeypatch.setattr(append, "SECONDS", 0.2)
         proxy.answer_delay = 0.15  # of each answer: the time is over before the last one is asked for
         await log.append(writer, [sent(2, b"x" * 3_000_000)])
         with pytest.raises(StoreUnavailable, match="does not answer"):
@@ -271,7 +273,7 @@ async def test_a_connection_that_is_cut_within_the_events_leaves_nothing_of_them
 async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
     store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager_store.dialects.postgres.LONG_SECONDS", 5.0)
+    monkeypatch.setattr("messager_store.db.postgres.dialect.LONG_SECONDS", 5.0)
     execute(store, f"ALTER DATABASE {store.rpartition('/')[2]} SET work_mem = '64kB'")
     async with EventLog.open(store) as log:
         of = await filled(log, [sent(1, from_id="secret")])
@@ -295,7 +297,7 @@ async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
 async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager_store.dialects.postgres.WRITING_SECONDS", 0.2)
+    monkeypatch.setattr("messager_store.db.postgres.dialect.WRITING_SECONDS", 0.2)
     async with EventLog.open(store) as log:
         of = await filled(log, [sent(1), sent(2, b"secret")])
         sql(
@@ -311,8 +313,8 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
         with pytest.raises(StoreUnavailable, match="does not answer"):
             await registry.describe(log.database, of, name="n", tags=[], meta={})
         async with log.database.writing(long=True) as connection:
-            await connection.run_sync(migrating.downgrade, "0001")
-            await connection.run_sync(migrating.upgrade)
+            await connection.run_sync(migrations.downgrade, "0001")
+            await connection.run_sync(migrations.upgrade)
         assert (await redact(log, "e1", Where(contains=("secret",)), who="me", why="x")).events == 1
         assert await remove(log.database, of)
 

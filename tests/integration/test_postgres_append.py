@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog, NewEvent, unbroken
-from messager_store import log as log_room
-from messager_store.appending import Batch
-from messager_store.dialects import postgres_append
+from messager_store import EventLog, NewEvent, finishing
+from messager_store.db.postgres import append
 from messager_store.errors import StoreUnavailable
+from messager_store.log import event_log as log_room
+from messager_store.log.batch import Batch
+from messager_store.maintenance.verify import verify
 from messager_store.testing import execute
-from messager_store.verify import verify
 from tests.integration.logs import experiment, listed, sent
 from tests.integration.test_postgres import backends
 from tests.support import sql
@@ -76,7 +76,7 @@ async def test_an_append_gives_others_their_turn_again_and_again(
     await log.append(writer, events(5000))
     watching.cancel()
     assert seen[-1] == 5000
-    assert max(after - before for before, after in pairwise(seen)) <= 2 * postgres_append.ROWS
+    assert max(after - before for before, after in pairwise(seen)) <= 2 * append.ROWS
 
 
 async def test_a_log_that_is_closed_while_names_are_written_leaves_no_connection(store: str) -> None:
@@ -145,7 +145,7 @@ async def test_what_is_written_is_over_before_its_caller_goes_on_however_often_t
         raise ValueError("refused")
 
     writing = asyncio.ensure_future(write())
-    waiting = asyncio.create_task(unbroken.to_its_end(writing))
+    waiting = asyncio.create_task(finishing.to_its_end(writing))
     for _ in range(3):
         for _ in range(3):
             await asyncio.sleep(0)

@@ -17,7 +17,7 @@ import pytest
 import trustme
 
 from messager_store import EventLog
-from messager_store.dialects import for_store
+from messager_store.db.databases import for_store
 from messager_store.errors import NotAStore, StoreError, StoreUnavailable
 from messager_store.testing import GUARDED, Databases, PostgresServer, execute, postgres_server, transaction
 from tests.integration.logs import experiment, filled, listed, sent
@@ -68,7 +68,7 @@ def test_a_url_that_cannot_be_read_is_told_without_its_secrets(url: str, reason:
 
 
 def test_a_missing_driver_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("messager_store.dialects.postgres")]:
+    for name in [name for name in sys.modules if name.startswith("messager_store.db.postgres.dialect")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(StoreError, match=r"pip install 'asyncpg>=0\.29'"):

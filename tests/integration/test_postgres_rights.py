@@ -10,14 +10,14 @@ from urllib.parse import quote
 import pytest
 
 from messager_store import EventLog
-from messager_store import experiments as registry
 from messager_store.errors import StoreError, StoreUnavailable
-from messager_store.exchange.jsonl import export_jsonl, import_jsonl
-from messager_store.redaction import redact
-from messager_store.removal import remove
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.maintenance.removal import remove
+from messager_store.maintenance.verify import verify
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import Where
 from messager_store.testing import SUPERUSER, Databases, PostgresServer, execute
-from messager_store.verify import verify
-from messager_store.where import Where
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.test_postgres_refusals import refused
 from tests.support import messager

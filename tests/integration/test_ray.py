@@ -21,8 +21,8 @@ from messager import MemoryBroker, Messager, RedisConfig, mqtt
 from messager.brokers import MqttBroker, open_broker
 from messager.testing import MqttServer, RedisServer
 from messager_store import EventLog, StoreError
-from messager_store.dialects.sqlite import ELSEWHERE
-from messager_store.experiments import every, recorders_of
+from messager_store.db.sqlite.dialect import ELSEWHERE
+from messager_store.experiments.registry import every, recorders_of
 from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
 from tests.integration.outage import everything_drained
 from tests.society10 import REQUIREMENT

@@ -10,8 +10,7 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord, Msg
 from messager.brokers import Broker
-from messager_store import EventLog, Recorder, backlog, committer
-from messager_store import experiments as registry
+from messager_store import EventLog, Recorder
 from messager_store.errors import (
     ExperimentBusy,
     ExperimentClosed,
@@ -20,10 +19,12 @@ from messager_store.errors import (
     StoreError,
     StoreUnavailable,
 )
+from messager_store.experiments import registry
+from messager_store.maintenance.verify import verify
 from messager_store.queries.overview import overview
-from messager_store.spools import spools
-from messager_store.tap import Tap
-from messager_store.verify import verify
+from messager_store.recording import buffer, committer
+from messager_store.recording.spools import spools
+from messager_store.recording.tap import Tap
 from tests.integration.outage import locked
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, carried, until
 
@@ -192,7 +193,7 @@ async def test_an_answer_that_is_lost_after_the_commit_doubles_nothing(
 async def test_what_does_not_fit_is_dropped_counted_and_told_as_a_gap(
     log: EventLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 50)
+    monkeypatch.setattr(buffer, "MEMORY_EVENTS", 50)
     async with Recorder(log, "e1") as recorder:
         for number in range(80):  # without a turn for the store
             recorder.after(MessageRecord("sent", number, "c", b"x"))
@@ -386,8 +387,8 @@ async def test_closing_fences_also_those_that_only_seem_dead(log: EventLog) -> N
 
 
 async def test_a_tap_reads_no_faster_than_the_store_takes(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 1500)
-    monkeypatch.setattr("messager_store.tap.BUFFERED", 500)
+    monkeypatch.setattr(buffer, "MEMORY_EVENTS", 1500)
+    monkeypatch.setattr("messager_store.recording.tap.BUFFERED", 500)
     broker = MemoryBroker()
     active = asyncio.Event()
     async with Recorder(log, "e1", role="tap") as recorder:

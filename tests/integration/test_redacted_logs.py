@@ -16,15 +16,15 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent
-from messager_store import experiments as registry
-from messager_store.compare import compare
 from messager_store.errors import DamagedStore, RecorderFenced, StoreError
-from messager_store.exchange.jsonl import export_jsonl, import_jsonl
-from messager_store.queries.standing import standing
-from messager_store.redaction import redact
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.maintenance.status import standing
+from messager_store.maintenance.verify import verify
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import Where
+from messager_store.queries.compare import compare
 from messager_store.replay import Replay
-from messager_store.verify import verify
-from messager_store.where import Where
 from tests.integration.logs import experiment, listed, sent
 from tests.integration.test_redaction import SECRET, WHERE, on_disk, secrets
 from tests.support import messager, sql
@@ -176,18 +176,18 @@ async def test_what_is_redacted_before_closing_is_not_matched_with_each_other(lo
 KILLED = """
 import asyncio, os, signal, sys
 from messager_store import EventLog
-from messager_store.redaction import redact
-from messager_store.where import Where
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import Where
 
 async def main():
     async with EventLog.open(sys.argv[1]) as log:
         await redact(log, "e1", Where(kinds=("sent",)), who="me", why="x")
 
-import messager_store.redaction as room
+import messager_store.privacy.redaction as room
 if sys.argv[2] == "inside":
     room.insert = lambda table: os.kill(os.getpid(), signal.SIGKILL)
 else:
-    from messager_store.database import Database
+    from messager_store.db.database import Database
     Database.rewrite = lambda self: os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
-from messager_store import experiments as registry
 from messager_store.errors import ExperimentBusy, ScrubUnfinished, StoreError
-from messager_store.redaction import redact, scrub
+from messager_store.experiments import registry
+from messager_store.maintenance.verify import verify
+from messager_store.privacy.redaction import redact, scrub
+from messager_store.privacy.redaction_filter import Where, find
 from messager_store.testing import transaction
-from messager_store.verify import verify
-from messager_store.where import Where, find
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.support import sql
 
@@ -262,9 +262,9 @@ async def test_a_reader_of_an_old_state_keeps_the_file_and_is_told_of(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await secrets(log, await experiment(log), 100_000)
-    monkeypatch.setattr("messager_store.dialects.sqlite.REWRITE_SECONDS", 0.0)
-    monkeypatch.setattr("messager_store.dialects.postgres.REWRITE_SECONDS", 0.0)
-    monkeypatch.setattr("messager_store.dialects.sqlite.BUSY_TIMEOUT_MS", 100)
+    monkeypatch.setattr("messager_store.db.sqlite.dialect.REWRITE_SECONDS", 0.0)
+    monkeypatch.setattr("messager_store.db.postgres.dialect.REWRITE_SECONDS", 0.0)
+    monkeypatch.setattr("messager_store.db.sqlite.dialect.BUSY_TIMEOUT_MS", 100)
     await log.close()
     await log.database.open()  # with the short time
     with reading_an_old_state(store):
@@ -296,7 +296,7 @@ async def test_what_is_written_while_events_are_looked_for_is_looked_at_too(
             await log.touch(writer, ended_at=1)
         return found
 
-    monkeypatch.setattr("messager_store.redaction.find", slow)
+    monkeypatch.setattr("messager_store.privacy.redaction.find", slow)
     if times > 1:
         with pytest.raises(ExperimentBusy, match="nobody writes"):
             await redact(log, "e1", WHERE, who="me", why="x")
@@ -358,7 +358,7 @@ async def test_why_and_who_do_not_keep_what_is_taken_out(log: EventLog, where: W
 
 
 async def test_progress_is_told_in_events_that_were_looked_at(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("messager_store.where.PAGE", 4)
+    monkeypatch.setattr("messager_store.privacy.redaction_filter.PAGE", 4)
     await secrets(log, await experiment(log))
     seen: list[tuple[int, int]] = []
     where = Where(kinds=("sent",))

@@ -12,10 +12,10 @@ import trustme
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.brokers import OutputLimits
-from messager.brokers.redis_line import Line
+from messager.brokers.redis.line import Line
 from messager.testing import RedisServer, free_port
 from messager_store import EventLog, Replay
-from messager_store.replay.flow import Flow
+from messager_store.replay.flow_control import Flow
 from tests.integration.logs import filled, sent
 from tests.integration.topologies import FOREVER, ask, cluster, cluster_url
 from tests.support import Listed, Proxy, messager, until

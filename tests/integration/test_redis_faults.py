@@ -135,7 +135,7 @@ async def test_a_connection_that_the_server_closed_while_idle_is_made_anew(redis
 async def test_a_connection_closed_while_the_event_loop_was_blocked_is_made_anew(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager.brokers.redis.STALE_AFTER", 0.0)
+    monkeypatch.setattr("messager.brokers.redis.broker.STALE_AFTER", 0.0)
     broker = RedisBroker.from_url(redis.url)
     assert await broker.publish([(b"i", b"1")]) == [0]
     blocking = Redis(port=redis.port)  # as an agent's own work does, it keeps the event loop from running
@@ -253,7 +253,7 @@ async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(red
 async def test_a_gap_on_a_busy_connection_begins_at_the_last_proof(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager.brokers.redis_line.PROVE_NS", 20_000_000)
+    monkeypatch.setattr("messager.brokers.redis.line.PROVE_NS", 20_000_000)
     outside = RedisBroker.from_url(redis.url)
     async with Proxy(redis.port).running() as proxy:
         pubsub = through(proxy).pubsub()

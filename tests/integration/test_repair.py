@@ -15,11 +15,11 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Recorder
-from messager_store import experiments as registry
 from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError
-from messager_store.repair import close, repair
-from messager_store.tap import Tap
-from messager_store.verify import verify
+from messager_store.experiments import registry
+from messager_store.maintenance.verify import verify
+from messager_store.recording.repair import close, repair
+from messager_store.recording.tap import Tap
 from tests.integration.outage import everything_drained, locked, numbers, payloads, take
 from tests.support import ROOT, sql, until
 

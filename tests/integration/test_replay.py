@@ -15,14 +15,14 @@ from messager import MemoryBroker, MessageRecord, RedisBroker, channels
 from messager.brokers import Backlog
 from messager.testing import RedisServer
 from messager_store import EventLog, NewEvent, Recorder, Replay
-from messager_store import experiments as registry
 from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, StoreError
-from messager_store.exchange.jsonl import export_jsonl, import_jsonl
-from messager_store.messages import message_pages
-from messager_store.reading import Selection, Span
-from messager_store.redaction import redact
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.log.messages import message_pages
+from messager_store.log.reading import Selection, Span
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import Where
 from messager_store.replay import ChannelMap, ReplayClock
-from messager_store.where import Where
 from tests.integration.logs import experiment, filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, messager, sql
 

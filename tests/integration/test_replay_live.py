@@ -9,8 +9,8 @@ import pytest
 
 from messager import MemoryBroker, RedisBroker
 from messager_store import EventLog, NewEvent, Replay
-from messager_store import experiments as registry
 from messager_store.errors import ReplayRefused
+from messager_store.experiments import registry
 from tests.integration.test_replay import Heard
 
 

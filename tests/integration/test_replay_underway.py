@@ -13,9 +13,9 @@ from messager import MemoryBroker, RedisBroker
 from messager.brokers import Broker, OutputLimits
 from messager.testing import RedisServer, free_port, redis_server
 from messager_store import EventLog, Replay
-from messager_store import experiments as registry
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
-from messager_store.replay import ReplayClock, ReplayReport, flow
+from messager_store.experiments import registry
+from messager_store.replay import ReplayClock, ReplayReport, flow_control
 from tests.integration.logs import filled, sent
 from tests.integration.test_replay import SECOND, Heard, Secretive
 from tests.support import Proxy, until
@@ -119,7 +119,7 @@ async def test_where_the_broker_does_not_tell_its_backlog_the_report_says_so(log
     await filled(log, [sent(1)])
     report = await Replay(log, "e1", Secretive(), speed=1.0).run()
     assert report.flow_control is False
-    assert flow.HOLD_ABOVE + flow.CREDIT < 8 * 1024 * 1024
+    assert flow_control.HOLD_ABOVE + flow_control.CREDIT < 8 * 1024 * 1024
 
 
 async def test_progress_is_told(log: EventLog) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Replay
-from messager_store import experiments as registry
-from messager_store.compare import Comparison, compare
+from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import StoreError
-from messager_store.exchange.jsonl import export_jsonl
-from messager_store.reading import Selection, Span, count
-from messager_store.schema import FROM_DERIVED, TO_DERIVED
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import export_jsonl
+from messager_store.log.reading import Selection, Span, count
+from messager_store.queries.compare import Comparison, compare
 from tests.integration.logs import filled, sent
 from tests.integration.test_cli import one_line
 from tests.support import messager

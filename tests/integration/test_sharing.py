@@ -11,12 +11,12 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent
-from messager_store import experiments as registry
-from messager_store.exchange.jsonl import export_jsonl, import_jsonl
-from messager_store.exchange.sharing import Sharing
-from messager_store.pseudonyms import Pseudonyms
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.formats.sharing import Sharing
+from messager_store.maintenance.verify import verify
+from messager_store.privacy.pseudonyms import Pseudonyms
 from messager_store.replay import Replay
-from messager_store.verify import verify
 from tests.integration.logs import listed, sent
 from tests.integration.test_jsonl import everything
 

@@ -15,17 +15,12 @@ import pytest
 from sqlalchemy import select
 
 from messager_store import EventLog
-from messager_store import experiments as registry
-from messager_store.dialects import for_store
-from messager_store.dialects.sqlite_file import is_database, make
-from messager_store.errors import (
-    NotAStore,
-    StoreError,
-    StoreUnavailable,
-    WrongRevision,
-)
-from messager_store.exchange.jsonl import export_jsonl
-from messager_store.schema import HEAD_REVISION, recorder
+from messager_store.db.databases import for_store
+from messager_store.db.schema import HEAD_REVISION, recorder
+from messager_store.db.sqlite.file import is_database, make
+from messager_store.errors import NotAStore, StoreError, StoreUnavailable, WrongRevision
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import export_jsonl
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.outage import locked
 from tests.support import MESSAGER, sql

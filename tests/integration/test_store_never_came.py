@@ -14,19 +14,20 @@ from typing import Any
 import pytest
 
 from messager import MemoryBroker, Messager, PublishError
-from messager_store import EventLog, Recorder, autorecord, committer
-from messager_store import experiments as registry
-from messager_store.database import Database
-from messager_store.dialects import for_store
-from messager_store.draining import Drained, folders_of
-from messager_store.enrolment import Enrolment, enrol
+from messager_store import EventLog, Recorder
+from messager_store.db.database import Database
+from messager_store.db.databases import for_store
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
-from messager_store.experiments import recorders_of
-from messager_store.queries.standing import standing
-from messager_store.removal import remove
-from messager_store.repair import close
-from messager_store.spool import Spool, _frame
-from messager_store.spools import spools
+from messager_store.experiments import registry
+from messager_store.experiments.registry import recorders_of
+from messager_store.maintenance.removal import remove
+from messager_store.maintenance.status import standing
+from messager_store.recording import auto_recorder, committer
+from messager_store.recording.draining import Drained, folders_of
+from messager_store.recording.registration import Enrolment, enrol
+from messager_store.recording.repair import close
+from messager_store.recording.spool import Spool, _frame
+from messager_store.recording.spools import spools
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import recording, said, say
 from tests.integration.test_autorecord_ends import ran
@@ -87,7 +88,7 @@ async def test_a_recorder_leaves_its_own_spool_alone_where_the_file_system_has_n
     def flock(handle: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr("messager_store.spool.fcntl.flock", flock)
+    monkeypatch.setattr("messager_store.recording.spool.fcntl.flock", flock)
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 3)
         hook = self_recording(messager)
@@ -198,8 +199,8 @@ async def test_strict_is_kept_in_the_spool_while_the_store_has_never_been_there(
 NEVER = """
 import asyncio, os, signal, sys
 from messager import MemoryBroker, Messager
-from messager_store.database import Database
-from messager_store.enrolment import Enrolment, enrol
+from messager_store.db.database import Database
+from messager_store.recording.registration import Enrolment, enrol
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 async def look(self):
     raise StoreUnavailable("the store", "it is away")
@@ -408,7 +409,7 @@ async def test_a_store_that_never_answers_does_not_keep_a_messager_from_closing(
 
     asked = asyncio.Event()
     monkeypatch.setattr(Database, "look", look)
-    monkeypatch.setattr(autorecord, "START_SECONDS", 0.01)
+    monkeypatch.setattr(auto_recorder, "START_SECONDS", 0.01)
     messager = Messager(MemoryBroker(), "e1")
     async with asyncio.timeout(60):
         await messager.init()

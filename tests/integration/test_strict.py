@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from messager import MemoryBroker, Messager, PublishError
-from messager_store import EventLog, NewEvent, Recorder, committer, recorder
-from messager_store import experiments as registry
+from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import StoreError, StoreUnavailable
-from messager_store.messages import message_pages
-from messager_store.reading import Selection, Span
-from messager_store.spools import spools
-from messager_store.verify import verify
+from messager_store.experiments import registry
+from messager_store.log.messages import message_pages
+from messager_store.log.reading import Selection, Span
+from messager_store.maintenance.verify import verify
+from messager_store.recording import committer, recorder
+from messager_store.recording.spools import spools
 from tests.integration.outage import everything_drained, locked, payloads
 from tests.integration.test_messager import fetched
 from tests.integration.test_redaction import on_disk

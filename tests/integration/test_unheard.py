@@ -15,8 +15,8 @@ from messager import MemoryBroker, RedisBroker
 from messager.testing import RedisServer, redis_server
 from messager_store import EventLog, Recorder
 from messager_store.queries.overview import overview
-from messager_store.tap import Tap
-from messager_store.unheard import Unheard
+from messager_store.recording.tap import Tap
+from messager_store.recording.unheard import Unheard
 from tests.integration.topologies import ask, cluster, cluster_url
 from tests.support import messager, until
 

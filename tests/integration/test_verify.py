@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
-from messager_store import experiments as registry
-from messager_store.verify import verify, verify_all
+from messager_store.experiments import registry
+from messager_store.maintenance.verify import verify, verify_all
 from tests.integration.logs import sent
 from tests.support import Refused, sql
 

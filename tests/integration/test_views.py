@@ -12,10 +12,10 @@ import pytest
 
 from messager import channels
 from messager_store import EventLog, NewEvent
-from messager_store import experiments as registry
-from messager_store.database import Database
-from messager_store.exchange.jsonl import import_jsonl
-from messager_store.jsontext import is_no_text
+from messager_store.db.database import Database
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import import_jsonl
+from messager_store.json_text import is_no_text
 from messager_store.queries import deliveries
 from tests.integration.logs import experiment, filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql

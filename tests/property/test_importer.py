@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 
 from messager_store import EventLog
+from messager_store.db.schema import metadata
 from messager_store.errors import StoreError
-from messager_store.exchange.jsonl import event_to_dict, import_jsonl
+from messager_store.formats.jsonl import event_to_dict, import_jsonl
+from messager_store.maintenance.removal import remove
+from messager_store.maintenance.verify import verify
 from messager_store.queries.overview import overview
-from messager_store.removal import remove
-from messager_store.schema import metadata
-from messager_store.verify import verify
 
 FILES = settings(
     max_examples=50,

@@ -16,11 +16,11 @@ from messager import MemoryBroker, channels, topics
 from messager.brokers import Broker, MqttBroker
 from messager.brokers.internal import is_internal
 from messager_store import EventLog, NewEvent, Replay
-from messager_store import experiments as registry
-from messager_store.exchange.jsonl import export_jsonl, import_jsonl
-from messager_store.experiments import Experiment
-from messager_store.names import agent_value
-from messager_store.verify import verify
+from messager_store.experiments import registry
+from messager_store.experiments.registry import Experiment
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.log.names import agent_value
+from messager_store.maintenance.verify import verify
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, carried
 
 SETTINGS = settings(

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from messager import Clock
-from messager_store import NewEvent, backlog
-from messager_store.backlog import Backlog
+from messager_store import NewEvent
 from messager_store.errors import SpoolFull
-from messager_store.spool import Spool
+from messager_store.recording import buffer
+from messager_store.recording.buffer import Backlog
+from messager_store.recording.spool import Spool
 
 
 def made(folder: Path, **more: Any) -> Backlog:
@@ -44,7 +45,7 @@ async def test_whoever_is_faster_the_store_gets_each_event_once_and_in_order(
         return result
 
     monkeypatch.setattr(Backlog, "_in_thread", in_thread)
-    monkeypatch.setattr(backlog, "BATCH_EVENTS", dice.randint(1, 7))
+    monkeypatch.setattr(buffer, "BATCH_EVENTS", dice.randint(1, 7))
     waiting = made(tmp_path)
     stored: list[bytes] = []
     over = False
@@ -163,7 +164,7 @@ def test_what_goes_to_another_spool_when_the_event_loop_is_left_stays_in_the_old
 
 
 async def test_what_was_dropped_is_told_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "MEMORY_EVENTS", 3)
+    monkeypatch.setattr(buffer, "MEMORY_EVENTS", 3)
     waiting = made(tmp_path)
     assert [waiting.add(entry(number)) for number in range(5)] == [1, 2, 3, None, None]
     batch = await waiting.next_batch()

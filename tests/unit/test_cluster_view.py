@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from messager.brokers.redis_cluster import View
+from messager.brokers.redis.cluster import View
 
 LISTED = b"""\
 aa 127.0.0.1:7000@17000 myself,master - 0 0 1 connected 0-5460

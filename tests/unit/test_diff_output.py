@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from messager_store import Event
-from messager_store.cli.diff_ import _show, command
-from messager_store.comparison import CONTEXT, LEAD, LONGEST, Comparison, Difference
+from messager_store.cli.commands.diff import _show, command
+from messager_store.queries.comparison import CONTEXT, LEAD, LONGEST, Comparison, Difference
 
 LOREM = "lorem ipsum dolor sit amet " * 300
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from messager_store.host import circumstances, command_line, this_process
+from messager_store.experiments.provenance import circumstances, command_line, this_process
 
 
 @pytest.mark.parametrize(

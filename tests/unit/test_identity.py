@@ -7,7 +7,7 @@ import json
 import pytest
 
 from messager import Msg
-from messager_store.identity import Identifier
+from messager_store.recording.identity import Identifier
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from typing import Any
 import click
 import pytest
 
-from messager_store.cli.events_ import _Lines
-from messager_store.cli.info_ import _show
+from messager_store.cli.commands.events import _Lines
+from messager_store.cli.commands.info import _show
+from messager_store.cli.commands.replay import _bar
+from messager_store.cli.commands.rm import show
 from messager_store.cli.output import Progress, table
-from messager_store.cli.replay_ import _bar
-from messager_store.cli.rm_ import show
 
 
 class Terminal(io.StringIO):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messager_store import NewEvent, StoreError
-from messager_store.paths import redact_paths, redactor
+from messager_store.privacy.json_paths import redact_paths, redactor
 
 B = "[redacted]"
 NESTED = json.dumps({"content": "hi", "day": 1})

@@ -98,6 +98,6 @@ def test_what_takes_long_to_import_waits_until_it_is_needed(what: str) -> None:
     ],
 )
 def test_a_payload_is_shown_as_what_it_says(payload: bytes, text: str) -> None:
-    from messager_store.event import readable
+    from messager_store.log.event import readable
 
     assert readable(payload) == text

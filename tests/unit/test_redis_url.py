@@ -9,11 +9,11 @@ from redis.exceptions import RedisError
 
 from messager import BrokerUnavailable, MemoryBroker, RedisBroker
 from messager.brokers import open_broker
-from messager.brokers.redis_addresses import Server
-from messager.brokers.redis_reasons import reason_of
-from messager.brokers.redis_url import several_hosts
+from messager.brokers.redis.addresses import Server
+from messager.brokers.redis.reasons import reason_of
+from messager.brokers.redis.url import several_hosts
 from messager.brokers.urls import without_credentials
-from messager_store.host import command_line
+from messager_store.experiments.provenance import command_line
 from tests.integration.test_hostile import SECRETS
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import ConnectionPool
 
-from messager.brokers.redis_watch import Watcher
+from messager.brokers.redis.watch import Watcher
 from tests.support import until
 
 CONNECTION: Any = ConnectionPool().make_connection()  # type: ignore[no-untyped-call]

@@ -10,8 +10,8 @@ import pytest
 from messager import channels
 from messager_store import NewEvent
 from messager_store.errors import BadEvent, SpoolDamaged, SpoolFull, SpoolHeld
-from messager_store.spool import Spool
-from messager_store.spools import spools
+from messager_store.recording.spool import Spool
+from messager_store.recording.spools import spools
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
 FACTS = {"recorder": "r1", "exp_id": "e1", "store": "s"}
@@ -164,7 +164,7 @@ def test_a_spool_that_is_removed_while_another_looks_at_it_is_gone_for_both(
         live.remove()
         live.write(4, events(3), 6)
 
-    monkeypatch.setattr("messager_store.spool._hold", hold)
+    monkeypatch.setattr("messager_store.recording.spool._hold", hold)
     with pytest.raises(FileNotFoundError):
         Spool.open(live.path)
     assert live.path.exists() and live.read(4, 10, 10**6) == events(3)
@@ -207,7 +207,7 @@ def test_a_write_that_fails_halfway_leaves_no_half_of_it(tmp_path: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("messager_store.spool._write_all", half)
+        patch.setattr("messager_store.recording.spool._write_all", half)
         with pytest.raises(SpoolFull, match="No space left"):
             spool.write(11, events(10), 6)
         assert path.stat().st_size == size

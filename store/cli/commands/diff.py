@@ -1,0 +1,160 @@
+"""messager diff"""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...text import plural
+from ..options import chosen, filter_options, json_option, opened, pairs, run, store_option
+from ..output import Progress, note, print_json, table
+
+if TYPE_CHECKING:
+    from ...log.event import Event
+    from ...queries.comparison import Comparison, Difference
+
+COLOURS = {"A": "red", "B": "green", "~": "yellow"}
+
+
+@click.command()
+@click.argument("a")
+@click.argument("b")
+@filter_options
+@click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Rename A's channels first, as replay does.")
+@click.option("--to-exp", metavar="ID", help="Take A's channels as of this experiment, as replay does.")
+@click.option(
+    "--keep-names",
+    is_flag=True,
+    help="Also where one side comes from Redis and the other from MQTT. Else exps/... counts as exps:... then.",
+)
+@click.option("--full", is_flag=True, help="Do not cut long texts around what differs.")
+@click.option("--store-b", metavar="URL", help="The store that B is in, where it is another.")
+@store_option
+@json_option
+def command(**given: Any) -> None:
+    """Compare two experiments: per channel, in replay order, the same payloads or the first that is not.
+
+    Of a channel that differs, the last message that is the same is printed without a sign, A and B in front of the
+    first ones that differ, ~ in front of where they do, and a and b in front of the next message on either side.
+
+    Where many channels differ, a table comes first: their messages in A and in B, and how many are the SAME before the
+    first that differs.
+
+    The filters, and what a POINT is, are those of `events`. They hold for both sides: a POINT is looked for in each,
+    --limit counts the messages of each, and --kind takes these kinds of event instead of the messages.
+
+    Exit code 0 where nothing differs, 1 where something does.
+    """
+    result = run(_diff(**given))
+    if not result.equal:
+        raise click.exceptions.Exit(1)
+
+
+async def _diff(
+    a: str,
+    b: str,
+    mapping: tuple[str, ...],
+    to_exp: str | None,
+    keep_names: bool,
+    full: bool,
+    store_b: str | None,
+    store: str,
+    as_json: bool,
+    **filters: Any,
+) -> Comparison:
+    from ...log.reading import Selection
+    from ...queries.compare import compare
+    from ...replay import ChannelMap
+
+    renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
+    given = chosen(**filters)
+    part = {key: given.pop(key) for key in ("since", "until", "after", "limit") if key in given}
+    async with opened(store) as log, opened(store_b or store) as log_b:
+        with Progress("compared", "messages") as progress:
+            result = await compare(
+                *(log, a, b),
+                log_b=log_b,
+                selection=Selection(**given),
+                **part,
+                mapping=renamed,
+                keep_names=keep_names,
+                progress=progress,
+            )
+    if (given or part) and not result.channels:
+        raise click.UsageError(f"there is nothing to compare: no message of {result.a} or {result.b} fits the filters")
+    if as_json:
+        print_json(_as_dict(result))
+    else:
+        _show(result, full)
+    return result
+
+
+def _as_dict(result: Comparison) -> dict[str, Any]:
+    return {
+        "equal": result.equal,
+        "a": result.a,
+        "b": result.b,
+        "messages_a": result.messages_a,
+        "messages_b": result.messages_b,
+        "channels": result.channels,
+        "channels_same": result.same,
+        "channels_differing": result.differing,
+        "redacted": result.redacted,
+        "translated": result.translated,
+        "to_exp": None if result.exp_ids is None else result.exp_ids[1],
+        "differences": [
+            {
+                "channel": difference.channel,
+                "index": difference.index,
+                "path": difference.path,
+                "messages_a": difference.messages_a,
+                "messages_b": difference.messages_b,
+                **{side: _event(getattr(difference, side)) for side in ("before", "a", "b", "a_next", "b_next")},
+            }
+            for difference in result.differences
+        ],
+    }
+
+
+def _event(entry: Event | None) -> dict[str, Any] | None:
+    from ...formats.jsonl import event_to_dict
+
+    return None if entry is None else {"cursor": str(entry.cursor), **event_to_dict(entry)}
+
+
+def _show(result: Comparison, full: bool) -> None:
+    from ...queries.comparison import SHOWN
+
+    if result.translated:
+        note("one side comes from Redis, the other from MQTT: exps/... counts as exps:... (--keep-names: it does not)")
+    click.echo(f"{click.style(result.verdict, fg='green' if result.equal else 'red')}  {result.counts}")
+    if result.differing > SHOWN:
+        click.echo()
+        _show_table(result)
+    for difference in result.differences[:SHOWN]:
+        _show_difference(difference, full)
+    if result.differing > SHOWN:
+        click.echo(f"\nand {plural(result.differing - SHOWN, 'more channel')}: see them with --channel or --json")
+    if result.exp_ids:
+        a, b = result.exp_ids
+        note(f"no channel is on both sides: A's bear the exp_id {a}, B's {b}; compare them with --to-exp {quote(b)}")
+
+
+def _show_table(result: Comparison) -> None:
+    """How many messages both sides have on each channel that differs, and how many are the same before it does."""
+    table(
+        [("CHANNEL", "left"), ("A", "right"), ("B", "right"), ("SAME", "right")],
+        [(one.channel, f"{one.messages_a:,}", f"{one.messages_b:,}", f"{one.index:,}") for one in result.differences],
+        gives=("CHANNEL",),
+    )
+    if result.differing > len(result.differences):
+        click.echo(f"and {result.differing - len(result.differences):,} more")
+
+
+def _show_difference(difference: Difference, full: bool) -> None:
+    click.echo(f"\n{click.style(difference.title, bold=True)}")
+    for sign, line in difference.lines(full=full):
+        colour = COLOURS.get(sign)
+        click.echo(click.style(f"  {sign} {line}", fg=colour, dim=colour is None))

@@ -1,0 +1,203 @@
+"""messager events"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...text import plural, safe
+from ..options import chosen, filter_options, json_option, opened, run, store_option
+from ..output import KIND_COLOURS, fitted, note, shortened
+from ..waiting import opened_when_there
+
+if TYPE_CHECKING:
+    from ...experiments.registry import Experiment
+    from ...log.event import Event
+    from ...log.event_log import EventLog
+    from ...log.reading import Selection
+
+
+@click.command()
+@click.argument("exp")
+@filter_options
+@click.option("--messages", is_flag=True, help="Each message once, as a replay would publish it.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Follow the recording until the experiment is closed. Waits for EXP if it does not exist yet.",
+)
+@click.option("--full", is_flag=True, help="Cut neither channels nor texts to fit the terminal.")
+@store_option
+@json_option
+def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, **filters: Any) -> None:
+    """Print the events of an experiment in replay order: (ts, recorder, seq).
+
+    A POINT is an ISO time (UTC where it names no zone), an offset from the first event (90,
+    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME (mark:NAME#2: the second).
+    An event without a sender fits no --from, one without a recipient no --to. In a line, *: stands
+    for the experiment's own exps:EXP: (and */ for exps/EXP/).
+    """
+    if follow and (messages or filters["until"] or filters["since"] or filters["after"]):
+        raise click.UsageError(
+            "--follow goes with --kind, --channel, --exclude, --agent, --from, --to and --limit only"
+        )
+    run(_events(exp, chosen(**filters), messages, follow, full, store, as_json))
+
+
+async def _events(
+    exp: str, filters: dict[str, Any], messages: bool, follow: bool, full: bool, store: str, as_json: bool
+) -> None:
+    from ...log.reading import Selection
+
+    count = 0
+    limit = filters.pop("limit", None)
+    points = {key: filters.pop(key, None) for key in ("since", "until", "after")}
+    wanted = Selection(**filters)
+    async with opened_when_there(store, exp) if follow else _opened(store, exp) as (log, of):
+        show = _show_json if as_json else _Lines(full, of.exp_id).show
+        source = _followed(log, of, wanted, limit) if follow else _read(log, of, wanted, messages, limit, **points)
+        async for entry in source:
+            show(entry)
+            count += 1
+            if follow:
+                sys.stdout.flush()
+        where = log.where
+    if not as_json:
+        note(f"{plural(count, 'event')} of {of.exp_id} in {where}")
+
+
+@asynccontextmanager
+async def _opened(store: str, exp: str) -> AsyncIterator[tuple[EventLog, Experiment]]:
+    async with opened(store) as log:
+        yield log, await log.experiment(exp)
+
+
+async def _read(
+    log: EventLog, of: Experiment, wanted: Selection, messages: bool, limit: int | None, **points: str | None
+) -> AsyncIterator[Event]:
+    from ...log.messages import message_pages
+    from ...log.reading import pages, span_of
+
+    read = message_pages if messages else pages
+    async for page in read(log.database, of, wanted, await span_of(log.database, of, limit=limit, **points)):
+        for entry in page:
+            yield entry
+
+
+async def _followed(log: EventLog, of: Experiment, wanted: Selection, limit: int | None) -> AsyncIterator[Event]:
+    if limit == 0:
+        return
+    wanted = await wanted.as_recorded(log.database, of)
+    async for entry in log.tail(of):
+        if wanted.takes(entry):
+            yield entry
+            if limit is not None:
+                limit -= 1
+                if not limit:
+                    return
+
+
+def _show_json(entry: Event) -> None:
+    from ...formats.jsonl import event_to_dict
+
+    data = {"cursor": str(entry.cursor), "time": entry.time, "recorder": entry.recorder, "seq": entry.seq}
+    data |= event_to_dict(entry)
+    data["derived"] = entry.derived_ids
+    extra = {
+        "msg_id": entry.msg_id,
+        "duration_ns": entry.duration_ns,
+        "receivers": entry.receivers,
+        "meta": entry.meta,
+    }
+    data |= {key: value for key, value in extra.items() if value is not None}
+    sys.stdout.write(json.dumps(data) + "\n")
+
+
+class _Lines:
+    """Events as lines: a new day gets a heading, the rest is columns."""
+
+    def __init__(self, full: bool, exp_id: str) -> None:
+        self._day = ""
+        self._exp_id = exp_id
+        self._width = 0 if full or not sys.stdout.isatty() else shutil.get_terminal_size().columns
+        self._colour = sys.stdout.isatty()
+        self._people = 9 if self._width else 15  # columns, which grow with what comes, and so do the channel's
+        self._wide = min(30, self._most) if self._width else 30
+
+    def show(self, entry: Event) -> None:
+        from rich.cells import cell_len, set_cell_size
+
+        day, _, clock = entry.time.partition("T")
+        if day != self._day:
+            self._day = day
+            click.secho(day, bold=True)
+        people = "" if entry.channel is None else f"{_person(entry.from_id)} > {_person(entry.to_id)}"
+        self._people = max(self._people, min(cell_len(people), 15))
+        channel = self._channel(entry.channel)
+        left = f"{clock[:12]}  {entry.kind:<8}  {fitted(people, self._people)}  {channel}  "
+        text = safe(_outcome(entry) + entry.text)
+        if self._width:
+            room = max(self._width - cell_len(left), 1)
+            if cell_len(text) > room:
+                text = set_cell_size(text, room - 1) + "…"
+        kind = click.style(f"{entry.kind:<8}", fg=KIND_COLOURS[entry.kind])
+        click.echo(left.replace(f"{entry.kind:<8}", kind, 1) + text if self._colour else left + text)
+
+    @property
+    def _most(self) -> int:
+        """Columns that a channel has at the most: the text has 20 at least."""
+        room = self._width - 28 - self._people
+        return max(min(room - 20, max(30, room // 2)), 8)
+
+    def _channel(self, channel: str | None) -> str:
+        """A channel in its column, which grows with what comes; on a terminal it is cut where it has no room."""
+        from rich.cells import cell_len
+
+        begin, exp_id, rest = _parts(channel, self._exp_id)
+        whole = begin + exp_id + rest
+        length = cell_len(whole)
+        if self._width:
+            self._wide = max(self._wide, min(length, self._most))
+        if not self._width or length <= self._wide:
+            return whole + " " * (self._wide - length)
+        left = self._wide - cell_len(begin + rest)
+        if exp_id and left > 1:
+            return begin + fitted(exp_id, left) + rest
+        return shortened(whole, self._wide)
+
+
+def _outcome(entry: Event) -> str:
+    """What became of a message that could not be published, in front of its text."""
+    if entry.kind != "failed" or not isinstance(entry.meta, dict) or "outcome" not in entry.meta:
+        return ""
+    error = entry.meta.get("error")
+    return f"{entry.meta['outcome']}{'' if error is None else f' ({error})'}: "
+
+
+def _person(agent: Any) -> str:
+    return "?" if agent is None else safe(str(agent))
+
+
+def _parts(channel: str | None, exp_id: str) -> tuple[str, str, str]:
+    """A channel as what comes before an exp_id, the exp_id, and what comes after it.
+
+    The experiment's own name, which is the same on every line, is `*`: still a pattern that fits.
+    """
+    from messager import channels
+
+    if channel is None:
+        return "", "", ""
+    parsed = channels.parse(channel)
+    if parsed is None:
+        return safe(channel), "", ""
+    begin = len("exps") + len(parsed.separator)
+    rest = safe(channel[begin + len(parsed.exp_id) :])
+    if parsed.exp_id == exp_id:
+        return "*" + rest, "", ""
+    return safe(channel[:begin]), safe(parsed.exp_id), rest

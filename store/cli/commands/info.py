@@ -1,0 +1,95 @@
+"""messager info"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from ...text import plural
+from ..options import json_option, opened, run, store_option
+from ..output import facts, length, print_json, size, table
+
+
+@click.command()
+@click.argument("exp")
+@store_option
+@json_option
+def command(exp: str, store: str, as_json: bool) -> None:
+    """Describe one experiment: what it is, how much it holds, who recorded it, its head."""
+    run(_info(exp, store, as_json))
+
+
+async def _info(exp: str, store: str, as_json: bool) -> None:
+    from ...queries.overview import overview
+
+    async with opened(store) as log:
+        data = await overview(log, await log.experiment(exp))
+    if as_json:
+        print_json(data)
+    else:
+        _show(data)
+
+
+def _show(data: dict[str, Any]) -> None:
+    from ...log.event import iso
+
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in data["kinds"].items() if count)
+    first, last = data["first_ts"], data["last_ts"]
+    lines = [
+        ("exp_id", data["exp_id"]),
+        ("name", data["name"] or "-"),
+        ("status", data["status"]),
+        ("tags", " ".join(data["tags"]) or "-"),
+        ("created", data["created_at"]),
+        ("first event", "-" if first is None else iso(first)),
+        ("last event", "-" if last is None else iso(last)),
+        ("length", length(data["duration_s"])),
+        ("events", f"{data['events']:,}" + (f" ({kinds})" if kinds else "")),
+        ("channels", f"{data['channels']:,}"),
+        ("agents", f"{data['agents']:,}"),
+        ("gaps", str(data["gaps"])),
+        ("payloads", size(data["payload_bytes"])),
+        ("head", data["head"]),
+    ]
+    lines += [
+        ("redacted", f"{plural(row['events'], 'event')} on {row['at']} by {row['who']}: {row['why']}")
+        for row in data["redactions"]
+    ]
+    lines += [
+        (f"meta {key}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        for key, value in data["meta"].items()
+    ]
+    lines.append(("store", f"{data['store']} ({size(data['store_bytes'])})"))
+    facts(lines)
+    if not data["recorders"]:
+        return
+    click.echo()
+    titles = ("RECORDER", "ROLE", "STATE", "EVENTS", "HOST", "PID", "STARTED", "WORST COMMIT")
+    table(
+        [(title, "right" if title in ("RECORDER", "EVENTS", "PID", "WORST COMMIT") else "left") for title in titles],
+        [
+            (
+                str(row["recorder"]),
+                row["role"],
+                row["state"],
+                f"{row['events']:,}",
+                row["host"] or "-",
+                str(row["pid"] or "-"),
+                row["started_at"][:16].replace("T", " "),
+                f"{row['worst_unacknowledged_ms']:.1f} ms" if row["worst_unacknowledged_ms"] else "-",
+            )
+            for row in data["recorders"]
+        ],
+        spares=("PID", "STARTED"),
+    )
+    _show_unheard(data)
+
+
+def _show_unheard(data: dict[str, Any]) -> None:
+    from ...recording.unheard import unheard_by
+
+    for row in data["recorders"]:
+        for line in unheard_by(row["meta"]):
+            click.echo(f"{click.style('not heard', fg='yellow')}  recorder {row['recorder']}: {line}")

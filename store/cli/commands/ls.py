@@ -1,0 +1,68 @@
+"""messager ls"""
+
+from __future__ import annotations
+
+import click
+
+from ...text import plural
+from ..options import json_option, opened, run, store_option
+from ..output import length, note, print_json, table
+
+
+@click.command()
+@click.option("--name", metavar="TEXT", help="With this in their name or exp_id.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="With this tag (several: with all of them).")
+@click.option("--since", metavar="TIME", help="Recorded or imported since: an ISO time, or how long ago (2d, 3h).")
+@store_option
+@json_option
+def command(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
+    """List the experiments of a store, oldest first."""
+    run(_ls(name, tags, since, store, as_json))
+
+
+def moment(text: str) -> int:
+    """An ISO time, or a length of time before now, as ns UTC."""
+    import time
+
+    from ...log.cursor import clamped, duration_ns, iso_ns
+
+    try:
+        return clamped(time.time_ns() - duration_ns(text))
+    except ValueError:
+        pass
+    try:
+        return clamped(iso_ns(text))
+    except ValueError:
+        raise click.UsageError(f"--since takes an ISO time or a length of time such as 2d, not {text!r}") from None
+
+
+async def _ls(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
+    from ...experiments.registry import every
+    from ...log.event import iso
+    from ...queries.overview import listing
+
+    begun = None if since is None else moment(since)
+    async with opened(store) as log:
+        rows = await listing(log, await every(log.database, name=name, tags=tags, since=begun))
+        where = log.where
+    if as_json:
+        print_json(rows)
+        return
+    if rows:
+        titles = ("EXP_ID", "NAME", "STATUS", "BEGUN", "LENGTH", "EVENTS", "TAGS")
+        table(
+            [(title, "right" if title in ("LENGTH", "EVENTS") else "left") for title in titles],
+            [
+                (
+                    row["exp_id"],
+                    row["name"] or "-",
+                    row["status"],
+                    (row["created_at"] if row["first_ts"] is None else iso(row["first_ts"]))[:19].replace("T", " "),
+                    length(row["duration_s"]),
+                    f"{row['events']:,}",
+                    " ".join(row["tags"]),
+                )
+                for row in rows
+            ],
+        )
+    note(f"{plural(len(rows), 'experiment')} in {where}")

@@ -1,0 +1,139 @@
+"""messager status"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...text import plural, safe
+from ..options import json_option, opened, run, store_option
+from ..output import facts, length, print_json, size, table
+
+if TYPE_CHECKING:
+    from ...maintenance.status import Standing
+
+STATE_COLOURS = {"alive": "green", "idle": "yellow", "dead": "red"}
+
+
+@click.command()
+@click.option("--spool", metavar="DIR", help="Where the spools are. [env MESSAGER_SPOOL; default: beside the store]")
+@click.option(
+    "--idle",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    metavar="SECONDS",
+    help="A recorder without a commit for so long is idle. [default 60]",
+)
+@click.option(
+    "--min-free",
+    type=click.IntRange(min=0),
+    default=1024,
+    metavar="MB",
+    help="So much of the store's disk must be free. [default 1024]",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing while all is well; for cron.")
+@store_option
+@json_option
+def command(spool: str | None, idle: float, min_free: int, quiet: bool, store: str, as_json: bool) -> None:
+    """Say how a store stands: who records, what waits in spools, how full the disk is.
+
+    Exit code 1 where something needs a person, each with a line that names the remedy; 3 where the
+    store is out of reach.
+    """
+    found = run(_status(spool, idle, min_free, store))
+    if as_json and (found.problems or not quiet):
+        print_json({**asdict(found), "ok": not found.problems})
+    elif found.problems or not quiet:
+        show(found)
+    if found.problems:
+        raise click.exceptions.Exit(1)
+
+
+async def _status(spool: str | None, idle: float, min_free: int, store: str) -> Standing:
+    from ...maintenance.status import standing
+
+    folder = spool or os.environ.get("MESSAGER_SPOOL")
+    async with opened(store) as log:
+        return await standing(log, Path(folder) if folder else None, idle_s=idle, min_free=min_free << 20)
+
+
+def show(found: Standing) -> None:
+    """Figures, who has not ended, what waits, and what needs a person."""
+    states = [each.state for each in found.recorders]
+    counts = [f"{states.count(state)} {state}" for state in STATE_COLOURS]
+    free = "" if found.free_bytes is None else f", {size(found.free_bytes)} free on its disk"
+    unfinished = f", {found.unfinished} unfinished (compact clears away what was killed)" if found.unfinished else ""
+    waiting = sum(info.events for info in found.spools)
+    facts(
+        [
+            ("store", f"{found.store} ({size(found.store_bytes)}{free})"),
+            ("experiments", f"{found.open} open, {found.closed} closed{unfinished}"),
+            ("recorders", ", ".join(counts)),
+            ("spools", f"{len(found.spools)}, {plural(waiting, 'event')}" if found.spools else "none"),
+            ("gaps", f"{found.gaps} in open experiments"),
+        ]
+    )
+    _show_recorders(found)
+    _show_spools(found)
+    click.echo()
+    for line in found.unheard:
+        click.echo(f"{click.style('not heard', fg='yellow')}  {safe(line)}")
+    for problem in found.problems:
+        click.echo(f"{click.style('needs you', fg='red', bold=True)}  {safe(problem.what)}: {safe(problem.remedy)}")
+    if not found.problems:
+        click.echo(f"{click.style('ok', fg='green')}  nothing needs you")
+
+
+def _show_recorders(found: Standing) -> None:
+    if not found.recorders:
+        return
+    click.echo()
+    titles = ("STATE", "EXP_ID", "RECORDER", "EVENTS", "LAST COMMIT", "HEARTBEAT", "HOST", "PID")
+    table(
+        [(title, "left" if title in ("STATE", "EXP_ID", "HOST") else "right") for title in titles],
+        [
+            (
+                each.state,
+                each.exp_id,
+                str(each.recorder),
+                f"{each.events:,}",
+                _ago(each.commit_age_s),
+                _ago(each.heartbeat_age_s),
+                each.host or "-",
+                str(each.pid or "-"),
+            )
+            for each in found.recorders
+        ],
+        colours=STATE_COLOURS,
+    )
+
+
+def _show_spools(found: Standing) -> None:
+    import time
+
+    if not found.spools:
+        return
+    click.echo()
+    titles = ("SPOOL OF", "EVENTS", "SIZE", "OLDEST", "DRAINED BY", "FILE")
+    table(
+        [(title, "right" if title in ("EVENTS", "SIZE", "OLDEST") else "left") for title in titles],
+        [
+            (
+                info.exp_id or "?",
+                f"{info.events:,}",
+                size(info.bytes),
+                _ago(None if info.oldest_at is None else (time.time_ns() - info.oldest_at) / 1e9),
+                "its recorder" if info.held else "nobody",
+                info.path,
+            )
+            for info in found.spools
+        ],
+    )
+
+
+def _ago(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{length(max(seconds, 0))} ago"

@@ -1,0 +1,1 @@
+"""Databases: engines, tables and migrations; everything that differs between SQLite and PostgreSQL."""

@@ -1,0 +1,182 @@
+"""A store's URL made into engines: opened, checked and, when new, created."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from ..errors import NotAStore, StoreNotFound, StoreUnavailable, WrongRevision
+from ..log.batch import Batch
+from .databases import for_store
+from .schema import HEAD_REVISION
+from .statements import Commit
+
+_NOTHING = "there is none yet. Record or import something first, or name another with --store"
+
+
+class Database:
+    """Connections to one store. `writing` and `reading` give them, with errors in our words."""
+
+    def __init__(self, store: str) -> None:
+        self.dialect = for_store(store)
+        self.where = self.dialect.where
+        self._writer: AsyncEngine | None = None
+        self._reader: AsyncEngine | None = None
+        self._patient: AsyncEngine | None = None
+
+    async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
+        """Connect; make the tables where there are none yet.
+
+        Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`, and `StoreNotFound` if there is no
+        store and `create` is False.
+        """
+        if not create and not self.dialect.exists():
+            self.dialect.look()
+            raise StoreNotFound(self.where, _NOTHING)
+        await self.open_engines()
+        try:
+            found = await self.look()
+            if found is None:
+                if not create:
+                    raise StoreNotFound(self.where, _NOTHING)
+                async with self.writing() as connection:
+                    await connection.run_sync(_create)
+            elif not any_revision and found != HEAD_REVISION:
+                raise WrongRevision(self.where, found or "none", HEAD_REVISION, newer=_is_newer(found))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def look(self) -> str | None:
+        """The revision of the tables; None in an empty database. Raises `NotAStore` for somebody else's."""
+        try:
+            async with asyncio.timeout(self.dialect.look_seconds), self.reading() as connection:
+                found = await connection.run_sync(_look)
+                if found is None:
+                    await self.dialect.check_place(connection)
+                return found
+        except TimeoutError:
+            raise StoreUnavailable(self.where, "it does not answer") from None
+        except _Foreign as error:
+            raise NotAStore(self.where, str(error)) from None
+
+    async def open_engines(self) -> None:
+        """Connect without a look at what is there; migrations do."""
+        self._writer, self._reader, self._patient = self.dialect.engines()
+
+    async def close(self) -> None:
+        """Give the connections back. May be called twice."""
+        async with self.dialect.turn():  # those that wait for their turn find it closed
+            engines = {self._reader, self._writer, self._patient}
+            self._reader = self._writer = self._patient = None
+            for engine in engines:
+                if engine is not None:
+                    await engine.dispose()
+            await self.dialect.close()
+
+    @asynccontextmanager
+    async def writing(self, *, long: bool = False) -> AsyncIterator[AsyncConnection]:
+        """A connection inside a transaction that commits at the end. With `long`, its statements have all the time."""
+        try:
+            async with self.dialect.turn(), _connected(self._opened(long)) as connection:
+                try:
+                    async with connection.begin():
+                        yield connection
+                except self.dialect.errors:
+                    await connection.invalidate()  # its state is unknown
+                    raise
+        except self.dialect.errors as error:
+            raise await self.dialect.translate(error) from error
+
+    async def append(self, batch: Batch) -> Commit | None:
+        """Write a batch; see `Dialect.append`."""
+        try:
+            async with self.dialect.turn():
+                self._opened()
+                return await self.dialect.append(batch)
+        except self.dialect.errors as error:
+            raise await self.dialect.translate(error) from error
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """A connection for a query; what it reads is one snapshot until the block ends."""
+        if self._reader is None:
+            raise StoreUnavailable(self.where, "it has been closed")
+        try:
+            async with _connected(self._reader) as connection:
+                yield connection
+        except self.dialect.errors as error:
+            raise await self.dialect.translate(error) from error
+
+    def _opened(self, long: bool = False) -> AsyncEngine:
+        """An engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
+        engine = self._patient if long else self._writer
+        if engine is None:
+            raise StoreUnavailable(self.where, "it has been closed")
+        return engine
+
+    async def rewrite_wanted(self) -> bool:
+        """Whether something was redacted and the store has not been rewritten since: old pages may still hold it."""
+        async with self.reading() as connection:
+            return await self.dialect.rewrite_wanted(connection)
+
+    async def rewrite(self) -> str | None:
+        """Write the store anew without what was deleted, journals included; why not, where it could not be finished."""
+        try:
+            async with self.dialect.turn(), _connected(self._opened(long=True)) as connection:
+                return await self.dialect.rewrite(connection)
+        except self.dialect.errors as error:
+            raise await self.dialect.translate(error) from error
+
+
+class _Foreign(Exception):
+    """A database that holds somebody else's tables."""
+
+
+@asynccontextmanager
+async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """A connection that is given back.
+
+    SQLAlchemy's own context gives it back in a task: that may be cancelled before it begins, as all tasks are
+    at the end of `asyncio.run`, and nobody else gets the connection then.
+    """
+    pool = engine.pool
+    connection = await engine.connect()
+    try:
+        yield connection
+    finally:
+        if engine.pool is not pool:  # the store was closed meanwhile: nobody would end what goes back to that
+            await connection.invalidate()
+        await connection.close()
+
+
+def _look(connection: Connection) -> str | None:
+    """The revision of the tables; None in an empty database."""
+    tables = set(inspect(connection).get_table_names())
+    if "alembic_version" in tables and ("experiment" in tables or tables == {"alembic_version"}):
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        if found is None and "experiment" in tables:
+            return ""
+        return found
+    if tables:
+        raise _Foreign(f"it holds other tables ({', '.join(sorted(tables)[:3])})")
+    return None
+
+
+def _create(connection: Connection) -> None:
+    from . import migrations
+
+    if _look(connection) is None:  # unless another process was faster
+        migrations.upgrade(connection)
+
+
+def _is_newer(revision: str) -> bool:
+    """Whether this version has never heard of a revision."""
+    from . import migrations
+
+    known = {script.revision for script in migrations.scripts().walk_revisions()}
+    return bool(revision) and revision not in known

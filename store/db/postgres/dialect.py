@@ -1,0 +1,307 @@
+"""PostgreSQL, through asyncpg.
+
+Writers are READ COMMITTED: whoever waited for a row sees what was committed meanwhile. Readers are
+REPEATABLE READ, so that what a block reads is one snapshot. Connections are made here and not by
+SQLAlchemy, which therefore never sees a password.
+
+Every connection has `postgres_text` for its texts, so that nobody else has to know what they cannot hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any
+
+import asyncpg
+from sqlalchemy import Insert, Table, event, text
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
+
+from ...errors import StoreError, StoreNotFound, StoreUnavailable
+from ...log.batch import Batch
+from ..dialect import Need
+from ..schema import metadata
+from ..statements import Commit
+from . import nul_text
+from .append import Appender
+from .errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
+from .rights import has_schema, missing
+from .url import place
+
+CONNECT_SECONDS = 4.0
+"""How long a connection may take to be made; a store out of reach is told within five seconds."""
+LOOK_SECONDS = 4.5
+"""How long that and a look at the tables may take: a server may fall silent once it is connected to."""
+LOCK_TIMEOUT_MS = 4000
+"""How long one writer waits for another."""
+WRITERS, READERS = 4, 4
+"""Connections for what is not appended, and for reading. They are made when they are needed."""
+WRITING_SECONDS = 30.0
+"""How long one statement of a writer may take; an append has less."""
+LONG_SECONDS: float | None = None
+"""The same for redactions, removals, migrations and rewrites, which take as long as the log is."""
+REWRITE_SECONDS = 10.0
+"""How long a rewrite tries while others read what was there before; each table is waited for besides."""
+_SETTINGS = {
+    "application_name": "messager",
+    "client_encoding": "utf-8",
+    "standard_conforming_strings": "on",
+    "synchronous_commit": "on",
+    # the locks of a host that is gone are let go of
+    "idle_in_transaction_session_timeout": "60000",
+}
+_DOUBTFUL: tuple[type[Exception], ...] = (StoreUnavailable, *ERRORS)
+"""What befell one connection, and may have befallen the others."""
+_KEEPALIVE = (("TCP_KEEPIDLE", 3), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", 5000))
+"""A network that fell silent is noticed, also while an answer is waited for."""
+_MARKED = "ix_event_replay"
+"""The index whose comment says that a rewrite has to follow; a comment is as much a part of a transaction as a row."""
+_MARK_LOCK = 7_104_961_833_297_412_001
+"""The advisory lock under which that comment is read and changed."""
+_WANTED = f"SELECT obj_description('{_MARKED}'::regclass, 'pg_class')"
+
+
+class Postgres:
+    """A database of a server, which has to be there; the tables are made on first use."""
+
+    errors = ERRORS
+    commits_late = True
+    look_seconds: float | None = LOOK_SECONDS
+
+    def __init__(self, url: str) -> None:
+        self._place = place(url)
+        self.where = self._place.where
+        self.spool_folder = self._place.spool_folder
+        self._appender: Appender | None = None
+        self._doubted = 0
+        """How often connections were given up; those that were made before the last time are not used again."""
+
+    def exists(self) -> bool:
+        return True
+
+    def look(self) -> None:
+        """Nothing can be said before it is connected to."""
+
+    async def close(self) -> None:
+        appender, self._appender = self._appender, None
+        if appender is not None:
+            await appender.close()
+
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+        return (
+            self._engine(WRITERS, "READ COMMITTED", WRITING_SECONDS),
+            self._engine(READERS, "REPEATABLE READ", None),
+            self._engine(1, "READ COMMITTED", LONG_SECONDS),
+        )
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Nobody has to wait: rows are locked, one by one."""
+        return nullcontext()
+
+    def insert_or_ignore(self, table: Table) -> Insert:
+        return insert(table).on_conflict_do_nothing()
+
+    async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
+        rows: Iterable[Any] = await (await _driver(connection)).fetch(sql, *parameters)
+        return rows
+
+    async def append(self, batch: Batch) -> Commit | None:
+        if self._appender is None:
+            self._appender = Appender(self._connect)
+        try:
+            return await self._appender.append(batch)
+        except _DOUBTFUL:
+            self._doubted += 1
+            raise
+
+    async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+        await (await _driver(connection)).copy_records_to_table(table.name, records=rows, columns=table.c.keys())
+
+    async def translate(self, error: Exception) -> StoreError:
+        if is_about_rights(error):
+            with contextlib.suppress(StoreError, *ERRORS):
+                lacked = await self._missing_rights()
+                if lacked is not None:
+                    return StoreUnavailable(self.where, lacked)
+        return translate(self._place, error)
+
+    async def check_place(self, connection: AsyncConnection) -> None:
+        if connection.dialect.default_schema_name is None:  # what cannot be seen there is not missing
+            raw = await _driver(connection)
+            kind = StoreUnavailable if await has_schema(raw) else StoreNotFound
+            raise kind(self.where, await missing(raw) or "it has no schema")
+
+    async def _missing_rights(self) -> str | None:
+        connection = await self._connect(CONNECT_SECONDS)
+        try:
+            return await missing(connection)
+        finally:
+            connection.terminate()
+
+    async def overwrite_deleted(self, connection: AsyncConnection) -> None:
+        """PostgreSQL keeps deleted rows in its pages until a rewrite."""
+
+    async def want_rewrite(self, connection: AsyncConnection) -> None:
+        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MARK_LOCK})
+        # another text each time: a rewrite that began before this transaction must not take the mark away
+        await connection.exec_driver_sql(f"COMMENT ON INDEX {_MARKED} IS 'rewrite wanted {secrets.token_hex(8)}'")
+
+    async def rewrite_wanted(self, connection: AsyncConnection) -> bool:
+        return (await connection.exec_driver_sql(_WANTED)).scalar_one() is not None
+
+    async def rewrite(self, connection: AsyncConnection) -> str | None:
+        """VACUUM FULL of each table, once nobody reads a state from before.
+
+        What was deleted is then in no file of a table or an index. It stays in the write-ahead log until
+        that is recycled, in archives of it and base backups for as long as these are kept, and on a
+        replica until it has followed. A transaction of another user that this one may not see
+        (without pg_read_all_stats) may also keep it.
+        """
+        raw = await _driver(connection)  # outside of any transaction
+        wanted = await raw.fetchval(_WANTED)
+        if not await raw.fetchval("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'event'::regclass"):
+            return "only the owner of its tables can rewrite them"
+        deadline = time.monotonic() + REWRITE_SECONDS
+        now = await raw.fetchval("SELECT pg_current_xact_id()::xid::text")
+        while await raw.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database() "
+            f"AND backend_xmin IS NOT NULL AND age(backend_xmin) >= age('{now}'::xid)"
+        ):
+            if time.monotonic() > deadline:
+                return "another program reads an old state of it"
+            await asyncio.sleep(0.05)
+        try:
+            for table in metadata.sorted_tables:
+                await raw.execute(f"VACUUM (FULL) {table.name}")
+        except (asyncpg.LockNotAvailableError, asyncpg.DiskFullError) as error:
+            return translate(self._place, error).reason  # type: ignore[attr-defined, no-any-return]
+        async with raw.transaction():
+            await raw.execute("SELECT pg_advisory_xact_lock($1)", _MARK_LOCK)
+            if wanted is not None and await raw.fetchval(_WANTED) == wanted:
+                await raw.execute(f"COMMENT ON INDEX {_MARKED} IS NULL")
+        return None
+
+    async def size(self, connection: AsyncConnection) -> int:
+        names = ", ".join(f"'{table.name}'" for table in metadata.sorted_tables)
+        query = f"SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class WHERE relname IN ({names})"
+        here = " AND relkind = 'r' AND relnamespace = current_schema()::regnamespace"
+        return int((await connection.exec_driver_sql(query + here)).scalar_one())
+
+    def room(self) -> int | None:
+        """A client cannot see the server's disk."""
+        return None
+
+    async def bytes_on_disk(self, connection: AsyncConnection) -> int:
+        return await self.size(connection)
+
+    async def slack(self, connection: AsyncConnection) -> int | None:
+        """Only an extension (pg_freespacemap) could tell."""
+        return None
+
+    async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
+        """VACUUM FULL writes each table anew beside the old one, and as much into the write-ahead log.
+
+        The old files are gone when it is done, the log, archives and backups are not.
+        """
+        return [Need("the server's disk", await self.size(connection), None)]
+
+    def _engine(self, connections: int, isolation: str, patience: float | None) -> AsyncEngine:
+        """`patience` is how long (s) a statement may take, by itself."""
+
+        async def connect(*_: Any, **__: Any) -> Any:
+            return await self._connect_unless_cancelled(patience)
+
+        engine = create_async_engine(
+            "postgresql+asyncpg://",
+            async_creator=connect,
+            poolclass=AsyncAdaptedQueuePool,
+            pool_size=connections,
+            max_overflow=0,
+            isolation_level=isolation,
+        )
+
+        def on_connect(connection: Any, record: Any) -> None:
+            record.info["doubted"] = self._doubted
+
+        def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
+            # a server that was out of reach is connected to again, which is told in time where it does not answer
+            if connection.driver_connection.is_closed() or record.info["doubted"] != self._doubted:
+                raise DisconnectionError("the connection was given up")
+
+        def on_close(connection: Any, *_: Any) -> None:
+            connection.driver_connection.terminate()  # a polite end would be waited for, of a dead server for ever
+
+        # of a connection that did not come as far as these events
+        engine.sync_engine.dialect.do_terminate = on_close  # type: ignore[assignment, method-assign]
+        event.listen(engine.sync_engine, "invalidate", on_close)
+        event.listen(engine.sync_engine, "close", on_close)
+        event.listen(engine.sync_engine, "connect", on_connect)
+        event.listen(engine.sync_engine, "checkout", on_checkout)
+        return engine
+
+    async def _connect_unless_cancelled(self, patience: float | None) -> Any:
+        """A connection; one that nobody waits for any more is closed, and not forgotten half made."""
+        making = asyncio.ensure_future(self._connect(patience))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait([making])
+            if not making.cancelled() and making.exception() is None:
+                making.result().terminate()
+            raise
+
+    async def _connect(self, patience: float | None = None) -> Any:
+        """A connection. Raises `StoreError`."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                settings = {**_SETTINGS, "lock_timeout": str(LOCK_TIMEOUT_MS)}
+                made = await asyncpg.connect(
+                    self._place.dsn,
+                    timeout=CONNECT_SECONDS,
+                    command_timeout=patience,
+                    server_settings=settings,
+                )
+                try:
+                    for name in ("text", "varchar"):
+                        await made.set_type_codec(
+                            name,
+                            schema="pg_catalog",
+                            encoder=nul_text.encode,
+                            decoder=nul_text.decode,
+                            format="binary",
+                        )
+                except BaseException:
+                    made.terminate()
+                    raise
+        except ALSO_CONNECTING as error:
+            raise translate(self._place, error, connecting=True) from None
+        if made.get_settings().server_encoding not in ("UTF8", "UTF-8"):
+            made.terminate()
+            raise StoreUnavailable(self.where, "its encoding is not UTF8: make the database with ENCODING 'UTF8'")
+        _watch(made)
+        return made
+
+
+async def _driver(connection: AsyncConnection) -> Any:
+    raw = await connection.get_raw_connection()
+    assert raw.driver_connection is not None
+    return raw.driver_connection
+
+
+def _watch(connection: Any) -> None:
+    """Have the system look after the connection while nothing comes."""
+    there = connection._transport.get_extra_info("socket")
+    if there is None or there.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    there.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEPALIVE:
+        if hasattr(socket, option):
+            there.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

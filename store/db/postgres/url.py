@@ -1,0 +1,69 @@
+"""A PostgreSQL store's URL: what the driver is given, and what people may see of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+from messager.credentials import without_credentials
+
+from ...errors import StoreError
+
+SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg", "postgres+asyncpg")
+FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+_HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:\d{1,5})?")
+_SAYS_WHICH = ("host", "port", "search_path")
+"""Of the parameters behind `?`, those that say which store it is. Others may be secrets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a store is."""
+
+    dsn: str
+    """The URL as asyncpg takes it, credentials included."""
+    where: str
+    """The URL without credentials; the same for every way to write it."""
+    database: str
+    user: str | None
+    """Who connects, where the URL says so."""
+
+    @property
+    def spool_folder(self) -> str:
+        """A folder of this store alone, under the user's state folder."""
+        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        name = hashlib.sha256(self.where.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return str(Path(state, "messager", "spool", name))
+
+
+def place(url: str) -> Place:
+    """What a URL says. Raises `StoreError` for one that cannot be read; it shows none of it."""
+    try:
+        url.encode()  # the driver could not send it, and would show it
+        parts = urlsplit(url)
+        given = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
+    except ValueError:
+        raise StoreError(f"this is not a PostgreSQL URL: write {FORM}") from None
+    if "#" in url or parts.netloc.count("@") > 1 or "@" in parts.path or "@" in parts.query:
+        raise StoreError(f"write {FORM}, with / ? # @ and % in a user or a password percent-encoded")
+    hosts, _, path = without_credentials(url).partition("://")[2].partition("/")
+    found = [_HOST.fullmatch(host) for host in hosts.lower().split(",")]
+    if not all(host and int((host[2] or ":0")[1:]) < 65536 for host in found):
+        raise StoreError(f"the port is not a number below 65,536 in this PostgreSQL URL: write {FORM}")
+    database = unquote(path)
+    if not database:
+        raise StoreError(f"this PostgreSQL URL names no database: write {FORM}")
+    shown = ",".join(host[1] + ("" if host[2] == ":5432" else host[2] or "") for host in found if host)
+    kept = [(key, given[key][-1]) for key in _SAYS_WHICH if key in given]
+    behind = f"?{urlencode(kept, safe='/,')}" if kept else ""
+    user = unquote(parts.username or "") or given.get("user", [""])[-1]
+    return Place(
+        f"postgresql://{url.partition('://')[2]}",
+        f"postgresql://{shown}/{path}{behind}",
+        database,
+        user or None,
+    )

@@ -1,0 +1,110 @@
+"""Appending to SQLite: one thread, one connection, one visit for each batch.
+
+Three things make an append cheap beside what agents do in the same process:
+
+- The whole transaction, from encoding the events to COMMIT, is one call into a thread. Through an
+  asynchronous driver it was some two dozen turns of the agents' own event loop.
+- Rows are bound some hundreds at a time into one INSERT. `executemany` steps through SQLite row by
+  row, and lets go of Python's interpreter lock and asks for it again with each; beside a loop that is
+  busy every such request may wait for 5 ms. A large statement works for milliseconds without the lock.
+- The connection and its prepared statements stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.sql.dml import Insert, Update
+
+from ...finishing import to_its_end
+from ...log.batch import Batch
+from ..schema import event
+from ..statements import ADD_BATCH, ADVANCE, EVENT_COLUMNS, Commit
+
+CHUNKS = (512, 64, 8, 1)
+"""Rows in one INSERT: few sizes, so that each is prepared once."""
+
+
+def _sql(statement: Insert | Update) -> str:
+    """A statement with its parameters by name, as sqlite3 takes them from a dict."""
+    return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))
+
+
+def _insert(rows: int) -> str:
+    row = f"({', '.join('?' * len(EVENT_COLUMNS))})"
+    return f"INSERT INTO {event.name} ({', '.join(EVENT_COLUMNS)}) VALUES {', '.join([row] * rows)}"
+
+
+_ADVANCE, _ADD_BATCH = _sql(ADVANCE), _sql(ADD_BATCH)
+_INSERTS = {rows: _insert(rows) for rows in CHUNKS}
+
+
+class Appender:
+    """The connection that appends.
+
+    `connect` opens one, in the thread that will use it; `place` tells which file is at the store's path.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], place: Callable[[], object]) -> None:
+        self._connect = connect
+        self._place = place
+        self._thread = ThreadPoolExecutor(1, "messager-append")
+        self._connection: sqlite3.Connection | None = None
+        self._opened_at: object = None
+        self._chunks: tuple[int, ...] = CHUNKS
+
+    async def append(self, batch: Batch) -> Commit | None:
+        """See `Dialect.append`. Raises what sqlite3 raises; whether it was committed is not known then."""
+        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._append, batch)
+        return await to_its_end(writing)
+
+    async def close(self) -> None:
+        """Close the connection, once what is being written is done."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._discard)
+        self._thread.shutdown(wait=False)
+
+    def _append(self, batch: Batch) -> Commit | None:
+        values = batch.rows()
+        commit = batch.seal()
+        connection = self._current()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            if connection.execute(_ADVANCE, commit.advance).rowcount != 1:
+                connection.execute("ROLLBACK")
+                return None
+            self._insert(connection, values)
+            connection.execute(_ADD_BATCH, commit.batch)
+            connection.execute("COMMIT")
+        except BaseException:
+            self._discard()  # its state is unknown
+            raise
+        return commit
+
+    def _insert(self, connection: sqlite3.Connection, values: list[Any]) -> None:
+        at, width = 0, len(EVENT_COLUMNS)
+        left = len(values) // width
+        for size in self._chunks:
+            while left >= size:
+                connection.execute(_INSERTS[size], values[at : at + size * width])
+                at, left = at + size * width, left - size
+
+    def _current(self) -> sqlite3.Connection:
+        """The connection, made again where the store's file is another one now."""
+        place = self._place()
+        if self._connection is not None and place != self._opened_at:
+            self._discard()
+        if self._connection is None:
+            self._connection, self._opened_at = self._connect(), place
+            most = self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // len(EVENT_COLUMNS)
+            self._chunks = tuple(size for size in CHUNKS if size <= most)
+        return self._connection
+
+    def _discard(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

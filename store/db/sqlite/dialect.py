@@ -1,0 +1,338 @@
+"""SQLite, through aiosqlite.
+
+Writers open with BEGIN IMMEDIATE: a deferred BEGIN fails at once ("database is locked")
+when two writers upgrade together. Only the two connections that write checkpoint the WAL, and
+they take turns: SQLite before 3.51.3 can in rare cases corrupt a database when several do at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from sqlite3 import Error as SQLiteError
+from typing import Any
+
+import aiosqlite
+from sqlalchemy import Insert, Table, event, text
+from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
+
+from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
+from ...log.batch import Batch
+from ..dialect import Need
+from ..statements import Commit
+from . import file
+from .append import Appender
+
+BUSY_TIMEOUT_MS = 4000
+"""How long one writer waits for another; a store out of reach is told within five seconds."""
+READERS = 4
+REWRITE_SECONDS = 10.0
+"""How long a rewrite tries while others are in the way; each try waits for `BUSY_TIMEOUT_MS` itself."""
+_WAL = "PRAGMA journal_mode=WAL"
+_WANTED = "PRAGMA user_version"
+_CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
+HOST = "MESSAGER_STORE_HOST"
+"""The only host whose processes may open the store, where workers on several are told of one."""
+ELSEWHERE = "MESSAGER_STORE_ELSEWHERE"
+"""The file on that host, in the processes of another."""
+_READ_ONLY = "you may read it, but not write it: ask for the right to write to the file and its folder, or take a copy"
+_UNREADABLE = "reading it takes a right to write beside it: ask for that, or copy it, with the -wal file beside it"
+
+
+class SQLite:
+    """One file, made on first use. `:memory:` gives a store that lives as long as its log.
+
+    (In a temporary file: a database in memory is gone with its connection, and a read that is
+    cancelled costs its connection.)
+    """
+
+    errors: tuple[type[Exception], ...] = (DBAPIError, SQLiteError, PoolTimeout)
+    commits_late = False
+    look_seconds: float | None = None
+
+    def __init__(self, path: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="messager-") if path == ":memory:" else None
+        self.path = (
+            os.path.realpath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
+        )
+        self.where = self.path if self._folder is None else path
+        self.spool_folder = f"{self.path}-spool"
+        self._appender: Appender | None = None
+        self._may_write = True
+        self._turn = asyncio.Lock()
+
+    def exists(self) -> bool:
+        return os.path.exists(self.path)
+
+    async def close(self) -> None:
+        appender, self._appender = self._appender, None
+        if appender is not None:
+            await appender.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
+        self.look()
+        rights = ((self.path, os.W_OK), (os.path.dirname(self.path), os.W_OK | os.X_OK))
+        self._may_write = not self.exists() or all(os.access(*right) for right in rights)
+        if self._may_write and not self.exists():
+            try:
+                file.make(self.path)
+            except OSError as error:
+                raise StoreUnavailable(self.where, error.strerror or str(error)) from None
+        writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
+        reader = self._engine(READERS, "BEGIN", checkpoints=False)
+        return writer, reader, writer
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """SQLite has one writer at a time, and would have the others look again and again."""
+        return self._turn
+
+    def insert_or_ignore(self, table: Table) -> Insert:
+        return insert(table).on_conflict_do_nothing()
+
+    async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
+        raw = await connection.get_raw_connection()
+        assert raw.driver_connection is not None
+        rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
+        return rows
+
+    async def append(self, batch: Batch) -> Commit | None:
+        if self._appender is None:
+            self._appender = Appender(self._open_for_appends, self._place)
+        return await self._appender.append(batch)
+
+    async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+        raw = await connection.get_raw_connection()
+        assert raw.driver_connection is not None
+        sql = f"INSERT INTO {table.name} ({', '.join(table.c.keys())}) VALUES ({', '.join('?' * len(table.c))})"
+        await raw.driver_connection.executemany(sql, rows)
+
+    async def translate(self, error: Exception) -> StoreError:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        reason = str(cause)
+        if "not a database" in reason:
+            return NotAStore(self.where, "it is not an SQLite database")
+        if "malformed" in reason or "corrupt" in reason:
+            return DamagedStore(self.where, reason, "or try `sqlite3 FILE .recover`")
+        if "locked" in reason:
+            reason = "another program keeps it locked"
+        elif "unable to open" in reason and not self.exists():
+            reason = "the file is gone; was it moved?"
+        elif ("unable to open" in reason or "readonly" in reason) and not self._may_write:
+            reason = _READ_ONLY if "readonly" in reason else _UNREADABLE
+        elif "unable to open" in reason or "readonly" in reason:
+            reason = "no such folder, or no right to write there"
+        elif "is full" in reason:
+            reason = "the disk is full"
+        return StoreUnavailable(self.where, reason)
+
+    async def check_place(self, connection: AsyncConnection) -> None:
+        """A file is one place, and was looked at before."""
+
+    async def overwrite_deleted(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql("PRAGMA secure_delete=ON")
+
+    async def want_rewrite(self, connection: AsyncConnection) -> None:
+        # another number each time: a rewrite that began before this transaction must not take the mark away
+        await connection.exec_driver_sql(f"PRAGMA user_version={secrets.randbelow(2**31 - 1) + 1}")
+
+    async def rewrite_wanted(self, connection: AsyncConnection) -> bool:
+        return bool((await connection.exec_driver_sql("PRAGMA user_version")).scalar_one())
+
+    async def rewrite(self, connection: AsyncConnection) -> str | None:
+        if not self._may_write:
+            return _READ_ONLY
+        # Pages that were split before keep copies of rows in their unused parts, which no later deletion
+        # reaches: only a new file has none. It is written through the write-ahead log, which goes last.
+        raw = (await connection.get_raw_connection()).driver_connection  # outside of any transaction
+        assert raw is not None
+        deadline = time.monotonic() + REWRITE_SECONDS
+        wanted = 0
+        for statement in (_WANTED, "PRAGMA secure_delete=ON", "VACUUM", _CHECKPOINT, "BEGIN IMMEDIATE"):
+            while True:
+                try:
+                    rows = list(await raw.execute_fetchall(statement))
+                    wanted = rows[0][0] if statement == _WANTED else wanted
+                    if statement != _CHECKPOINT or not rows[0][0]:
+                        break
+                    reason = "another program reads an old state of it"
+                except SQLiteError as error:
+                    reason = str(error)
+                    if "locked" not in reason and "busy" not in reason:
+                        return reason
+                    reason = "another program keeps it locked"
+                except asyncio.CancelledError:
+                    await raw.interrupt()
+                    raise
+                if time.monotonic() > deadline:
+                    return reason
+                await asyncio.sleep(0.05)
+        try:
+            if list(await raw.execute_fetchall(_WANTED)) == [(wanted,)] and wanted:
+                await raw.execute_fetchall("PRAGMA user_version=0")
+        finally:
+            await raw.execute_fetchall("COMMIT")
+        return None
+
+    async def size(self, connection: AsyncConnection) -> int:
+        pages = (await connection.execute(text("PRAGMA page_count"))).scalar_one()
+        page_size = (await connection.execute(text("PRAGMA page_size"))).scalar_one()
+        return int(pages) * int(page_size)
+
+    def room(self) -> int | None:
+        return shutil.disk_usage(os.path.dirname(self.path)).free
+
+    async def bytes_on_disk(self, connection: AsyncConnection) -> int:
+        files = (Path(f"{self.path}{ending}") for ending in ("", "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    async def slack(self, connection: AsyncConnection) -> int | None:
+        pages = (await connection.execute(text("PRAGMA freelist_count"))).scalar_one()
+        page_size = (await connection.execute(text("PRAGMA page_size"))).scalar_one()
+        return int(pages) * int(page_size)
+
+    async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
+        """VACUUM builds the store anew in a temporary file, and copies that back through the WAL."""
+        content = await self.size(connection) - (await self.slack(connection) or 0)
+        needs: dict[int, Need] = {}
+        for folder in (os.path.dirname(self.path), _temporary_folder()):
+            device = os.stat(folder).st_dev
+            there = needs.get(device, Need(folder, 0, shutil.disk_usage(folder).free))
+            needs[device] = Need(there.folder, there.bytes + content, there.free)
+        return list(needs.values())
+
+    def _engine(self, connections: int, begin: str, *, checkpoints: bool) -> AsyncEngine:
+        engine = create_async_engine(
+            URL.create("sqlite+aiosqlite", database=file.uri(self.path), query={"uri": "true", **self._mode()}),
+            poolclass=AsyncAdaptedQueuePool,
+            pool_size=connections,
+            # a transaction ends with its block; a connection whose reset is cancelled is never given back
+            pool_reset_on_return=None,
+            max_overflow=0,
+        )
+
+        def on_connect(connection: Any, record: Any) -> None:
+            record.info["file"] = self._place()
+            connection.isolation_level = None  # the driver must not begin transactions of its own
+            cursor = connection.cursor()
+            for statement in _settings():
+                cursor.execute(statement)
+            if not (checkpoints and self._may_write):
+                cursor.execute("PRAGMA wal_autocheckpoint=0")
+            else:
+                connection.run_async(_into_wal)
+            cursor.close()
+
+        def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
+            # SQLite would go on writing to a file that was moved away, where nobody finds it
+            if record.info["file"] != self._place():
+                raise DisconnectionError("the store's file is another one now")
+
+        def on_begin(connection: Any) -> None:
+            connection.exec_driver_sql(begin)
+
+        event.listen(engine.sync_engine, "connect", on_connect)
+        event.listen(engine.sync_engine, "checkout", on_checkout)
+
+        def on_invalidate(connection: Any, *_: Any) -> None:
+            # Closing is not enough while anybody refers to a statement that was cancelled, as its traceback does:
+            # SQLite keeps the connection, and with it the lock, until that is gone.
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                connection.rollback()
+
+        event.listen(engine.sync_engine, "begin", on_begin)
+        event.listen(engine.sync_engine, "invalidate", on_invalidate)
+        return engine
+
+    def _mode(self) -> dict[str, str]:
+        """How connections open the file. One that may only be read, and that nobody has open, is read as it lies
+        there: SQLite would want to write beside it, and what it wrote would be in its owner's way."""
+        if self._may_write:
+            return {"mode": "rw"}
+        return {"mode": "ro"} if os.path.exists(f"{self.path}-wal") else {"mode": "ro", "immutable": "1"}
+
+    def _open_for_appends(self) -> sqlite3.Connection:
+        # mode=rw: a file that went away is missed, not made anew
+        connection = sqlite3.connect(
+            f"{file.uri(self.path)}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
+        )
+        try:
+            for statement in (*_settings(), _WAL):
+                connection.execute(statement)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _place(self) -> tuple[int, int] | None:
+        """Which file is at the path: its device and inode; None for none."""
+        try:
+            there = os.stat(self.path)
+        except OSError:
+            return None
+        return there.st_dev, there.st_ino
+
+    def look(self) -> None:
+        """Before SQLite says it in its own words."""
+        path = Path(self.path)
+        elsewhere = os.environ.get(ELSEWHERE)
+        if elsewhere and self.path == os.path.realpath(elsewhere):
+            raise StoreError(why_not_from_here(elsewhere, os.environ.get(HOST) or "another host"))
+        if path.is_dir():
+            raise NotAStore(self.where, "it is a folder")
+        if not path.parent.is_dir():
+            raise StoreUnavailable(self.where, f"there is no folder {path.parent}")
+        try:
+            if path.exists() and path.stat().st_size and not file.is_database(path):
+                raise NotAStore(self.where, "it is not an SQLite database")
+        except OSError as error:
+            raise StoreUnavailable(self.where, error.strerror or str(error)) from None
+
+
+def why_not_from_here(path: str, host: str) -> str:
+    """Why processes of other hosts leave a file alone, and what to do."""
+    return (
+        f"{path} is a SQLite file on {host}, and SQLite's locks do not reach from one host to another: "
+        "record into PostgreSQL (MESSAGER_STORE=postgresql://...)"
+    )
+
+
+async def _into_wal(connection: aiosqlite.Connection) -> None:
+    """Others may write just now, or do the same to a new file: SQLite says so at once then, busy timeout or not."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            await connection.execute_fetchall(_WAL)
+            return
+        except SQLiteError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.02)
+
+
+def _temporary_folder() -> str:
+    """Where SQLite puts its temporary files."""
+    for folder in (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), "/var/tmp", "/usr/tmp", "/tmp"):
+        if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    return "."
+
+
+def _settings() -> tuple[str, ...]:
+    """What every connection is told first."""
+    return f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", "PRAGMA foreign_keys=ON", "PRAGMA synchronous=FULL"

@@ -1,0 +1,376 @@
+"""EventLog: append, read, tail. Nothing else writes events."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from messager import channels
+
+from .. import json_text
+from ..db.database import Database
+from ..db.schema import KINDS, SEQ_BITS, event, experiment, recorder
+from ..errors import BadEvent, ExperimentClosed, RecorderFenced
+from ..experiments import registry
+from ..experiments.provenance import this_process
+from ..experiments.registry import Experiment
+from . import chain, reading
+from .batch import Batch
+from .cursor import Point
+from .event import Event, Fields
+from .names import NameWriter, Unknown, agent_key, agent_value
+
+
+class Writer:
+    """One recorder's place in the log: what it appends next, and to which chain.
+
+    Made by `EventLog.register` and `EventLog.take_over`. One writer is used by one task at a time.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        of: Experiment,
+        number: int,
+        ordinal: int,
+        uuid_: str,
+        epoch: int = 1,
+        last_seq: int = 0,
+        head_hash: bytes | None = None,
+    ) -> None:
+        self.experiment = of
+        self.id = number
+        self.ordinal = ordinal
+        self.uuid = uuid_
+        self.epoch = epoch
+        self.last_seq = last_seq
+        self.head_hash = chain.first_link(uuid_) if head_hash is None else head_hash
+        self.names = NameWriter(database, of.id)
+        self.ids = {0: number, ordinal: number}
+        """Ids of the experiment's recorders by ordinal, as far as causes have named them; 0 is this one."""
+
+
+def new_uuid() -> str:
+    """A recorder's name."""
+    return uuid.uuid4().hex
+
+
+class EventLog:
+    """The log of one store.
+
+    `async with EventLog.open("runs.db") as log:` or `log = await EventLog.open(url)` and
+    `await log.close()`. One log belongs to one event loop and may be shared by its tasks.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @staticmethod
+    def open(url: str, *, create: bool = True) -> _Opening:
+        """Open a store by its URL or file name, making it on first use unless `create` is False.
+
+        Raises `StoreUnavailable` (`StoreNotFound` if there is none), `NotAStore`, `DamagedStore` or `WrongRevision`.
+        """
+        return _Opening(url, create)
+
+    @property
+    def where(self) -> str:
+        """The store as people should see it: an absolute path, or a URL without credentials."""
+        return self.database.where
+
+    async def close(self) -> None:
+        """Give the connections back. May be called twice."""
+        await self.database.close()
+
+    async def register(
+        self,
+        of: Experiment,
+        *,
+        role: str,
+        patterns: Iterable[str] = (),
+        meta: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        durability: str = "buffered",
+        spool: str | None = None,
+        row: Mapping[str, Any] | None = None,
+    ) -> Writer:
+        """A new recorder of an experiment, with the next ordinal; `name` is its uuid where it has one already.
+
+        `row` is what its row is to say of its process and its clock, where that is not this process, now.
+
+        Where the answer to an earlier call with this `name` was lost, it is asked again for what that call made.
+        Raises `ExperimentClosed`, and `RecorderFenced` where the recorder of this name is no new one any more.
+        """
+        again = name is not None
+        here = this_process()
+        now = time.time_ns()
+        name = name or new_uuid()
+        values: dict[str, Any] = dict.fromkeys((f"{kind}_count" for kind in KINDS), 0)
+        values |= {
+            "uuid": name,
+            "experiment_id": of.id,
+            "epoch": 1,
+            "role": role,
+            "patterns": json_text.dump(list(patterns)),
+            "meta": json_text.dump(dict(meta or {})),
+            "host": here.host,
+            "pid": here.pid,
+            "boot_id": here.boot_id,
+            "started_at": now,
+            "heartbeat_at": now,
+            "last_seq": 0,
+            "head_hash": chain.first_link(name),
+            "payload_bytes": 0,
+            "worst_unacknowledged": 0,
+            "durability": durability,
+            "spool": spool,
+            **(row or {}),
+        }
+        async with self.database.writing() as connection:
+            if again:
+                await registry.lock(connection, of.id)  # an earlier call may be committed only now
+                query = select(recorder).where(recorder.c.uuid == name)
+                there = (await connection.execute(query)).one_or_none()
+                if there is not None:
+                    facts = (there.experiment_id, there.epoch, there.last_seq, there.ended_at)
+                    if facts != (of.id, 1, 0, None):
+                        raise RecorderFenced(name, "it has recorded already, or has been ended")
+                    return Writer(self.database, of, there.id, there.ordinal, name)
+            joined = await connection.execute(
+                update(experiment)
+                .where(experiment.c.id == of.id, experiment.c.status.in_(("open", "importing")))
+                .values(recorders=experiment.c.recorders + 1)
+            )
+            if joined.rowcount != 1:
+                raise ExperimentClosed(of.exp_id)
+            ordinal = (
+                await connection.execute(select(experiment.c.recorders).where(experiment.c.id == of.id))
+            ).scalar_one()
+            made = await connection.execute(insert(recorder).values(**values, ordinal=ordinal))
+            number = made.inserted_primary_key[0]  # type: ignore[index]
+        return Writer(self.database, of, number, ordinal, name)
+
+    async def take_over(self, name: str) -> Writer:
+        """Go on where the recorder of this uuid stopped, and fence whoever may still think it is that recorder.
+
+        Raises `RecorderFenced` where there is no such recorder, and `ExperimentClosed`.
+        """
+        owner = select(recorder.c.experiment_id).where(recorder.c.uuid == name)
+        query = select(recorder, experiment.c.exp_id, experiment.c.status).join(experiment)
+        async with self.database.writing() as connection:
+            await registry.lock(connection, (await connection.execute(owner)).scalar_one_or_none())
+            row = (await connection.execute(query.where(recorder.c.uuid == name).with_for_update())).one_or_none()
+            if row is None:
+                raise RecorderFenced(name, f"there is none in {self.where}: its experiment was removed")
+            if row.status != "open":
+                raise ExperimentClosed(row.exp_id)
+            await connection.execute(
+                update(recorder).where(recorder.c.id == row.id).values(epoch=row.epoch + 1, ended_at=None)
+            )
+        of = await registry.by_exp_id(self.database, row.exp_id)
+        if of is None:
+            raise RecorderFenced(name, f"its experiment was removed from {self.where}")
+        return Writer(self.database, of, row.id, row.ordinal, name, row.epoch + 1, row.last_seq, row.head_hash)
+
+    async def append(
+        self,
+        writer: Writer,
+        events: Sequence[Fields],
+        *,
+        unacknowledged_ns: int = 0,
+        complete_until: int | None = None,
+    ) -> None:
+        """Commit a batch: all of it or nothing, next in the recorder's chain.
+
+        `unacknowledged_ns` is how long its oldest event has waited; `complete_until` (ns UTC) is a
+        moment before which the recorder accepted nothing that is not in the log then. Raises
+        `RecorderFenced` where the recorder was ended or taken over, `BadEvent` for an event that the
+        log cannot hold (then nothing is written), and `StoreUnavailable` where the commit may or may
+        not have happened: then `recover` tells.
+        """
+        if not events:
+            return
+
+        try:
+            commit = await self.database.append(Batch(writer, events, unacknowledged_ns, complete_until))
+        except Unknown:
+            await _intern(writer.names, events)
+            await self._find_causes(writer, events)
+            try:
+                commit = await self.database.append(Batch(writer, events, unacknowledged_ns, complete_until))
+            except Unknown as still:
+                kind, ts, *_ = events[still.index]
+                reason = (
+                    f"a {kind} event of ts {ts} cannot be kept: its ids are not the same each time they are asked for"
+                )
+                raise BadEvent(still.index, reason) from None
+        if commit is None:
+            raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
+        writer.last_seq, writer.head_hash = commit.advance["new_last_seq"], commit.advance["new_head_hash"]
+
+    async def _find_causes(self, writer: Writer, events: Sequence[Fields]) -> None:
+        """Learn the ids of the recorders that causes name by their ordinals."""
+        for index, (kind, *_, cause, _meta) in enumerate(events):
+            if cause is None or cause[0] in writer.ids:
+                continue
+            async with self.database.reading() as connection:
+                query = select(recorder.c.ordinal, recorder.c.id).where(
+                    recorder.c.experiment_id == writer.experiment.id
+                )
+                writer.ids.update((ordinal, number) for ordinal, number in await connection.execute(query))
+            if cause[0] not in writer.ids:
+                raise BadEvent(index, f"a {kind} event has a cause of recorder {cause[0]}: there is none")
+
+    async def recover(self, writer: Writer) -> int:
+        """After an append whose outcome is unknown: see what was committed.
+
+        Returns how many events are there that `writer` did not know of (the whole batch, or none).
+        Where a batch could still be committed later, its epoch is over first. Raises `RecorderFenced`.
+        """
+        query = select(recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.ended_at).where(
+            recorder.c.id == writer.id
+        )
+        if self.database.dialect.commits_late:
+            await self._outdate(writer)
+        async with self.database.reading() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None or row.epoch != writer.epoch or row.ended_at is not None:
+            raise RecorderFenced(writer.uuid, "its experiment was closed or removed, or another writer took it over")
+        news: int = row.last_seq - writer.last_seq
+        if news < 0:
+            raise RecorderFenced(
+                writer.uuid, f"{self.where} is not the store it was: events that were committed are gone"
+            )
+        writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
+        return news
+
+    async def _outdate(self, writer: Writer) -> None:
+        """Wait for what this writer has under way, and have refused what of it may come later."""
+        mine = recorder.c.id == writer.id, recorder.c.epoch == writer.epoch, recorder.c.ended_at.is_(None)
+        async with self.database.writing() as connection:
+            raised = await connection.execute(update(recorder).where(*mine).values(epoch=writer.epoch + 1))
+        writer.epoch += raised.rowcount
+
+    async def times(self, writer: Writer, first: int) -> list[int]:
+        """The ts of this writer's events from the seq `first` on."""
+        base = writer.id << SEQ_BITS
+        query = select(event.c.ts).where(event.c.id >= base | first, event.c.id <= base | writer.last_seq)
+        async with self.database.reading() as connection:
+            return list((await connection.execute(query.order_by(event.c.id))).scalars())
+
+    async def touch(self, writer: Writer, **values: Any) -> None:
+        """Say that a recorder is alive, with whatever else is new in its row. Raises `RecorderFenced`."""
+        async with self.database.writing() as connection:
+            changed = await connection.execute(
+                update(recorder)
+                .where(recorder.c.id == writer.id, recorder.c.uuid == writer.uuid, recorder.c.epoch == writer.epoch)
+                .values({"heartbeat_at": time.time_ns(), **values})
+            )
+            if changed.rowcount != 1:
+                raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
+
+    async def read(
+        self,
+        exp_id: str | Experiment,
+        kinds: Iterable[str] | str | None = None,
+        channels: Iterable[str] | str | None = None,
+        agents: Iterable[Any] | int | str | None = None,
+        since: Point = None,
+        until: Point = None,
+        after: Point = None,
+        limit: int | None = None,
+        *,
+        exclude: Iterable[str] | str | None = None,
+        from_ids: Iterable[Any] | int | str | None = None,
+        to_ids: Iterable[Any] | int | str | None = None,
+    ) -> AsyncIterator[Event]:
+        """The events of an experiment in replay order, `(ts, recorder, seq)`, with constant memory.
+
+        `kinds` are names; `channels` and `exclude` are glob patterns, as Redis has them;
+        `agents` are ids, as sender or recipient, with their JSON type, `from_ids` senders and `to_ids`
+        recipients; one of each may be given as it is. `since` (included)
+        and `until` (excluded) are a `Cursor`, ns UTC, a `datetime`, or text (see
+        `messager_store.log.cursor`); `after` is as `since`, but excluded. What is committed
+        after the call is not read.
+        """
+        of = await self._found(exp_id)
+        chosen = reading.Selection(kinds, channels, exclude, agents, from_ids, to_ids)
+        span = await reading.span_of(self.database, of, since, until, after, limit)
+        async for page in reading.pages(self.database, of, chosen, span):
+            for entry in page:
+                yield entry
+
+    async def tail(
+        self,
+        exp_id: str | Experiment,
+        position: Mapping[int, int] | None = None,
+        *,
+        poll: float = 0.2,
+    ) -> AsyncIterator[Event]:
+        """Every event, each once, as recorders commit them; ends when the experiment is closed.
+
+        `position` is a tail position `{recorder: seq}`: what has been seen already. Within
+        a recorder the order is that of seq. `poll` is in seconds.
+        """
+        of = await self._found(exp_id)
+        async for page in reading.tail(self.database, of, dict(position or {}), poll):
+            for entry in page:
+                yield entry
+
+    async def experiment(self, wanted: str) -> Experiment:
+        """The experiment of this exp_id, unique prefix, name, or `@last`. Raises `ExperimentNotFound`."""
+        return await registry.find(self.database, wanted)
+
+    async def _found(self, exp_id: str | Experiment) -> Experiment:
+        return exp_id if isinstance(exp_id, Experiment) else await self.experiment(exp_id)
+
+
+class _Opening:
+    """What `EventLog.open` gives: to be awaited, or entered."""
+
+    def __init__(self, url: str, create: bool) -> None:
+        self._url = url
+        self._create = create
+        self._log: EventLog | None = None
+
+    def __await__(self) -> Generator[Any, None, EventLog]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> EventLog:
+        self._log = await self._open()
+        return self._log
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._log is not None:
+            await self._log.close()
+
+    async def _open(self) -> EventLog:
+        database = Database(self._url)
+        await database.open(create=self._create)
+        return EventLog(database)
+
+
+async def _intern(names: NameWriter, events: Sequence[Fields]) -> None:
+    """See to it that every channel and agent of the batch has an id."""
+    new_channels: set[str] = set()
+    new_agents: dict[Any, Any] = {}
+    for index, (kind, _, channel, _, from_id, to_id, *_) in enumerate(events):
+        try:
+            if channel is not None and channel not in names.channels and channel not in new_channels:
+                channels.encode(channel)
+                new_channels.add(channel)
+            for agent in (from_id, to_id):
+                if agent is not None and (key := agent_key(agent)) not in names.agents and key not in new_agents:
+                    agent_value(agent)
+                    new_agents[key] = agent
+        except Exception as error:
+            raise BadEvent(index, f"a {kind} event has a channel or an id that cannot be kept: {error}") from None
+    if new_channels or new_agents:
+        await names.intern(new_channels, new_agents.values())

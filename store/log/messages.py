@@ -1,0 +1,194 @@
+"""Which events stand for the messages of an experiment: each once.
+
+On a channel where sendings were recorded, the sendings (except those that a `failed`
+event retracts). On a channel that was only listened to, the receptions of one listener:
+a tap rather than a messager, then the one that heard the most, then the first. A listener
+that ran at another time than those that rank before it is taken as well: the sessions
+of one experiment follow each other. The view `message` has the same rule.
+
+A redacted message is none any more: there is nothing to publish, and a reception does not stand
+in for a sending that was redacted. (The view has it, with an empty payload.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from sqlalchemy import func, select
+
+from ..db.database import Database
+from ..db.schema import KINDS, RECORDER_ID, SEQ_BITS, event
+from ..experiments.registry import Experiment, RecorderRow, recorders_of
+from .event import Event
+from .names import NameReader
+from .reading import Selection, Span, count, pages
+from .redaction_records import redactions_of
+
+ON_THE_WIRE = {"sent", "received", "blocked", "failed"}
+"""Kinds of event that hold a message."""
+_SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
+
+
+class Sources:
+    """Where each channel's messages are taken from."""
+
+    def __init__(self) -> None:
+        self.kinds: set[str] = {"sent"}
+        """The kinds of event to look at."""
+        self.sent: set[str] | None = None
+        """Channels with sendings; None where no event needs a look at its channel."""
+        self.listeners: dict[str, set[int]] = {}
+        """For the other channels, the ordinals of the recorders whose receptions count."""
+        self.unsent: dict[str, int] = {}
+        """For channels with sendings, how many messages more those recorders heard than were recorded as sent there:
+        of senders that nobody recorded. They stand for nothing."""
+        self.retracted: set[tuple[int, int]] = set()
+        """(ordinal, seq) of sendings that failed after all."""
+
+    def takes(self, entry: Event) -> bool:
+        """Whether this event stands for a message."""
+        if self.retracted and (entry.recorder, entry.seq) in self.retracted:
+            return False
+        if self.sent is None or entry.kind not in ("sent", "received"):
+            return True
+        channel = entry.channel or ""
+        if entry.kind == "sent":
+            return channel in self.sent
+        return channel not in self.sent and entry.recorder in self.listeners.get(channel, ())
+
+
+async def sources(database: Database, of: Experiment, kinds: set[str] | None = None) -> Sources:
+    """The rule for an experiment. With `kinds`, those kinds of event, receptions still of one recorder."""
+    recorders = await recorders_of(database, of.id)
+    found = Sources()
+    found.kinds = {"sent", "received"} if kinds is None else kinds
+    if any(row.kinds["failed"] for row in recorders):
+        found.retracted = await _retracted(database, of, recorders)
+    heard = [row for row in recorders if row.kinds["received"]]
+    any_sent = any(row.kinds["sent"] for row in recorders)
+    if kinds is None and not heard:
+        found.kinds = {"sent"}
+    elif "received" not in found.kinds or (len(heard) == 1 and not (any_sent and "sent" in found.kinds)):
+        pass  # one kind, or one listener: nothing to choose between
+    else:
+        await _choose(database, of, found, recorders)
+    return found
+
+
+async def message_pages(
+    database: Database,
+    of: Experiment,
+    chosen: Selection,
+    span: Span,
+    *,
+    rule: Sources | None = None,
+    above: int | None = None,
+    redacted: bool = False,
+) -> AsyncIterator[list[Event]]:
+    """The messages of an experiment, in replay order; with `above`, those with more payload bytes,
+    with `redacted`, also those whose payload was taken out.
+
+    `rule` is what `sources` gave for `chosen.kinds`; without it, it is worked out now. `span.limit` counts messages.
+    """
+    left = span.limit
+    rule = rule or await sources(database, of, chosen.kinds)
+    wanted = chosen.of_kinds(rule.kinds)
+    wanted = wanted if redacted else wanted.without_redacted()
+    async for page in pages(database, of, wanted, replace(span, limit=None), above=above):
+        messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
+        if left is not None:
+            messages = messages[:left]
+            left -= len(messages)
+        if messages:
+            yield messages
+        if left == 0:
+            return
+
+
+async def message_count(
+    database: Database, of: Experiment, chosen: Selection, span: Span, rule: Sources, *, redacted: bool = False
+) -> int:
+    """How many messages `message_pages` gives."""
+    if rule.sent is None and not rule.retracted:
+        if chosen.everything and (counted := await _counted(database, of, span, rule, redacted)) is not None:
+            return counted
+        wanted = chosen.of_kinds(rule.kinds)
+        return await count(database, of, wanted if redacted else wanted.without_redacted(), span)
+    total = 0
+    async for page in message_pages(database, of, chosen, span, rule=rule, redacted=redacted):
+        total += len(page)
+    return total
+
+
+async def _counted(database: Database, of: Experiment, span: Span, rule: Sources, redacted: bool) -> int | None:
+    """The same from the recorders' counters, which takes as long for ten million events as for ten; None
+    where those do not tell: for a part of the experiment, or where payloads may have been taken out."""
+    recorders = await recorders_of(database, of.id)
+    upto = {row.ordinal: row.last_seq for row in recorders}
+    if replace(span, last_seqs=None) != Span() or span.last_seqs not in (None, upto):
+        return None
+    if not redacted and (any(row.role == "import" for row in recorders) or await redactions_of(database, of.id)):
+        return None
+    return sum(row.kinds[kind] for row in recorders for kind in rule.kinds)
+
+
+async def _choose(database: Database, of: Experiment, found: Sources, recorders: list[RecorderRow]) -> None:
+    query = (
+        select(event.c.channel_id, event.c.kind, RECORDER_ID, func.count())
+        .where(event.c.experiment_id == of.id, event.c.kind.in_((_SENT, _RECEIVED)))
+        .group_by(event.c.channel_id, event.c.kind, RECORDER_ID)
+    )
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    names = NameReader(database)
+    await names.load({row[0] for row in rows})
+    by_id = {row.id: row for row in recorders}
+    found.sent = set()
+    heard: dict[str, list[tuple[int, RecorderRow]]] = {}
+    said: Counter[str] = Counter()
+    for channel_id, kind, number, events in rows:
+        channel = names.values[channel_id]
+        if kind == _SENT:
+            if "sent" in found.kinds:
+                found.sent.add(channel)
+                said[channel] += events
+        elif number in by_id:
+            heard.setdefault(channel, []).append((events, by_id[number]))
+    for channel, listeners in heard.items():
+        ranked = [row for _, row in sorted(listeners, key=lambda pair: _rank(*pair), reverse=True)]
+        found.listeners[channel] = {
+            row.ordinal for at, row in enumerate(ranked) if not any(_overlap(row, better) for better in ranked[:at])
+        }
+        more = sum(events for events, row in listeners if row.ordinal in found.listeners[channel]) - said[channel]
+        if said[channel] and more > 0:
+            found.unsent[channel] = more
+
+
+def _rank(events: int, row: RecorderRow) -> tuple[bool, int, int]:
+    return (row.original_role != "messager", events, -row.ordinal)
+
+
+def _overlap(a: RecorderRow, b: RecorderRow) -> bool:
+    """Whether two recorders ran at the same time, so that both may have heard a message."""
+    (a_start, a_end), (b_start, b_end) = a.session, b.session
+    return a_start <= b_end and b_start <= a_end
+
+
+async def _retracted(database: Database, of: Experiment, recorders: list[RecorderRow]) -> set[tuple[int, int]]:
+    return await causes(database, of, {row.id: row.ordinal for row in recorders}, failed_only=True)
+
+
+async def causes(
+    database: Database, of: Experiment, ordinals: dict[int, int] | None = None, *, failed_only: bool = False
+) -> set[tuple[int, int]]:
+    """(recorder, seq) of the events that others, or `failed` ones only, name as their cause."""
+    if ordinals is None:
+        ordinals = {row.id: row.ordinal for row in await recorders_of(database, of.id)}
+    query = select(event.c.cause).where(event.c.experiment_id == of.id, event.c.cause.is_not(None))
+    if failed_only:
+        query = query.where(event.c.kind == _FAILED)
+    async with database.reading() as connection:
+        found = (await connection.execute(query)).scalars().all()
+    return {(ordinals.get(cause >> SEQ_BITS, 0), cause & ((1 << SEQ_BITS) - 1)) for cause in found}

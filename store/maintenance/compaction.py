@@ -1,0 +1,68 @@
+"""Compacting: the room of what was removed given back to the file system."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..db.database import Database
+from ..db.dialect import Need
+from ..errors import StoreBusy, StoreError, StoreUnavailable
+from ..experiments.registry import every, recorders_of
+from .removal import sweep_imports
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What compacting would do. Sizes are in bytes."""
+
+    bytes: int
+    """What the store takes on disk now."""
+    slack: int | None
+    """What of it is free for new events; None where nobody can tell."""
+    needs: list[Need]
+
+
+async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
+    """Say what compacting would do, and change nothing.
+
+    Raises `StoreBusy` while something is recorded, unless `while_recorded`, and `StoreError` where there is
+    too little room for it.
+    """
+    if not while_recorded:
+        await _check_idle(database)
+    async with database.reading() as connection:
+        slack = await database.dialect.slack(connection)
+        needs = await database.dialect.rewriting_needs(connection)
+        size = await database.dialect.bytes_on_disk(connection)
+    for need in needs:
+        if need.free is not None and need.bytes > need.free:
+            raise StoreError(
+                f"compacting takes {need.bytes / 1e6:,.1f} MB of {need.folder} for a while, "
+                f"and {need.free / 1e6:,.1f} MB are free there. Make room first."
+            )
+    return Plan(size, slack, needs)
+
+
+async def compact(database: Database) -> int:
+    """Give free room back to the file system; bytes on disk afterwards.
+
+    What killed imports and removals left is cleared away before. Raises `StoreUnavailable` where others
+    are in the way all the while.
+    """
+    await sweep_imports(database)
+    reason = await database.rewrite()
+    if reason is not None:
+        raise StoreUnavailable(database.where, reason)
+    async with database.reading() as connection:
+        return await database.dialect.bytes_on_disk(connection)
+
+
+async def _check_idle(database: Database) -> None:
+    exp_ids = {of.id: of.exp_id for of in await every(database)}
+    who = [
+        f"recorder {row.ordinal} of {exp_ids[row.experiment_id]}"
+        for row in await recorders_of(database)
+        if row.state == "alive" and row.experiment_id in exp_ids
+    ]
+    if who:
+        raise StoreBusy(database.where, who)

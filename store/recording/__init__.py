@@ -1,0 +1,1 @@
+"""Recording: from a log hook to committed batches."""

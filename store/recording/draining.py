@@ -1,0 +1,233 @@
+"""Draining: what recorders left in their spools, put into the store, in order and once.
+
+A recorder drains its own spool while it lives. One that was killed leaves its spool
+behind; whoever drains it takes its place in the log, with a higher epoch. What was
+committed before is told by the log's `last_seq`, so an interrupted drain goes on where
+it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..db.databases import for_store
+from ..db.schema import recorder
+from ..errors import (
+    BadEvent,
+    DamagedStore,
+    ExperimentClosed,
+    RecorderFenced,
+    SpoolDamaged,
+    SpoolHeld,
+    StoreError,
+    StoreUnavailable,
+)
+from ..experiments.provenance import this_process
+from ..experiments.registry import RecorderRow, recorder_by_uuid, recorders_of
+from ..log.event import NewEvent
+from ..log.event_log import EventLog, Writer
+from .buffer import BATCH_BYTES, BATCH_EVENTS, unfit
+from .registration import Enrolment, enrol
+from .spool import LOCKS, Spool
+from .spools import left_in, spool_folder, spools
+
+log = logging.getLogger("messager_store")
+
+
+@dataclass(slots=True)
+class Drained:
+    """What became of one spool."""
+
+    path: str
+    exp_id: str
+    recorder: str
+    """The recorder's uuid."""
+    events: int = 0
+    """How many were put into the store now."""
+    ended: bool = False
+    """Whether its recorder had ended cleanly; else `messager repair` says what may be missing."""
+    left: int = 0
+    """How many could not be put into the store; the file stays."""
+    reason: str | None = None
+    """Why the file stays, if it does."""
+    held: bool = False
+    """Whether it stays because its recorder lives, and drains it itself."""
+
+
+async def folders_of(log_: EventLog) -> list[Path]:
+    """Where spools may be: beside the store, in the folder of `MESSAGER_SPOOL`, and wherever its recorders said
+    that they spool, if seen from here."""
+    named = {Path(row.spool).parent for row in await recorders_of(log_.database) if row.spool}
+    beside = log_.database.dialect.spool_folder
+    return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
+
+
+def waited_for(store: str, folder: str | None = None, *, adopt: bool = False) -> bool:
+    """Whether recorders that a store never took in left spools for it, in this folder or where they go by default.
+
+    With `adopt`, for any store.
+    """
+    dialect = for_store(store)
+    beside = dialect.spool_folder
+    folders = {Path(folder)} if folder else {Path(beside), spool_folder(beside)}
+    waiting = [info for each in folders for info in spools(each) if not info.enrolled]
+    return any(adopt or info.store == dialect.where for info in waiting)
+
+
+async def drain(
+    log_: EventLog,
+    folder: Path,
+    *,
+    exp_id: str | None = None,
+    adopt: bool = False,
+    but: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> AsyncIterator[Drained]:
+    """Put the spools of a folder, or those of one experiment, all `but` one, into the store, and remove their files.
+
+    Spools that a live recorder holds, that belong to another store, or whose experiment takes no more
+    events stay as they are; `reason` says why. With `adopt`, this store takes in the recorders that another
+    one never took in. Raises `StoreUnavailable`; running it again goes on.
+    """
+    for path in await asyncio.to_thread(left_in, folder):
+        if path == but:  # whoever asks has it, which a lock does not tell on every file system
+            continue
+        try:
+            spool = await asyncio.to_thread(Spool.open, path)
+        except FileNotFoundError:
+            continue
+        except (SpoolHeld, SpoolDamaged) as error:
+            if exp_id is None:
+                yield Drained(str(path), "", path.stem, reason=str(error), held=isinstance(error, SpoolHeld))
+            continue
+        try:
+            if exp_id in (None, spool.facts.get("exp_id")):
+                yield await _drain_one(log_, spool, adopt, progress)
+        finally:
+            spool.close()
+
+
+async def drain_left(log_: EventLog, own: Path, exp_id: str) -> None:
+    """Drain what earlier recorders of an experiment left beside one's own spool. What cannot be drained is logged,
+    and stays."""
+    try:
+        async for done in drain(log_, own.parent, exp_id=exp_id, but=own):
+            if done.reason is None:
+                log.warning("%d events were drained from the spool %s", done.events, done.path)
+            else:
+                log.warning("the spool %s stays: %s", done.path, done.reason)
+    except (StoreError, OSError) as error:
+        log.warning("a spool of %s could not be drained: %s", exp_id, error)
+
+
+async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callable[[int], None] | None) -> Drained:
+    done = Drained(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
+    row = await recorder_by_uuid(log_.database, done.recorder)
+    if row is None and spool.enrolment is not None and (adopt or spool.facts.get("store") == log_.where):
+        try:
+            done.exp_id = await _enrolled(log_, spool.enrolment)
+        except (StoreUnavailable, DamagedStore):
+            raise
+        except Exception as error:  # another version may have said anything; it must not keep others out
+            done.left, done.reason = len(spool), f"its experiment cannot be made: {error}"
+            return done
+        row = await recorder_by_uuid(log_.database, done.recorder)
+    done.reason = _why_not(log_, spool, row, adopt)
+    if done.reason is not None:
+        done.left = len(spool)
+        return done
+    assert row is not None
+    if row.ended_at is not None and row.last_seq >= spool.last_seq and spool.damaged_at is None:
+        done.ended = not row.unclean  # an earlier drain came as far as that
+        return await _removed(spool, done)
+    try:
+        writer = await log_.take_over(done.recorder)
+    except (RecorderFenced, ExperimentClosed) as error:
+        done.left, done.reason = len(spool), f"{error} To give up what is in it, delete it"
+        return done
+    try:
+        while writer.last_seq < spool.last_seq:
+            seq = writer.last_seq + 1
+            entries = await asyncio.to_thread(spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
+            await _append(log_, writer, entries)
+            done.events += writer.last_seq - seq + 1
+            if progress:
+                progress(done.events)
+    except (RecorderFenced, SpoolDamaged) as error:
+        done.left, done.reason = spool.last_seq - writer.last_seq, str(error)
+        return done
+    told: dict[str, int] = {"heartbeat_at": row.heartbeat_at}  # a drain is no sign of its life
+    if spool.complete_until is not None:
+        told["complete_until"] = spool.complete_until
+    if row.unclean and row.ended_at is not None:
+        told["ended_at"] = row.ended_at  # repaired already, and still so
+    elif spool.ended_at is not None and spool.damaged_at is None:
+        told["ended_at"] = spool.ended_at
+        done.ended = True
+    await log_.touch(writer, **told)
+    if spool.damaged_at is not None:
+        done.reason = (
+            f"it is damaged from byte {spool.damaged_at:,} on; what stood before is in the store. "
+            "To give up the rest, delete it"
+        )
+        return done
+    return await _removed(spool, done)
+
+
+async def _enrolled(log_: EventLog, said: dict[str, Any]) -> str:
+    """Take in a recorder whose store never came, as it would have been taken in; the exp_id."""
+    who = Enrolment(**said)
+    if unknown := who.row.keys() - recorder.c.keys():
+        raise StoreError(f"it says {', '.join(sorted(unknown))} of its recorder, which this version does not know")
+    who.row["heartbeat_at"] = who.row["started_at"]  # a drain is no sign of its life
+    return (await enrol(log_, who)).experiment.exp_id
+
+
+def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool) -> str | None:
+    """Why a spool is not drained into this store, if it is not."""
+    store = str(spool.facts.get("store", ""))
+    if store != log_.where and os.path.exists(store) and not (adopt and spool.enrolment is not None):
+        return f"it belongs to the store {store}: drain it into that one, with --store"
+    if row is None and spool.enrolment is not None:
+        return (
+            f"it belongs to the store {store}, which never took its recorder in: drain it into that one, with --store, "
+            "or into this one, with --adopt"
+        )
+    if row is None:
+        return (
+            f"{log_.where} knows no such recorder: it wrote into {store or 'another store'}, which was replaced, "
+            "or its experiment was removed. Delete it only to give up what is in it"
+        )
+    if row.last_seq < spool.facts["first_seq"] - 1:
+        return f"it begins at seq {spool.facts['first_seq']}, the store ends at {row.last_seq}: events are gone between"
+    locks = LOCKS and row.host == this_process().host
+    if row.state == "alive" and spool.ended_at is None and not locks:
+        return "its recorder was alive a moment ago, and whether it still is cannot be seen from here; try again later"
+    return None
+
+
+async def _removed(spool: Spool, done: Drained) -> Drained:
+    try:
+        await asyncio.to_thread(spool.remove)
+    except OSError as error:
+        done.reason = f"all of it is in the store, but it cannot be removed: {error.strerror}"
+    return done
+
+
+async def _append(log_: EventLog, writer: Writer, entries: list[NewEvent]) -> None:
+    while True:
+        try:
+            await log_.append(writer, entries, complete_until=0)
+            return
+        except BadEvent as error:
+            entries[error.index] = unfit(entries[error.index], error)
+        except StoreUnavailable:
+            if not await log_.recover(writer):
+                raise
+            return

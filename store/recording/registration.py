@@ -1,0 +1,101 @@
+"""Enrolment: how a recorder gets its experiment and its place in the log.
+
+A recorder enrols itself. Where its store never came, it leaves what it would have said in its
+spool, and whoever drains that enrols it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import ExperimentClosed, StoreError
+from ..experiments import registry
+from ..log.event_log import EventLog, Writer
+
+log = logging.getLogger("messager_store")
+
+_NOTED = ("git", "command", "host")
+
+
+@dataclass(slots=True)
+class Enrolment:
+    """What a recorder says of itself and of its experiment. JSON holds all of it."""
+
+    uuid: str
+    exp_id: str
+    if_exists: str | None
+    """As `Recorder` has it."""
+    name: str | None
+    tags: list[str]
+    meta: dict[str, Any]
+    """The experiment's."""
+    role: str
+    patterns: list[str]
+    durability: str
+    spool: str
+    facts: dict[str, Any]
+    """The recorder's circumstances."""
+    row: dict[str, Any]
+    """What else its row says: its process, its clock's anchor, when it began."""
+
+    def said(self) -> dict[str, Any]:
+        """As a dict, of which another one is made."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def check(self) -> None:
+        """Raise `StoreError` for a name or tags that no experiment can have."""
+        registry.checked_name(self.name)
+        registry.checked_tags(self.tags)
+
+    def leave_out_unfit(self) -> None:
+        """Go without a name or tags that no experiment can have: what is recorded is worth more."""
+        try:
+            self.name = registry.checked_name(self.name)
+        except StoreError as error:
+            log.warning("%s; %s goes without", error, self.exp_id)
+            self.name = None
+        try:
+            self.tags = registry.checked_tags(self.tags)
+        except StoreError as error:
+            log.warning("%s; %s goes without", error, self.exp_id)
+            self.tags = []
+
+
+async def enrol(store: EventLog, who: Enrolment, first: Callable[[str], Awaitable[None]] | None = None) -> Writer:
+    """Find or make the experiment, and take a place in it; `first` is awaited with its exp_id in between.
+
+    Where an answer is lost, asking again gives the same place. A name or tags that do not fit are left out, and
+    logged. Raises `ExperimentClosed`, `ExperimentExists`, `RecorderFenced`, or `StoreUnavailable`.
+    """
+    who.leave_out_unfit()
+    noted = {key: value for key, value in who.facts.items() if key in _NOTED}
+    while True:
+        of = await registry.join(
+            store.database,
+            who.exp_id,
+            who.if_exists,
+            uuid=who.uuid,
+            name=who.name,
+            tags=who.tags,
+            meta=who.meta,
+            noted=noted,
+        )
+        if first is not None:
+            await first(of.exp_id)
+        try:
+            return await store.register(
+                of,
+                role=who.role,
+                patterns=who.patterns,
+                meta=who.facts,
+                name=who.uuid,
+                durability=who.durability,
+                spool=who.spool,
+                row=who.row,
+            )
+        except ExperimentClosed:
+            if who.if_exists != "next":
+                raise  # else it was closed just now, and there is a next one

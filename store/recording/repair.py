@@ -1,0 +1,147 @@
+"""Repair: recorders that ended without saying so are closed, and what may be missing is written down.
+
+What is said about them is appended by a recorder of its own, of role "repair": a repaired
+recorder's own chain stays as its process left it, so that a spool that turns up later still fits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import update
+
+from ..db.schema import recorder
+from ..errors import ExperimentBusy, StoreError
+from ..experiments import registry
+from ..experiments.registry import SILENT_NS, Experiment, RecorderRow
+from ..log.event import NewEvent, iso
+from ..log.event_log import EventLog
+from .draining import folders_of
+from .spools import spools
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What is known of one recorder that ended uncleanly. Times are ns UTC."""
+
+    exp_id: str
+    recorder: int
+    """Its ordinal."""
+    events: int
+    """How many of its events are in the log; all of them are whole."""
+    since: int
+    """What it accepted before this moment is in the log."""
+    until: int
+    """When it was gone for certain, or silent for too long."""
+    missing: str
+    """What may be missing, in words."""
+    spool: str | None = None
+    """A spool that it left here, which is drained first; where there is one, nothing was repaired."""
+
+
+async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
+    """Close every recorder of an experiment that ended uncleanly; what is known of each.
+
+    A `gap` event for each says from when to when events may be missing. A recorder that left a
+    spool here is passed over, unless forced: draining tells what it had. In a closed experiment no
+    event is added, because its head must stay what it is. Raises `StoreUnavailable`.
+    """
+    found: list[Repaired] = []
+    gaps: list[NewEvent] = []
+    dead = [row for row in await registry.recorders_of(log.database, of.id) if row.state == "unclean"]
+    for row in dead:
+        known = _known(of, row)
+        found.append(known)
+        if known.spool is not None and not force:
+            continue
+        known.spool = None
+        gaps.append(
+            NewEvent(
+                "gap",
+                known.since,  # where it belongs, so that a late repair does not make the experiment longer
+                None,
+                b"",
+                meta={
+                    "reason": f"recorder {row.ordinal} ended uncleanly: {known.missing}",
+                    "since": known.since,
+                    "until": known.until,
+                    "count": None,
+                    "recorder": row.ordinal,
+                },
+            )
+        )
+    if gaps and of.status == "open":
+        writer = await log.register(of, role="repair")
+        await log.append(writer, gaps)
+        await log.touch(writer, ended_at=time.time_ns())
+    repaired = {known.recorder for known in found if known.spool is None}
+    for row in dead:
+        if row.ordinal in repaired:
+            async with log.database.writing() as connection:
+                await connection.execute(
+                    update(recorder)
+                    .where(recorder.c.id == row.id, recorder.c.epoch == row.epoch, recorder.c.ended_at.is_(None))
+                    .values(epoch=row.epoch + 1, ended_at=time.time_ns(), unclean=1)
+                )
+    return found
+
+
+async def unclean(log: EventLog) -> list[Experiment]:
+    """The experiments with recorders that ended uncleanly."""
+    rows = await registry.recorders_of(log.database)
+    wanted = {row.experiment_id for row in rows if row.state == "unclean"}
+    return [of for of in await registry.every(log.database) if of.id in wanted]
+
+
+async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
+    """Repair what ended uncleanly, and close the experiment; what was repaired.
+
+    Raises `ExperimentBusy` while a recorder is alive, and `StoreError` where one left a spool that is
+    not drained, also one that the store never took in; neither, if forced: what they still have is refused then.
+    """
+    if not force:
+        await _refuse_left_over(log, of)
+    found = await repair(log, of, force=force)
+    for known in found:
+        if known.spool is not None:
+            raise StoreError(
+                f"recorder {known.recorder} of {of.exp_id} left events in {known.spool}. Put them into the store "
+                "with `messager drain`, or close without them with --force."
+            )
+    await registry.close(log.database, of, force=force)
+    return found
+
+
+async def _refuse_left_over(log: EventLog, of: Experiment) -> None:
+    """Raise as `close` does where recorders that the store never took in have events for an experiment."""
+    for folder in await folders_of(log):
+        for info in await asyncio.to_thread(list, spools(folder)):
+            if info.enrolled or (info.store, info.exp_id) != (log.where, of.exp_id):
+                continue
+            if info.held:
+                raise ExperimentBusy(of.exp_id, [f"one that has no place in it yet, with its spool {info.path}"])
+            raise StoreError(
+                f"events for {of.exp_id} wait in {info.path}. Put them into the store with `messager drain`, "
+                "or close without them with --force."
+            )
+
+
+def _known(of: Experiment, row: RecorderRow) -> Repaired:
+    # without its store it may have lived on for long after its last heartbeat, and its clock may be ahead of ours
+    now = time.time_ns()
+    until = now if row.complete_until < now else row.complete_until + SILENT_NS
+    after = iso(row.complete_until)
+    missing = f"what it sent and received after {after}"
+    if row.durability == "strict":
+        missing = f"what it received after {after} (its sendings are all there; the last ones may not have left)"
+    return Repaired(of.exp_id, row.ordinal, row.last_seq, row.complete_until, until, missing, left_spool(row))
+
+
+def left_spool(row: RecorderRow) -> str | None:
+    """The spool that a recorder left, where it can be seen from here."""
+    if row.spool is None or not Path(row.spool).exists():
+        return None
+    return row.spool

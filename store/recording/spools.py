@@ -1,0 +1,77 @@
+"""Which spools lie in a folder, and which folders are looked into."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import SpoolDamaged
+from .spool import ENDING, Spool
+
+
+@dataclass(slots=True)
+class SpoolInfo:
+    """A spool as it lies there. Times are ns UTC."""
+
+    path: str
+    recorder: str
+    """The recorder's uuid."""
+    exp_id: str
+    store: str
+    events: int
+    bytes: int
+    oldest_at: int | None
+    """The ts of its first event."""
+    held: bool
+    """Whether its recorder lives, and drains it itself."""
+    damage: str | None
+    """What is wrong with it, if something is."""
+    enrolled: bool
+    """Whether the store took its recorder in before; else a drain makes its experiment, and its place there."""
+
+
+def spool_folder(store: str, chosen: str | os.PathLike[str] | None = None) -> Path:
+    """Where spools go: the folder that was chosen, that of `MESSAGER_SPOOL`, or else `store`, the store's own."""
+    return Path(chosen or os.environ.get("MESSAGER_SPOOL") or store).absolute()
+
+
+def left_in(folder: Path) -> list[Path]:
+    """The spool files of a folder, in order of their names."""
+    return sorted(folder.glob(f"*{ENDING}"))
+
+
+def spools(folder: Path) -> Iterator[SpoolInfo]:
+    """The spools of a folder, in order of their names. Reads each of them whole, but changes nothing."""
+    for path in left_in(folder):
+        try:
+            seen = Spool.seen(path)
+        except FileNotFoundError:  # drained meanwhile
+            continue
+        except (OSError, SpoolDamaged) as error:
+            yield SpoolInfo(str(path), path.stem, "", "", 0, 0, None, False, str(error), True)
+            continue
+        if seen is None:
+            continue
+        spool, held = seen
+        oldest = None
+        if spool.first_seq:
+            try:
+                oldest = spool.read(spool.first_seq, 1, 1)[0].ts
+            except (OSError, SpoolDamaged):
+                continue
+        damage = None if spool.damaged_at is None else f"it is damaged from byte {spool.damaged_at:,} on"
+        exp_id, store = (str(spool.facts.get(key, "")) for key in ("exp_id", "store"))
+        yield SpoolInfo(
+            str(path),
+            spool.facts["recorder"],
+            exp_id,
+            store,
+            len(spool),
+            spool.size,
+            oldest,
+            held,
+            damage,
+            spool.enrolment is None,
+        )

@@ -1,0 +1,91 @@
+"""Messages that a tap cannot hear, because they do not go through PUBLISH: streams and sharded channels of Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from messager.brokers import Broker
+from messager.errors import BrokerUnavailable
+
+from ..text import plural
+from .recorder import Recorder
+
+KEY = "unheard"
+"""Key of the counts in a recorder's meta: `{command: {"before": calls, "during": calls}}`."""
+LOOK_SECONDS = 10.0
+"""Seconds between two looks at the counters of the server."""
+ASK_SECONDS = 1.0
+"""Time for one look, so that a server that hangs does not hold up the end of a recording."""
+CARRIERS = {"XADD": "streams", "SPUBLISH": "sharded channels"}
+
+
+class Unheard:
+    """Compares the counters of a broker before and during a recording, and keeps them with the recorder.
+
+    `notice` is called with a line at the start, and when a command runs for the first time during the recording.
+    """
+
+    def __init__(self, broker: Broker, recorder: Recorder, notice: Callable[[str], None]) -> None:
+        self._broker = broker
+        self._recorder = recorder
+        self._notice = notice
+        self._before: dict[str, int] | None = None
+        self._last: dict[str, int] = {}
+        self._during: Counter[str] = Counter()
+
+    async def look(self) -> None:
+        """Take the counts: as those before the recording the first time, then as what has come since."""
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                counts = await self._broker.unheard()
+        except (BrokerUnavailable, TimeoutError):
+            return
+        if counts is None:
+            return
+        if self._before is None:
+            self._before = counts
+            if counts:
+                sent = " and ".join(f"{_carrier(command)}, {calls:,} so far" for command, calls in counts.items())
+                self._notice(f"the server also carries messages that are not recorded: {sent}")
+                self._keep()
+        else:
+            self._compare(counts)
+        self._last = counts
+
+    def _compare(self, counts: dict[str, int]) -> None:
+        new = Counter(
+            {
+                command: calls - last if calls >= (last := self._last.get(command, 0)) else calls  # it was set to 0
+                for command, calls in counts.items()
+            }
+        )
+        new = +new
+        for command in new.keys() - self._during.keys():
+            self._notice(f"messages are sent through {_carrier(command)} now, and are not recorded")
+        self._during += new
+        if new:
+            self._keep()
+
+    def _keep(self) -> None:
+        before = self._before or {}
+        counts = {
+            command: {"before": before.get(command, 0), "during": self._during[command]}
+            for command in sorted({*before, *self._during})
+        }
+        self._recorder.note(**{KEY: counts})
+
+
+def unheard_by(meta: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each command in a recorder's meta whose messages it could not hear."""
+    found = meta.get(KEY)
+    for command, counts in found.items() if isinstance(found, dict) else ():
+        if isinstance(counts, dict):
+            before, during = (plural(int(counts.get(when) or 0), "call") for when in ("before", "during"))
+            yield f"{_carrier(command)}: {during} while it recorded, {before} before"
+
+
+def _carrier(command: str) -> str:
+    return f"{CARRIERS.get(command, 'other means')} ({command})"
