@@ -45,9 +45,9 @@ class StoreUnavailable(StoreError):
 
     exit_code = 3
 
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"cannot open the store {where}: {reason}")
-        self.where = where
+    def __init__(self, location: str, reason: str) -> None:
+        super().__init__(f"cannot open the store {location}: {reason}")
+        self.location = location
         self.reason = reason
 
 
@@ -58,33 +58,33 @@ class StoreNotFound(StoreUnavailable):
 class NotAStore(StoreError):
     """The file is not a store of messager."""
 
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where} is not a messager store: {reason}. Name another with --store.")
-        self.where = where
+    def __init__(self, location: str, reason: str) -> None:
+        super().__init__(f"{location} is not a messager store: {reason}. Name another with --store.")
+        self.location = location
 
 
 class DamagedStore(StoreError):
     """The database is damaged."""
 
-    def __init__(self, where: str, reason: str, otherwise: str = "") -> None:
+    def __init__(self, location: str, reason: str, otherwise: str = "") -> None:
         remedy = f"Restore it from a copy{', ' if otherwise else ''}{otherwise}"
-        super().__init__(f"the store {where} is damaged ({reason}). {remedy}.")
-        self.where = where
+        super().__init__(f"the store {location} is damaged ({reason}). {remedy}.")
+        self.location = location
 
 
 class WrongRevision(StoreError):
     """The store's tables are of another version."""
 
-    def __init__(self, where: str, found: str, expected: str, *, newer: bool) -> None:
+    def __init__(self, location: str, found: str, expected: str, *, newer: bool) -> None:
         remedy = (
             "It was made by a newer messager: install that version (`pip install PATH`, the path of its checkout)."
             if newer
-            else f"Upgrade it with `messager --store {quote(where)} db upgrade`."
-            if "://" not in where
-            else "Upgrade it with `messager db upgrade` and the same --store."  # `where` says no user and no password
+            else f"Upgrade it with `messager --store {quote(location)} db upgrade`."
+            if "://" not in location
+            else "Upgrade it with `messager db upgrade` and the same --store."  # it names no user
         )
-        super().__init__(f"the store {where} is at revision {found}, this messager needs {expected}. {remedy}")
-        self.where, self.found, self.expected = where, found, expected
+        super().__init__(f"the store {location} is at revision {found}, this messager needs {expected}. {remedy}")
+        self.location, self.found, self.expected = location, found, expected
 
 
 class DowngradeRefused(StoreError):
@@ -163,25 +163,25 @@ class ExperimentChanged(StoreError):
 class ScrubUnfinished(StoreError):
     """What was redacted is gone from the log, but the file could not be rewritten: old pages may still hold it."""
 
-    def __init__(self, where: str, reason: str) -> None:
+    def __init__(self, location: str, reason: str) -> None:
         super().__init__(
-            f"the log is as it should be, but the file {where} may still hold what was taken out: {reason}. "
-            f"Finish it with `messager redact --scrub --store {quote(where)}`."
+            f"the log is as it should be, but the file {location} may still hold what was taken out: {reason}. "
+            f"Finish it with `messager redact --scrub --store {quote(location)}`."
         )
-        self.where, self.reason = where, reason
+        self.location, self.reason = location, reason
 
 
 class StoreBusy(StoreError):
     """Recorders write into the store."""
 
-    def __init__(self, where: str, recorders: Sequence[str]) -> None:
+    def __init__(self, location: str, recorders: Sequence[str]) -> None:
         more = f" and {len(recorders) - 3} more" if len(recorders) > 3 else ""
         verb = "are" if len(recorders) > 1 else "is"
         super().__init__(
-            f"{', '.join(recorders[:3])}{more} {verb} still writing into {where}, and would have to wait. "
+            f"{', '.join(recorders[:3])}{more} {verb} still writing into {location}, and would have to wait. "
             "Do it when that has ended, or all the same with --force."
         )
-        self.where = where
+        self.location = location
 
 
 class RecorderExists(StoreError):

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def to_its_end(writing: asyncio.Future[T]) -> T:
+async def finish_then_cancel(writing: asyncio.Future[T]) -> T:
     """Its result. Where the caller is cancelled, that is raised once the writing has ended by itself."""
     try:
         return await asyncio.shield(writing)

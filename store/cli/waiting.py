@@ -42,10 +42,10 @@ async def opened_when_there(store: str, exp: str) -> AsyncIterator[tuple[EventLo
     def without_store(error: StoreNotFound) -> None:
         if in_memory(store):  # no other process can make it
             raise error
-        tell(f"the store {error.where} and the experiment {exp!r} in it")
+        tell(f"the store {error.location} and the experiment {exp!r} in it")
 
     def without_experiment(error: ExperimentNotFound) -> None:
-        tell(f"the experiment {exp!r} in {log.where}", _suggestion(error.nearest))
+        tell(f"the experiment {exp!r} in {log.location}", _suggestion(error.nearest))
 
     async with AsyncExitStack() as stack:
         log = await _once_found(lambda: stack.enter_async_context(opened(store)), StoreNotFound, without_store)

@@ -23,7 +23,7 @@ class Database:
 
     def __init__(self, store: str) -> None:
         self.dialect = for_store(store)
-        self.where = self.dialect.where
+        self.location = self.dialect.location
         self._writer: AsyncEngine | None = None
         self._reader: AsyncEngine | None = None
         self._patient: AsyncEngine | None = None
@@ -36,17 +36,17 @@ class Database:
         """
         if not create and not self.dialect.exists():
             self.dialect.look()
-            raise StoreNotFound(self.where, _NOTHING)
+            raise StoreNotFound(self.location, _NOTHING)
         await self.open_engines()
         try:
             found = await self.look()
             if found is None:
                 if not create:
-                    raise StoreNotFound(self.where, _NOTHING)
+                    raise StoreNotFound(self.location, _NOTHING)
                 async with self.writing() as connection:
                     await connection.run_sync(_create)
             elif not any_revision and found != HEAD_REVISION:
-                raise WrongRevision(self.where, found or "none", HEAD_REVISION, newer=_is_newer(found))
+                raise WrongRevision(self.location, found or "none", HEAD_REVISION, newer=_is_newer(found))
         except BaseException:
             await self.close()
             raise
@@ -60,9 +60,9 @@ class Database:
                     await self.dialect.check_place(connection)
                 return found
         except TimeoutError:
-            raise StoreUnavailable(self.where, "it does not answer") from None
+            raise StoreUnavailable(self.location, "it does not answer") from None
         except _Foreign as error:
-            raise NotAStore(self.where, str(error)) from None
+            raise NotAStore(self.location, str(error)) from None
 
     async def open_engines(self) -> None:
         """Connect without a look at what is there; migrations do."""
@@ -105,7 +105,7 @@ class Database:
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """A connection for a query; what it reads is one snapshot until the block ends."""
         if self._reader is None:
-            raise StoreUnavailable(self.where, "it has been closed")
+            raise StoreUnavailable(self.location, "it has been closed")
         try:
             async with _connected(self._reader) as connection:
                 yield connection
@@ -116,7 +116,7 @@ class Database:
         """An engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
         engine = self._patient if long else self._writer
         if engine is None:
-            raise StoreUnavailable(self.where, "it has been closed")
+            raise StoreUnavailable(self.location, "it has been closed")
         return engine
 
     async def rewrite_wanted(self) -> bool:

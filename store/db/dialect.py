@@ -28,7 +28,7 @@ class Need:
 class Dialect(Protocol):
     """One database. Its connections come from the two engines it makes."""
 
-    where: str
+    location: str
     """The store as people should see it: an absolute path, or a URL without credentials."""
 
     spool_folder: str

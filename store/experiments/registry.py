@@ -361,7 +361,7 @@ async def join(
                 continue  # somebody else was faster
             if if_exists not in ("new", "next"):
                 remedy = "Record under another exp_id, or clear it away with `messager compact`"
-                raise StoreUnavailable(database.where, f"the experiment {wanted!r} is {hidden}. {remedy}")
+                raise StoreUnavailable(database.location, f"the experiment {wanted!r} is {hidden}. {remedy}")
             wanted = f"{exp_id}-{next(numbers)}"
             continue
         if if_exists == "new" or (if_exists == "next" and there.status != "open"):

@@ -111,7 +111,7 @@ class Loading:
         if room is not None and need > room:
             raise StoreError(
                 f"unpacking takes about {need / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are free beside "
-                f"{self._database.where}. Make room, or unpack into a store elsewhere with --store."
+                f"{self._database.location}. Make room, or unpack into a store elsewhere with --store."
             )
 
     def knows(self, agent: bytes) -> bool:

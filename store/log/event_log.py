@@ -79,9 +79,9 @@ class EventLog:
         return _Opening(url, create)
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """The store as people should see it: an absolute path, or a URL without credentials."""
-        return self.database.where
+        return self.database.location
 
     async def close(self) -> None:
         """Give the connections back. May be called twice."""
@@ -166,7 +166,7 @@ class EventLog:
             await registry.lock(connection, (await connection.execute(owner)).scalar_one_or_none())
             row = (await connection.execute(query.where(recorder.c.uuid == name).with_for_update())).one_or_none()
             if row is None:
-                raise RecorderFenced(name, f"there is none in {self.where}: its experiment was removed")
+                raise RecorderFenced(name, f"there is none in {self.location}: its experiment was removed")
             if row.status != "open":
                 raise ExperimentClosed(row.exp_id)
             await connection.execute(
@@ -174,7 +174,7 @@ class EventLog:
             )
         of = await registry.by_exp_id(self.database, row.exp_id)
         if of is None:
-            raise RecorderFenced(name, f"its experiment was removed from {self.where}")
+            raise RecorderFenced(name, f"its experiment was removed from {self.location}")
         return Writer(self.database, of, row.id, row.ordinal, name, row.epoch + 1, row.last_seq, row.head_hash)
 
     async def append(
@@ -244,7 +244,7 @@ class EventLog:
         news: int = row.last_seq - writer.last_seq
         if news < 0:
             raise RecorderFenced(
-                writer.uuid, f"{self.where} is not the store it was: events that were committed are gone"
+                writer.uuid, f"{self.location} is not the store it was: events that were committed are gone"
             )
         writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
         return news

@@ -424,7 +424,7 @@ async def _events(
                 entries = _made(part, ordinals, names.values, bounds)
             except KeyError:
                 reason = "an event names a channel or an agent that is missing; `messager verify` says where"
-                raise DamagedStore(database.where, reason) from None
+                raise DamagedStore(database.location, reason) from None
         begin = held = 0
         for place, entry in enumerate(entries):
             if entry.payload is None:

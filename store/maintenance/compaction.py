@@ -52,7 +52,7 @@ async def compact(database: Database) -> int:
     await sweep_imports(database)
     reason = await database.rewrite()
     if reason is not None:
-        raise StoreUnavailable(database.where, reason)
+        raise StoreUnavailable(database.location, reason)
     async with database.reading() as connection:
         return await database.dialect.bytes_on_disk(connection)
 
@@ -65,4 +65,4 @@ async def _check_idle(database: Database) -> None:
         if row.state == "alive" and row.experiment_id in exp_ids
     ]
     if who:
-        raise StoreBusy(database.where, who)
+        raise StoreBusy(database.location, who)

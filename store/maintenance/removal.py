@@ -64,7 +64,7 @@ async def remove(
             update(recorder).where(recorder.c.experiment_id == of.id).values(epoch=recorder.c.epoch + 1)
         )
     recorders = await recorders_of(database, of.id)
-    await asyncio.to_thread(_keep_out, database.where, recorders)
+    await asyncio.to_thread(_keep_out, database.location, recorders)
     total = sum(row.last_seq for row in recorders)
     done = 0
     for row in recorders:

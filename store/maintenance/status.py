@@ -79,7 +79,7 @@ async def standing(
     """
     dialect = log.database.dialect
     async with log.database.reading() as connection:
-        found = Standing(log.where, await dialect.bytes_on_disk(connection), dialect.room())
+        found = Standing(log.location, await dialect.bytes_on_disk(connection), dialect.room())
     every = {of.id: of for of in await registry.every(log.database)}
     found.open = sum(of.status == "open" for of in every.values())
     found.closed = len(every) - found.open
@@ -101,7 +101,7 @@ async def standing(
     folders = {chosen_folder(beside, spool_folder)} | ({Path(beside)} if spool_folder is None else set())
     folders |= {Path(row.spool).parent for row in running if row.spool and row.host == this_process().host}
     for folder in sorted(folders):
-        found.spools += [info for info in spools(folder) if info.store in ("", log.where)]
+        found.spools += [info for info in spools(folder) if info.store in ("", log.location)]
     takers = {row.uuid for row in rows if every[row.experiment_id].status == "open"}
     found.problems = [*_of_spools(found, takers), *_of_recorders(found), *_of_disk(found, min_free)]
     if await log.database.rewrite_wanted():

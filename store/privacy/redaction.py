@@ -40,7 +40,7 @@ from ..log.event_log import EventLog
 from ..log.hashed_fields import events_page, facts, origin
 from ..log.names import NameReader
 from ..log.redaction_records import SEAL, Ranges, redactions_of, seal, sealed, written
-from .redaction_filter import Found, Where, find
+from .redaction_filter import Found, RedactionFilter, find
 
 PAGE = 200
 TRIES = 3
@@ -72,7 +72,7 @@ class Redaction:
 async def redact(
     log: EventLog,
     exp: str | Experiment,
-    where: Where,
+    chosen: RedactionFilter,
     *,
     who: str,
     why: str,
@@ -80,43 +80,43 @@ async def redact(
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Redaction:
-    """Blank what the events that fit `where` said, for good.
+    """Blank what the events that fit `chosen` said, for good.
 
     Their payloads become empty; of their meta only what the log itself put there stays (a mark's
     name, an outcome, the bounds of a gap); their msg_id goes. With `ids`, so do from_id and to_id, and names of
     agents that no event needs any more; channels stay. Kind, times, order and count stay. The head changes.
     `progress` is told how many events of how many were looked at.
 
-    Raises `StoreError` for a wrong `where`, `ExperimentBusy` while a recorder is alive or has left a
+    Raises `StoreError` for a wrong `chosen`, `ExperimentBusy` while a recorder is alive or has left a
     spool, `DamagedStore` where the events do not fit their chain, and `ScrubUnfinished` where the
     redaction is done but the file could not be rewritten yet.
     """
     if not why.strip() or not who.strip():
         raise StoreError("a redaction is written down: say who and why")
     if not dry_run:
-        check_words(where, who, why)
+        check_words(chosen, who, why)
     database = log.database
     of = exp if isinstance(exp, Experiment) else await log.experiment(exp)
     for _ in range(TRIES):
         recorders = await recorders_of(database, of.id)
         if not dry_run:
             refuse_busy(of, recorders)
-        found = await find(database, of, where, recorders, ids=ids, progress=progress)
+        found = await find(database, of, chosen, recorders, ids=ids, progress=progress)
         result = await _described(log, of, found, recorders, dry_run)
         if dry_run:
             return result
         if not found.ids and not found.done:
             await finish(log)
             return result
-        if not found.ids or await _blank(log, of, where, found.ids, recorders, who, why, ids, result):
+        if not found.ids or await _blank(log, of, chosen, found.ids, recorders, who, why, ids, result):
             await scrub(log)
             return result
     raise ExperimentBusy(of.exp_id, ["others"], remedy="Redact it once nobody writes into it.")
 
 
-def check_words(where: Where, who: str, why: str) -> None:
+def check_words(chosen: RedactionFilter, who: str, why: str) -> None:
     """Raise `StoreError` where who or why holds what is to be taken out: both are kept with the experiment."""
-    mentions = where.checked().speaks_of(any)
+    mentions = chosen.checked().matcher(any)
     for option, text in (("who", who), ("why", why)):
         if mentions is not None and mentions(text.encode("utf-8", "surrogateescape")):
             raise StoreError(
@@ -131,7 +131,7 @@ async def scrub(log: EventLog) -> None:
     """
     reason = await log.database.rewrite()
     if reason is not None:
-        raise ScrubUnfinished(log.where, reason)
+        raise ScrubUnfinished(log.location, reason)
 
 
 async def finish(log: EventLog) -> bool:
@@ -202,7 +202,7 @@ def _ranges(ids: array[int], ordinals: dict[int, int]) -> Ranges:
 async def _blank(
     log: EventLog,
     of: Experiment,
-    where: Where,
+    chosen: RedactionFilter,
     numbers: array[int],
     recorders: list[RecorderRow],
     who: str,
@@ -218,7 +218,7 @@ async def _blank(
     at = time.time_ns()
     last = (sealed(before)[-1], before[-1].head_after) if before else None
     mark = seal(last, who, at, why, events, bytes.fromhex(result.head_before))
-    act = _Act(of, ordinals, set(numbers), mark, ids, where.speaks_of(any), database.where)
+    act = _Act(of, ordinals, set(numbers), mark, ids, chosen.matcher(any), database.location)
     async with database.writing(long=True) as connection:
         await lock(connection, of.id)
         await database.dialect.overwrite_deleted(connection)

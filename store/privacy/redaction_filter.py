@@ -34,7 +34,7 @@ _SEQ_MASK = (1 << SEQ_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RedactionFilter:
     """Conditions on events, all of which must hold. At least one is needed.
 
     Each entry of a field is a condition of its own. `agents`, `senders` and `recipients` are
@@ -56,7 +56,7 @@ class Where:
     contains: tuple[str, ...] = ()
     matches: tuple[str, ...] = ()
 
-    def checked(self) -> Where:
+    def checked(self) -> RedactionFilter:
         """The same. Raises `StoreError` where it has no condition, an empty text, or a pattern that is none."""
         if not any(getattr(self, name) for name in self.__dataclass_fields__):
             raise StoreError("a redaction needs at least one condition: without any it would take every event")
@@ -69,7 +69,7 @@ class Where:
                 raise StoreError(f"{pattern!r} is no regular expression: {error}") from None
         return self
 
-    def speaks_of(self, enough: Callable[[Iterable[bool]], bool] = all) -> Callable[[bytes], bool] | None:
+    def matcher(self, enough: Callable[[Iterable[bool]], bool] = all) -> Callable[[bytes], bool] | None:
         """Whether bytes hold all that `contains` and `matches` ask, or, with `any`, some of it; None where they
         ask nothing."""
         if not self.contains and not self.matches:
@@ -208,7 +208,7 @@ class Found:
 async def find(
     database: Database,
     of: Experiment,
-    where: Where,
+    chosen: RedactionFilter,
     recorders: list[RecorderRow],
     *,
     ids: bool = False,
@@ -218,8 +218,8 @@ async def find(
     redacted ones that still say who spoke to whom. In pages, so that memory stays small.
 
     `progress` is told how many events of how many were looked at."""
-    asked = where.checked().speaks_of()
-    conditions = await where.conditions(database, of, recorders)
+    asked = chosen.checked().matcher()
+    conditions = await chosen.conditions(database, of, recorders)
     columns = [event.c.id, event.c.kind, event.c.channel_id, event.c.flags, event.c.from_id, event.c.to_id]
     if asked is not None:
         columns += [event.c.payload, event.c.meta, event.c.msg_id]

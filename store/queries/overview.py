@@ -82,7 +82,7 @@ async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
             }
             for row in await redactions_of(log.database, of.id)
         ],
-        "store": log.where,
+        "store": log.location,
         "store_bytes": size,
     }
 

@@ -207,7 +207,7 @@ class AutoRecorder:
             raise StoreError(f"{error}") from error
         finally:
             self._tried.set()
-        of = f"{recorder.exp_id} into {recorder.log.where}"
+        of = f"{recorder.exp_id} into {recorder.log.location}"
         if of not in _announced or self._told:
             _announced.add(of)
             say(f"recording {of} (MESSAGER_STORE)")
@@ -231,7 +231,7 @@ class AutoRecorder:
                 task.cancel()
                 await asyncio.wait([task], timeout=START_SECONDS)
         if task.cancelled() or not task.done():
-            raise StoreUnavailable(self._recorder.log.where, "it does not answer")
+            raise StoreUnavailable(self._recorder.log.location, "it does not answer")
         return task.result()
 
     async def _close_log(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from messager.clock import Clock
 
 from ..errors import BadEvent
-from ..finishing import to_its_end
+from ..finishing import finish_then_cancel
 from ..log.event import Fields, NewEvent
 from .spool import Spool
 
@@ -264,7 +264,7 @@ class Backlog:
         self.spool.close()
 
     async def _in_thread(self, call: Callable[..., T], *given: Any) -> T:
-        return await to_its_end(asyncio.get_running_loop().run_in_executor(self._thread, call, *given))
+        return await finish_then_cancel(asyncio.get_running_loop().run_in_executor(self._thread, call, *given))
 
     def _fitting(self, most: int) -> int:
         """How many of the first `most` in memory make a batch."""

@@ -89,7 +89,7 @@ class Committer:
     def writer(self) -> Writer:
         """Its place in the log. Raises `StoreUnavailable` while it has none."""
         if self._writer is None:
-            raise StoreUnavailable(self._log.where, f"a recorder of {self._exp_id} has no place in it yet")
+            raise StoreUnavailable(self._log.location, f"a recorder of {self._exp_id} has no place in it yet")
         return self._writer
 
     def look(self) -> None:
@@ -128,7 +128,7 @@ class Committer:
         """
         while self._backlog.secured < seq:
             if self._held_out and self._spool_error is not None:
-                raise StoreUnavailable(self._log.where, f"not sent, and {self._spool_error}")
+                raise StoreUnavailable(self._log.location, f"not sent, and {self._spool_error}")
             self._spool_in_need()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HOLD_SECONDS):
@@ -294,7 +294,7 @@ class Committer:
         self._last_commit = time.monotonic()
         if self._away:
             self._away = False
-            log.warning("the store %s takes events again", self._log.where)
+            log.warning("the store %s takes events again", self._log.location)
 
     async def _recover(self) -> int:
         """See what the store has; how many events more than we knew of."""
@@ -417,7 +417,7 @@ class Committer:
             except Exception as full:
                 self._backlog.lost += len(self._backlog)
                 told = f"{self._backlog.lost} events are lost: {error}; and {full}"
-                self.failure = StoreUnavailable(self._log.where, told)
+                self.failure = StoreUnavailable(self._log.location, told)
             waiting, path = self._backlog.spool_only, self._backlog.spool.path
             left = f"{waiting} events wait in {path}: put them into the store with `messager drain`"
             if self.joined:

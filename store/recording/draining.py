@@ -77,7 +77,7 @@ def waited_for(store: str, folder: str | None = None, *, adopt: bool = False) ->
     beside = dialect.spool_folder
     folders = {Path(folder)} if folder else {Path(beside), spool_folder(beside)}
     waiting = [info for each in folders for info in spools(each) if not info.enrolled]
-    return any(adopt or info.store == dialect.where for info in waiting)
+    return any(adopt or info.store == dialect.location for info in waiting)
 
 
 async def drain(
@@ -129,7 +129,7 @@ async def drain_left(log_: EventLog, own: Path, exp_id: str) -> None:
 async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callable[[int], None] | None) -> Drained:
     done = Drained(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
     row = await recorder_by_uuid(log_.database, done.recorder)
-    if row is None and spool.enrolment is not None and (adopt or spool.facts.get("store") == log_.where):
+    if row is None and spool.enrolment is not None and (adopt or spool.facts.get("store") == log_.location):
         try:
             done.exp_id = await _enrolled(log_, spool.enrolment)
         except (StoreUnavailable, DamagedStore):
@@ -192,7 +192,7 @@ async def _enrolled(log_: EventLog, said: dict[str, Any]) -> str:
 def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool) -> str | None:
     """Why a spool is not drained into this store, if it is not."""
     store = str(spool.facts.get("store", ""))
-    if store != log_.where and os.path.exists(store) and not (adopt and spool.enrolment is not None):
+    if store != log_.location and os.path.exists(store) and not (adopt and spool.enrolment is not None):
         return f"it belongs to the store {store}: drain it into that one, with --store"
     if row is None and spool.enrolment is not None:
         return (
@@ -201,7 +201,7 @@ def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool)
         )
     if row is None:
         return (
-            f"{log_.where} knows no such recorder: it wrote into {store or 'another store'}, which was replaced, "
+            f"{log_.location} knows no such recorder: it wrote into {store or 'another store'}, which was replaced, "
             "or its experiment was removed. Delete it only to give up what is in it"
         )
     if row.last_seq < spool.facts["first_seq"] - 1:

@@ -124,7 +124,7 @@ class Recorder:
         """What is being recorded into; known once the recorder has started."""
         if self._experiment is None:
             self._started()
-            raise StoreUnavailable(self.log.where, f"a recorder of {self.exp_id} has no place in it yet")
+            raise StoreUnavailable(self.log.location, f"a recorder of {self.exp_id} has no place in it yet")
         return self._experiment
 
     @property
@@ -276,7 +276,7 @@ class Recorder:
                 continue  # `redact` leaves it out
             seq = self._accept(entry)
             if seq is None:
-                raise StoreUnavailable(self.log.where, "not sent: neither the store nor the spool takes more events")
+                raise StoreUnavailable(self.log.location, "not sent: neither the store nor the spool takes more events")
             self._intents[id(record)] = (record, last := seq, now)
         await committer.secured(last)
         if refused:
@@ -374,7 +374,7 @@ class Recorder:
             await self._committer.hold(most)
 
     def _spool_in(self, folder: Path, most: int, before: int = 0) -> Spool:
-        facts = {"recorder": self.uuid, "exp_id": self.exp_id, "store": self.log.where}
+        facts = {"recorder": self.uuid, "exp_id": self.exp_id, "store": self.log.location}
         return Spool(folder / f"{self.uuid}{ENDING}", facts, most, before)
 
     def _anew(self) -> Spool:
@@ -432,7 +432,7 @@ class Recorder:
         seq = self._backlog.add(entry)
         if seq is None:
             if self._backlog.lost == 1:
-                log.error("neither the store %s nor the spool takes events: they are being dropped", self.log.where)
+                log.error("neither the store %s nor the spool takes events: they are being dropped", self.log.location)
             return None
         self.accepted += 1
         if self._backlog.notable and self._committer is not None:

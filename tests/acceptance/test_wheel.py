@@ -59,7 +59,7 @@ def test_a_project_with_its_own_store_keeps_its_imports_and_its_pytest_runs(whee
         f"    assert messager_store.__file__.startswith({str(site)!r})\n"
         "    async def main():\n"
         "        async with EventLog.open(str(tmp_path / 'a.db')) as log:\n"
-        "            assert log.where.endswith('a.db')\n"
+        "            assert log.location.endswith('a.db')\n"
         "    asyncio.run(main())\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(site)}

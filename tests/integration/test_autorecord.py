@@ -61,8 +61,8 @@ async def test_every_messager_of_a_process_records_itself_into_the_experiment_of
     assert [(row.role, row.state, row.broker) for row in rows] == [("messager", "ended", broker.url)] * 2
     assert sorted(set(kinds)) == ["mark", "received", "sent"]
     assert capsys.readouterr().err.splitlines() == [
-        f"messager: recording e1 into {for_store(store).where} (MESSAGER_STORE)",
-        f"messager: recording e2 into {for_store(store).where} (MESSAGER_STORE)",
+        f"messager: recording e1 into {for_store(store).location} (MESSAGER_STORE)",
+        f"messager: recording e2 into {for_store(store).location} (MESSAGER_STORE)",
     ]
 
 

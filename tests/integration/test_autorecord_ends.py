@@ -69,7 +69,7 @@ def ran(store: str, source: str, *, check: bool = True) -> str:
 @pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "raise KeyboardInterrupt"])
 async def test_a_program_that_never_closes_its_messager_has_everything_in_the_log(store: str, end: str) -> None:
     told = program(store, "asyncio.run(main())", before=PATIENT, end=end, check=False)
-    assert told.splitlines()[0] == f"messager: recording e1 into {for_store(store).where} (MESSAGER_STORE)"
+    assert told.splitlines()[0] == f"messager: recording e1 into {for_store(store).location} (MESSAGER_STORE)"
     assert end.startswith("raise") or len(told.splitlines()) == 1
     assert await said(store) == list(range(100))
     async with EventLog.open(store) as log:

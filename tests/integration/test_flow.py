@@ -406,7 +406,7 @@ async def test_redis_whose_acl_hides_the_clients_wants_a_rate(
     with pytest.raises(ReplayRefused, match="--rate"):
         await Replay(log, "e1", broker, speed="max").run()
     await broker.close()
-    where = ["--store", log.where, "--redis", url]
+    where = ["--store", log.location, "--redis", url]
     done = await asyncio.to_thread(messager, *where, "replay", "e1", "--speed", "max", cwd=tmp_path)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "--rate" in done.stderr
     done = await asyncio.to_thread(messager, *where, "replay", "e1", "--speed", "max", "--rate", "5000", cwd=tmp_path)

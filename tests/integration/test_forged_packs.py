@@ -21,7 +21,7 @@ from messager_store.formats.unpack import unpack
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
-from messager_store.privacy.redaction_filter import Where
+from messager_store.privacy.redaction_filter import RedactionFilter
 from tests.integration.logs import filled, sent
 from tests.integration.test_jsonl import everything, write
 from tests.integration.test_pack import lines_of, nothing_is_in, rows, seal
@@ -42,7 +42,7 @@ async def test_any_flipped_byte_is_refused_and_leaves_nothing(log: EventLog, oth
             except BadFile:
                 continue
             # gzip has bytes that say nothing of the content
-            assert ending == "pack.gz" and rows(other.where) == rows(log.where)
+            assert ending == "pack.gz" and rows(other.location) == rows(log.location)
             await remove(other.database, await other.experiment("e1"))
     await nothing_is_in(other)
 
@@ -183,7 +183,7 @@ async def test_a_pack_with_a_forged_redaction_is_refused(
     for row in await registry.recorders_of(log.database, of.id):
         async with log.database.writing() as connection:
             await connection.exec_driver_sql(f"UPDATE recorder SET ended_at = 1 WHERE id = {row.id}")
-    await redact(log, "e1", Where(contains=("secret",)), who="me", why="asked to")
+    await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="asked to")
     await pack(log, "e1", tmp_path / "a.pack")
     lines = lines_of(tmp_path / "a.pack")
     await unpack(other, seal(tmp_path / "same.pack", lines))

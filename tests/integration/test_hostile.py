@@ -177,7 +177,7 @@ async def test_a_server_that_repeats_the_password_is_not_quoted(log: EventLog, s
     url = f"redis://bob:hunter2@127.0.0.1:{port}/0"
     for verb in (["replay", "e1"], ["record", "--exp", "e2"]):
         for options, env in ((["--redis", url], {}), ([], {"MESSAGER_REDIS": url})):
-            arguments = ["--store", log.where, *options, *verb]
+            arguments = ["--store", log.location, *options, *verb]
             done = await asyncio.to_thread(messager, *arguments, cwd=tmp_path, env=env)
             assert done.returncode == 3 and len(done.stderr.splitlines()) == 1, done.stderr
             assert "hunter2" not in done.stdout + done.stderr
@@ -253,7 +253,7 @@ async def test_an_export_on_a_terminal_is_the_same_json_without_escapes(log: Eve
     await filled(log, [sent(1, "\x9b31m\u202e\x7f".encode(), "c")])
     primary, secondary = os.openpty()
     code = "from messager_store.cli import main; main()"
-    arguments = [sys.executable, "-c", code, "--store", log.where, "export", "e1", "-o", "-"]
+    arguments = [sys.executable, "-c", code, "--store", log.location, "export", "e1", "-o", "-"]
     done = await asyncio.to_thread(subprocess.run, arguments, stdout=secondary, stderr=subprocess.DEVNULL, timeout=60)
     shown = os.read(primary, 65536)
     os.close(primary)

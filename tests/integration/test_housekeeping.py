@@ -79,7 +79,7 @@ async def test_a_recorder_is_fenced_before_the_first_event_goes(log: EventLog, m
 
     def look(done: int, total: int) -> None:
         told.append((done, total))
-        refused.append(support.sql(log.where, "SELECT epoch FROM recorder") != [(writer.epoch,)])
+        refused.append(support.sql(log.location, "SELECT epoch FROM recorder") != [(writer.epoch,)])
 
     await remove(log.database, of, progress=look)
     assert told == [(10, 25), (20, 25), (25, 25)] and refused == [True] * 3
@@ -202,7 +202,7 @@ async def test_compacting_gives_back_what_was_freed_and_clears_away_what_was_lef
 async def test_compacting_waits_for_nobody_for_ever(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     await over(log, "e1", 500, 500)
     monkeypatch.setattr("messager_store.db.sqlite.dialect.REWRITE_SECONDS", 0.0)
-    with locked(log.where), pytest.raises(StoreUnavailable, match="another program keeps it locked"):
+    with locked(log.location), pytest.raises(StoreUnavailable, match="another program keeps it locked"):
         await compact(log.database)
     assert await compact(log.database) > 0
     await filled(log, [sent(1)], "e2")
@@ -242,7 +242,7 @@ async def test_a_store_where_all_is_well_needs_nobody(log: EventLog) -> None:
     found = await standing(log)
     assert (found.open, found.closed, found.unfinished, found.problems, found.spools) == (1, 1, 0, [], [])
     assert [(each.exp_id, each.state, each.events) for each in found.recorders] == [("running", "alive", 1)]
-    assert found.store_bytes > 0 and bool(found.free_bytes) is ("://" not in log.where)
+    assert found.store_bytes > 0 and bool(found.free_bytes) is ("://" not in log.location)
     assert (await standing(log, idle_s=0)).recorders[0].state == "idle"
     await sql(log, f"UPDATE recorder SET ended_at = heartbeat_at WHERE experiment_id = {of.id}")
     assert (await standing(log)).recorders == []
@@ -262,7 +262,7 @@ async def test_a_spool_that_nobody_drains_is_told_and_comes_before_repair(log: E
     assert of is not None
     path = tmp_path / "spools" / f"{'a' * 32}.spool"
     await log.register(of, role="messager", name="a" * 32, spool=str(path))
-    spool = Spool(path, {"recorder": "a" * 32, "exp_id": "e1", "store": log.where})
+    spool = Spool(path, {"recorder": "a" * 32, "exp_id": "e1", "store": log.location})
     spool.write(1, [sent(5), sent(6)], 7)
     found = await standing(log)
     assert found.problems == [], "its recorder lives and drains it"
@@ -284,7 +284,7 @@ async def spooled(log: EventLog, exp_id: str = "e1") -> Path:
     name = exp_id.ljust(32, "0")
     path = Path(log.database.dialect.spool_folder) / f"{name}.spool"
     await log.register(of, role="messager", name=name, spool=str(path))
-    spool = Spool(path, {"recorder": name, "exp_id": exp_id, "store": log.where})
+    spool = Spool(path, {"recorder": name, "exp_id": exp_id, "store": log.location})
     spool.write(1, [sent(5), sent(6)], 7)
     spool.close()
     await sql(log, "UPDATE recorder SET pid = 4194305")

@@ -208,9 +208,9 @@ async def test_an_import_is_invisible_until_it_is_complete(log: EventLog, tmp_pa
     seen: list[int] = []
 
     def look(count: int) -> None:
-        seen.append(sql(log.where, "SELECT count(*) FROM event")[0][0])
-        assert sql(log.where, "SELECT count(*) FROM event_view") == [(0,)]
-        assert sql(log.where, "SELECT count(*) FROM experiment WHERE exp_id = 'e1'") == [(0,)]
+        seen.append(sql(log.location, "SELECT count(*) FROM event")[0][0])
+        assert sql(log.location, "SELECT count(*) FROM event_view") == [(0,)]
+        assert sql(log.location, "SELECT count(*) FROM experiment WHERE exp_id = 'e1'") == [(0,)]
 
     await import_jsonl(log, path, "e1", progress=look)
     assert seen == [5000, 10000]
@@ -295,7 +295,7 @@ async def test_export_writes_through_links_and_into_pipes(log: EventLog, tmp_pat
     assert "messager/1" in (tmp_path / "real.jsonl").read_text()
     os.mkfifo(tmp_path / "pipe")
     reading = asyncio.create_task(asyncio.to_thread((tmp_path / "pipe").read_text))
-    await asyncio.to_thread(asyncio.run, _export_from(log.where, tmp_path / "pipe"))
+    await asyncio.to_thread(asyncio.run, _export_from(log.location, tmp_path / "pipe"))
     assert await reading == (tmp_path / "real.jsonl").read_text()
 
 

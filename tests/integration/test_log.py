@@ -22,7 +22,7 @@ from messager_store.log.redaction_records import redactions_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
-from messager_store.privacy.redaction_filter import Where
+from messager_store.privacy.redaction_filter import RedactionFilter
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
@@ -68,7 +68,7 @@ async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_t
     with pytest.raises(StoreError, match="cannot be a tag"):
         await registry.retag(log.database, of, [odd], [])
     await log.touch(writer, ended_at=1)
-    assert (await redact(log, "e1", Where(kinds=("mark",)), who=odd, why=odd)).events == 1
+    assert (await redact(log, "e1", RedactionFilter(kinds=("mark",)), who=odd, why=odd)).events == 1
     assert [(row.who, row.why) for row in await redactions_of(log.database, of.id)] == [(odd, odd)]
     assert (await verify(log.database, await log.experiment("e1"))).problems == []
     assert await remove(log.database, of)

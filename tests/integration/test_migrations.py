@@ -20,7 +20,7 @@ from messager_store.errors import DowngradeRefused, WrongRevision
 from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
-from messager_store.privacy.redaction_filter import Where
+from messager_store.privacy.redaction_filter import RedactionFilter
 from tests.integration.logs import experiment, filled, sent
 from tests.support import ROOT, Refused, sql, until
 
@@ -113,7 +113,7 @@ async def _redacted(log: EventLog, exp_id: str) -> None:
     of = await filled(log, [sent(1), sent(2)], exp_id)
     [row] = await registry.recorders_of(log.database, of.id)
     await log.touch(await log.take_over(row.uuid), ended_at=5)
-    await redact(log, of, Where(kinds=("sent",)), who="me", why="asked to")
+    await redact(log, of, RedactionFilter(kinds=("sent",)), who="me", why="asked to")
 
 
 async def _closed(log: EventLog, exp_id: str) -> None:
@@ -202,7 +202,7 @@ async def test_what_was_redacted_under_the_first_revision_goes_back_to_it(log: E
     await _downgraded(log, "0001")
     async with log.database.writing() as connection:
         await connection.run_sync(migrations.upgrade)
-    await redact(log, "e1", Where(kinds=("sent",)), who="me", why="asked to")
+    await redact(log, "e1", RedactionFilter(kinds=("sent",)), who="me", why="asked to")
     head = (await verify(log.database, await log.experiment("e1"))).head
     await _downgraded(log, "0001")
     async with log.database.writing() as connection:

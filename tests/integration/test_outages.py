@@ -294,7 +294,7 @@ async def test_a_spool_of_another_store_is_left_to_that_store(log: EventLog, sto
     for other in ("copy.db", "empty.db"):
         async with EventLog.open(str(tmp_path / other)) as elsewhere:
             [done] = await everything_drained(elsewhere, tmp_path / "shared")
-            assert (done.events, done.left) == (0, 10) and f"belongs to the store {log.where}" in (done.reason or "")
+            assert (done.events, done.left) == (0, 10) and f"belongs to the store {log.location}" in (done.reason or "")
     heartbeat = (await recorders_of(log.database))[0].heartbeat_at
     assert [done.events for done in await everything_drained(log, tmp_path / "shared")] == [10]
     assert (await recorders_of(log.database))[0].heartbeat_at == heartbeat  # no sign of its life

@@ -24,7 +24,7 @@ from messager_store.formats.unpack import unpack
 from messager_store.maintenance.removal import remove, sweep_imports
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
-from messager_store.privacy.redaction_filter import Where
+from messager_store.privacy.redaction_filter import RedactionFilter
 from tests.integration.logs import filled, sent
 from tests.integration.test_jsonl import everything
 from tests.support import ROOT, sql, until
@@ -81,7 +81,7 @@ async def test_an_unpacked_experiment_is_the_same_row_for_row(
     await everything(log)
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at")
-    assert (await redact(log, "e1", Where(channels=("plain",)), who="me", why="asked")).events
+    assert (await redact(log, "e1", RedactionFilter(channels=("plain",)), who="me", why="asked")).events
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE recorder SET spool = '/etc/passwd'")
     if close:
@@ -91,7 +91,7 @@ async def test_an_unpacked_experiment_is_the_same_row_for_row(
     of = await unpack(other, path, head=packed.head)
     assert (packed.events, packed.recorders, packed.recording) == (132, 2, 0)
     assert of.status == ("closed" if close else "open")
-    assert rows(store) == rows(other.where)
+    assert rows(store) == rows(other.location)
     assert (await verify(other.database, of, await head(log))).problems == []
     assert [verdict.problems for verdict in [v async for v in verify_all(other.database)]] == [[]]
     await pack(other, "e1", tmp_path / f"again.{ending}")
@@ -119,7 +119,7 @@ async def test_deliveries_are_worked_out_again(log: EventLog, store: str, other:
     await ended(log)
     await pack(log, "e1", tmp_path / "a.pack")
     await unpack(other, tmp_path / "a.pack")
-    assert rows(other.where)["delivery"] == rows(store)["delivery"] == [(1, 1, 9)]
+    assert rows(other.location)["delivery"] == rows(store)["delivery"] == [(1, 1, 9)]
 
 
 async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
@@ -189,11 +189,11 @@ async def test_what_cannot_be_unpacked_is_not_packed(log: EventLog, store: str, 
 async def test_a_store_holds_a_recording_once(log: EventLog, tmp_path: Path) -> None:
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
-    before = rows(log.where)
+    before = rows(log.location)
     for exp_id in (None, "twice"):
         with pytest.raises(RecorderExists, match="is here already, in the experiment 'e1'; a store holds"):
             await unpack(log, tmp_path / "a.pack", exp_id=exp_id)
-    assert rows(log.where) == before
+    assert rows(log.location) == before
     of = await log.experiment("e1")
     known = await head(log)
     await remove(log.database, of)
@@ -204,10 +204,10 @@ async def test_a_recording_does_not_go_into_another_of_its_name(log: EventLog, o
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
     await filled(other, [sent(1)])
-    before = rows(other.where)
+    before = rows(other.location)
     with pytest.raises(ExperimentExists, match="another --exp"):
         await unpack(other, tmp_path / "a.pack")
-    assert rows(other.where) == before
+    assert rows(other.location) == before
 
 
 async def test_another_head_is_refused(log: EventLog, other: EventLog, tmp_path: Path) -> None:
@@ -241,9 +241,9 @@ async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_
     swept: list[asyncio.Task[int]] = []
 
     def look(done: int, total: int) -> None:
-        seen.append(sql(other.where, "SELECT count(*) FROM event")[0][0])
-        assert sql(other.where, "SELECT count(*) FROM event_view") == [(0,)]
-        assert sql(other.where, "SELECT count(*) FROM experiment WHERE exp_id = 'e1'") == [(0,)]
+        seen.append(sql(other.location, "SELECT count(*) FROM event")[0][0])
+        assert sql(other.location, "SELECT count(*) FROM event_view") == [(0,)]
+        assert sql(other.location, "SELECT count(*) FROM experiment WHERE exp_id = 'e1'") == [(0,)]
         swept.append(asyncio.create_task(sweep_imports(other.database)))
 
     await unpack(other, tmp_path / "a.pack", progress=look)
@@ -277,7 +277,7 @@ async def test_what_a_killed_unpacking_left_is_invisible_and_cleared_away_by_the
     lines[2]["recorder"].update(ended_at=None)  # as if it still ran, in this very process
     seal(tmp_path / "a.pack", lines)
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, other.where, str(tmp_path / "a.pack")],
+        [sys.executable, "-c", KILLED, other.location, str(tmp_path / "a.pack")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=ROOT,
@@ -293,6 +293,6 @@ async def test_what_a_killed_unpacking_left_is_invisible_and_cleared_away_by_the
     await until(lambda: process.poll() is not None)
     assert await registry.every(other.database) == []
     of = await unpack(other, tmp_path / "a.pack")
-    assert rows(other.where)["event"] == rows(log.where)["event"]
+    assert rows(other.location)["event"] == rows(log.location)["event"]
     assert (await verify(other.database, of, await head(log))).problems == []
     assert [verdict.ok async for verdict in verify_all(other.database)] == [True]

@@ -23,7 +23,7 @@ from messager_store.log.event_log import new_uuid
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
-from messager_store.privacy.redaction_filter import Where
+from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording import committer, recorder
 from messager_store.testing import Databases, PostgresServer, execute, transaction
 from tests.integration.logs import experiment, filled, listed, sent
@@ -289,7 +289,7 @@ async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
             "ANALYZE",
             "UPDATE recorder SET ended_at = 1",
         )
-        done = await redact(log, "e1", Where(senders=(("secret",),)), who="me", why="x", ids=True)
+        done = await redact(log, "e1", RedactionFilter(senders=(("secret",),)), who="me", why="x", ids=True)
         assert done.events == 1
         assert sql(store, "SELECT count(*) FROM name WHERE what = 1") == [(30000,)]
 
@@ -315,7 +315,7 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
         async with log.database.writing(long=True) as connection:
             await connection.run_sync(migrations.downgrade, "0001")
             await connection.run_sync(migrations.upgrade)
-        assert (await redact(log, "e1", Where(contains=("secret",)), who="me", why="x")).events == 1
+        assert (await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="x")).events == 1
         assert await remove(log.database, of)
 
 

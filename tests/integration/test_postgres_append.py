@@ -145,7 +145,7 @@ async def test_what_is_written_is_over_before_its_caller_goes_on_however_often_t
         raise ValueError("refused")
 
     writing = asyncio.ensure_future(write())
-    waiting = asyncio.create_task(finishing.to_its_end(writing))
+    waiting = asyncio.create_task(finishing.finish_then_cancel(writing))
     for _ in range(3):
         for _ in range(3):
             await asyncio.sleep(0)

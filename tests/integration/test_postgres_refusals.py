@@ -37,15 +37,15 @@ URLS = [
 @pytest.mark.parametrize("url", URLS)
 def test_a_store_has_one_name_without_credentials_and_one_folder_for_spools(url: str, tmp_path: Path) -> None:
     dialect = for_store(url)
-    assert dialect.where == "postgresql://host/db"
+    assert dialect.location == "postgresql://host/db"
     assert dialect.spool_folder == for_store(URLS[0]).spool_folder
     assert Path(dialect.spool_folder).parent == tmp_path / "state" / "messager" / "spool"
     assert dialect.spool_folder != for_store("postgresql://host/db2").spool_folder
 
 
 def test_what_says_which_store_it_is_stays_in_its_name() -> None:
-    assert for_store("postgresql://u@/db?host=/run/pg&port=5433").where == "postgresql:///db?host=/run/pg&port=5433"
-    assert for_store("postgresql://a:1,b:2/db?search_path=x").where == "postgresql://a:1,b:2/db?search_path=x"
+    assert for_store("postgresql://u@/db?host=/run/pg&port=5433").location == "postgresql:///db?host=/run/pg&port=5433"
+    assert for_store("postgresql://a:1,b:2/db?search_path=x").location == "postgresql://a:1,b:2/db?search_path=x"
 
 
 @pytest.mark.parametrize(

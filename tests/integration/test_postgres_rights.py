@@ -16,7 +16,7 @@ from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
-from messager_store.privacy.redaction_filter import Where
+from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.testing import SUPERUSER, Databases, PostgresServer, execute
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.test_postgres_refusals import refused
@@ -101,7 +101,7 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
         assert await remove(log.database, await log.experiment("e2"))
         owner = f'on it: to redact or upgrade, be "{SUPERUSER}", who owns its tables$'
         with pytest.raises(StoreUnavailable, match=owner):
-            await redact(log, "e1", Where(kinds=("sent",)), who="me", why="asked to")
+            await redact(log, "e1", RedactionFilter(kinds=("sent",)), who="me", why="asked to")
         assert await log.database.rewrite() == "only the owner of its tables can rewrite them"
     done = await asyncio.to_thread(messager, "db", "downgrade", "0001", "--yes", "--store", url, cwd=tmp_path)
     assert done.returncode == 3 and re.search(owner, done.stderr.strip()), done.stderr

@@ -178,7 +178,7 @@ async def test_an_answer_that_is_lost_after_the_commit_doubles_nothing(
         if lost < 3:
             lost += 1
             writer.last_seq, writer.head_hash = before
-            raise StoreUnavailable(log.where, "the answer was lost")
+            raise StoreUnavailable(log.location, "the answer was lost")
 
     monkeypatch.setattr(log, "append", append_and_lose)
     async with Recorder(log, "e1") as recorder:

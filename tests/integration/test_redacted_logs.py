@@ -22,7 +22,7 @@ from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.status import standing
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
-from messager_store.privacy.redaction_filter import Where
+from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.compare import compare
 from messager_store.replay import Replay
 from tests.integration.logs import experiment, listed, sent
@@ -59,7 +59,7 @@ async def test_a_log_that_was_tampered_with_is_not_sealed_again(log: EventLog, s
     await secrets(log, of)
     assert len(sql(store, f"{change} RETURNING 1")) == 1
     with pytest.raises(DamagedStore, match="nothing was redacted"):
-        await redact(log, "e1", Where(cursors=("2:1:3",)), who="me", why="x")
+        await redact(log, "e1", RedactionFilter(cursors=("2:1:3",)), who="me", why="x")
     assert not any(entry.redacted for entry in await listed(log.read("e1")))
 
 
@@ -89,8 +89,8 @@ TAMPERED = {
 async def test_a_redaction_that_was_removed_added_or_changed_is_found(log: EventLog, store: str, change: str) -> None:
     of = await experiment(log)
     await secrets(log, of)
-    await redact(log, "e1", Where(kinds=("mark",)), who="me", why="first")
-    await redact(log, "e1", Where(channels=("d",)), who="me", why="second")
+    await redact(log, "e1", RedactionFilter(kinds=("mark",)), who="me", why="first")
+    await redact(log, "e1", RedactionFilter(channels=("d",)), who="me", why="second")
     assert (await verify(log.database, of)).problems == []
     assert len(sql(store, f"{change} RETURNING 1")) == 1
     problems = (await verify(log.database, of)).problems
@@ -100,12 +100,12 @@ async def test_a_redaction_that_was_removed_added_or_changed_is_found(log: Event
 async def test_an_open_experiment_goes_on_after_a_redaction_and_still_verifies(log: EventLog) -> None:
     of = await experiment(log)
     await secrets(log, of)
-    await redact(log, "e1", Where(kinds=("mark",)), who="me", why="first")
+    await redact(log, "e1", RedactionFilter(kinds=("mark",)), who="me", why="first")
     await secrets(log, of)
     await redact(log, "e1", WHERE, who="me", why="second")
     await secrets(log, of)
     await registry.close(log.database, of)
-    await redact(log, "e1", Where(kinds=("received",)), who="me", why="third")
+    await redact(log, "e1", RedactionFilter(kinds=("received",)), who="me", why="third")
     verdict = await verify(log.database, await log.experiment("e1"))
     assert verdict.problems == [] and verdict.events == 54
     assert len([note for note in verdict.notes if "redacted on" in note]) == 3
@@ -124,7 +124,7 @@ async def test_an_old_head_is_recognised(log: EventLog) -> None:
 
 async def test_a_copy_carries_the_flag_and_can_be_redacted_itself(log: EventLog, tmp_path: Path) -> None:
     await secrets(log, await experiment(log))
-    await redact(log, "e1", Where(kinds=("mark",)), who="me", why="x")
+    await redact(log, "e1", RedactionFilter(kinds=("mark",)), who="me", why="x")
     await export_jsonl(log, "e1", tmp_path / "a.jsonl")
     of = await import_jsonl(log, tmp_path / "a.jsonl", "copy")
     verdict = await verify(log.database, of)
@@ -167,7 +167,7 @@ async def test_what_is_redacted_before_closing_is_not_matched_with_each_other(lo
     writer = await log.register(of, role="messager")
     await log.append(writer, [sent(1, b"a"), NewEvent("received", 2, "c", b"b")])
     await log.touch(writer, ended_at=1)
-    await redact(log, "e1", Where(channels=("c",)), who="me", why="x")
+    await redact(log, "e1", RedactionFilter(channels=("c",)), who="me", why="x")
     await registry.close(log.database, of)
     async with log.database.reading() as connection:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM delivery")).scalar_one() == 0
@@ -177,11 +177,11 @@ KILLED = """
 import asyncio, os, signal, sys
 from messager_store import EventLog
 from messager_store.privacy.redaction import redact
-from messager_store.privacy.redaction_filter import Where
+from messager_store.privacy.redaction_filter import RedactionFilter
 
 async def main():
     async with EventLog.open(sys.argv[1]) as log:
-        await redact(log, "e1", Where(kinds=("sent",)), who="me", why="x")
+        await redact(log, "e1", RedactionFilter(kinds=("sent",)), who="me", why="x")
 
 import messager_store.privacy.redaction as room
 if sys.argv[2] == "inside":
@@ -205,7 +205,7 @@ async def test_a_kill_leaves_the_old_log_or_the_new_one(log: EventLog, store: st
     assert len([entry for entry in await listed(log.read("e1")) if entry.redacted]) == redacted
     told = [str((await standing(log, min_free=0)).problems), str(verdict.notes)]
     assert [("messager redact --scrub" in text) for text in told] == [redacted > 0] * 2
-    nothing = await redact(log, "e1", Where(contains=("nobody said this",)), who="me", why="x")
+    nothing = await redact(log, "e1", RedactionFilter(contains=("nobody said this",)), who="me", why="x")
     assert (nothing.events, nothing.done_before) == (0, 0)
     told = [str((await standing(log, min_free=0)).problems), str((await verify(log.database, of)).notes)]
     assert "--scrub" not in "".join(told)

@@ -17,7 +17,7 @@ from messager_store.errors import ExperimentBusy, ScrubUnfinished, StoreError
 from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact, scrub
-from messager_store.privacy.redaction_filter import Where, find
+from messager_store.privacy.redaction_filter import RedactionFilter, find
 from messager_store.testing import transaction
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.support import sql
@@ -56,7 +56,7 @@ async def secrets(log: EventLog, of: Experiment, size: int = 100, *, ended: bool
             await log.touch(writer, ended_at=1)
 
 
-WHERE = Where(contains=(SECRET.decode(),))
+WHERE = RedactionFilter(contains=(SECRET.decode(),))
 
 
 @pytest.mark.parametrize("size", [100, 100_000, 1_000_000])
@@ -128,7 +128,9 @@ async def test_ids_go_when_asked_for_and_names_that_nobody_needs_with_them(log: 
     await secrets(log, of)
     await redact(log, "e1", WHERE, who="me", why="asked to")
     assert SECRET in on_disk(store)  # the sender's name
-    done = await redact(log, "e1", Where(senders=(("Marguerite Yourcenar",),)), who="me", why="more", ids=True)
+    done = await redact(
+        log, "e1", RedactionFilter(senders=(("Marguerite Yourcenar",),)), who="me", why="more", ids=True
+    )
     assert done.events == 1
     assert SECRET not in on_disk(store)
     assert {entry.from_id for entry in await listed(log.read("e1"))} == {1, None}
@@ -142,12 +144,12 @@ async def test_a_secret_that_is_escaped_or_nested_is_found(log: EventLog) -> Non
     await log.append(writer, [sent(1, nested.encode()), sent(2, '{"a": "Zo\u00eb"}'.encode()), sent(3, b"\xff Zoe")])
     await log.touch(writer, ended_at=1)
     for where, count in (
-        (Where(contains=("Zo\u00eb",)), 2),
-        (Where(contains=('Zo\u00eb "Z"',)), 1),
-        (Where(contains=("Zoe",)), 1),
-        (Where(matches=("^Zo.$",)), 1),
-        (Where(matches=("Zo.",), contains=("a",)), 1),
-        (Where(contains=("nobody",)), 0),
+        (RedactionFilter(contains=("Zo\u00eb",)), 2),
+        (RedactionFilter(contains=('Zo\u00eb "Z"',)), 1),
+        (RedactionFilter(contains=("Zoe",)), 1),
+        (RedactionFilter(matches=("^Zo.$",)), 1),
+        (RedactionFilter(matches=("Zo.",), contains=("a",)), 1),
+        (RedactionFilter(contains=("nobody",)), 0),
     ):
         assert (await redact(log, "e1", where, who="me", why="x", dry_run=True)).events == count, where
 
@@ -155,23 +157,23 @@ async def test_a_secret_that_is_escaped_or_nested_is_found(log: EventLog) -> Non
 @pytest.mark.parametrize(
     ("where", "seqs"),
     [
-        (Where(kinds=("mark",)), [(1, 8)]),
-        (Where(channels=("d",)), [(1, 4)]),
-        (Where(channels=("d", "c")), []),
-        (Where(agents=((9,),)), [(1, 4)]),
-        (Where(recipients=((9, "9"),)), [(1, 4)]),
-        (Where(senders=(("9",),)), []),
-        (Where(cursors=("10:2:4",)), [(2, 4)]),
-        (Where(cursors=("11:2:4",)), []),
-        (Where(cursors=("10:7:4",)), []),
-        (Where(since=("21:1:8",)), [(1, 8), (1, 9), (2, 8), (2, 9)]),
-        (Where(since=("21:2:8",)), [(1, 9), (2, 8), (2, 9)]),
-        (Where(until=("1:2:2",)), [(1, 1), (1, 2), (2, 1)]),
-        (Where(since=(20,), until=("mark:tick",), kinds=("sent",)), [(1, 7), (2, 7)]),
+        (RedactionFilter(kinds=("mark",)), [(1, 8)]),
+        (RedactionFilter(channels=("d",)), [(1, 4)]),
+        (RedactionFilter(channels=("d", "c")), []),
+        (RedactionFilter(agents=((9,),)), [(1, 4)]),
+        (RedactionFilter(recipients=((9, "9"),)), [(1, 4)]),
+        (RedactionFilter(senders=(("9",),)), []),
+        (RedactionFilter(cursors=("10:2:4",)), [(2, 4)]),
+        (RedactionFilter(cursors=("11:2:4",)), []),
+        (RedactionFilter(cursors=("10:7:4",)), []),
+        (RedactionFilter(since=("21:1:8",)), [(1, 8), (1, 9), (2, 8), (2, 9)]),
+        (RedactionFilter(since=("21:2:8",)), [(1, 9), (2, 8), (2, 9)]),
+        (RedactionFilter(until=("1:2:2",)), [(1, 1), (1, 2), (2, 1)]),
+        (RedactionFilter(since=(20,), until=("mark:tick",), kinds=("sent",)), [(1, 7), (2, 7)]),
     ],
 )
 async def test_conditions_choose_and_all_of_them_must_hold(
-    log: EventLog, where: Where, seqs: list[tuple[int, int]]
+    log: EventLog, where: RedactionFilter, seqs: list[tuple[int, int]]
 ) -> None:
     of = await experiment(log)
     await secrets(log, of)
@@ -197,7 +199,7 @@ async def test_a_dry_run_changes_nothing(log: EventLog, store: str) -> None:
 async def test_the_same_redaction_again_does_nothing_but_finish(log: EventLog) -> None:
     of = await experiment(log)
     await secrets(log, of)
-    where = Where(kinds=("mark",))
+    where = RedactionFilter(kinds=("mark",))
     first = await redact(log, "e1", where, who="me", why="x")
     again = await redact(log, "e1", where, who="me", why="x")
     assert (again.events, again.done_before, again.head_after) == (0, 1, first.head_after)
@@ -205,9 +207,16 @@ async def test_the_same_redaction_again_does_nothing_but_finish(log: EventLog) -
 
 
 @pytest.mark.parametrize(
-    "where", [Where(), Where(contains=("",)), Where(matches=("(",)), Where(kinds=("x",)), Where(cursors=("x",))]
+    "where",
+    [
+        RedactionFilter(),
+        RedactionFilter(contains=("",)),
+        RedactionFilter(matches=("(",)),
+        RedactionFilter(kinds=("x",)),
+        RedactionFilter(cursors=("x",)),
+    ],
 )
-async def test_conditions_that_make_no_sense_are_refused(log: EventLog, where: Where) -> None:
+async def test_conditions_that_make_no_sense_are_refused(log: EventLog, where: RedactionFilter) -> None:
     await secrets(log, await experiment(log))
     with pytest.raises(StoreError):
         await redact(log, "e1", where, who="me", why="x")
@@ -312,7 +321,7 @@ NAME = "Zo\u00eb Quinn"
 ESCAPED = json.dumps({"content": NAME})
 
 
-@pytest.mark.parametrize("where", [Where(contains=(NAME,)), Where(matches=(NAME[:3] + r"\s",))])
+@pytest.mark.parametrize("where", [RedactionFilter(contains=(NAME,)), RedactionFilter(matches=(NAME[:3] + r"\s",))])
 @pytest.mark.parametrize(
     "payload",
     [
@@ -326,7 +335,7 @@ ESCAPED = json.dumps({"content": NAME})
         "data: " + json.dumps("Zoe\u0308 Quinn"),
     ],
 )
-async def test_a_name_is_found_however_it_is_wrapped(log: EventLog, payload: str, where: Where) -> None:
+async def test_a_name_is_found_however_it_is_wrapped(log: EventLog, payload: str, where: RedactionFilter) -> None:
     of = await filled(log, [sent(1, payload.encode()), sent(2, b"plain"), sent(3, "Zoe\u0301 Quinn".encode())])
     found = await find(log.database, of, where, await registry.recorders_of(log.database, of.id))
     assert [number & 0xFF for number in found.ids] == [1]
@@ -334,7 +343,7 @@ async def test_a_name_is_found_however_it_is_wrapped(log: EventLog, payload: str
 
 async def test_a_pair_of_escapes_is_one_character(log: EventLog) -> None:
     of = await filled(log, [sent(1, b'data: "\\ud83d\\ude00!"')])
-    where = Where(contains=("\U0001f600!",))
+    where = RedactionFilter(contains=("\U0001f600!",))
     assert len((await find(log.database, of, where, await registry.recorders_of(log.database, of.id))).ids) == 1
 
 
@@ -343,13 +352,15 @@ async def test_what_is_kept_of_a_mark_holds_none_of_several_texts(log: EventLog)
     await filled(log, [NewEvent("mark", 1, None, b"", meta=meta)])
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE recorder SET ended_at = 1")
-    where = Where(contains=("Zoe", "Quinn"))
+    where = RedactionFilter(contains=("Zoe", "Quinn"))
     assert (await redact(log, "e1", where, who="me", why="x")).events == 1
     assert "Zoe" not in str(await listed(log.read("e1")))
 
 
-@pytest.mark.parametrize("where", [Where(contains=("Yourcenar", "x9")), Where(matches=("Your.enar",))])
-async def test_why_and_who_do_not_keep_what_is_taken_out(log: EventLog, where: Where) -> None:
+@pytest.mark.parametrize(
+    "where", [RedactionFilter(contains=("Yourcenar", "x9")), RedactionFilter(matches=("Your.enar",))]
+)
+async def test_why_and_who_do_not_keep_what_is_taken_out(log: EventLog, where: RedactionFilter) -> None:
     await secrets(log, await experiment(log))
     for who, why, said in (("me", "Yourcenar asked", "why"), ("Yourcenar", "asked", "who")):
         with pytest.raises(StoreError, match=f"^{said} is kept"):
@@ -361,6 +372,6 @@ async def test_progress_is_told_in_events_that_were_looked_at(log: EventLog, mon
     monkeypatch.setattr("messager_store.privacy.redaction_filter.PAGE", 4)
     await secrets(log, await experiment(log))
     seen: list[tuple[int, int]] = []
-    where = Where(kinds=("sent",))
+    where = RedactionFilter(kinds=("sent",))
     await redact(log, "e1", where, who="me", why="dry", dry_run=True, progress=lambda *told: seen.append(told))
     assert seen == [(5, 18), (14, 18), (18, 18)]  # every four that fit

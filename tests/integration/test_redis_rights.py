@@ -114,7 +114,7 @@ async def test_the_command_line_tells_a_missing_right_in_one_line(
             ("replay", "e1", "--speed", "max"): "+client|list",
         }
         for call, rule in calls.items():
-            done = await asyncio.to_thread(messager, "--store", log.where, "--redis", url, *call, cwd=tmp_path)
+            done = await asyncio.to_thread(messager, "--store", log.location, "--redis", url, *call, cwd=tmp_path)
             assert done.returncode in (2, 3) and len(done.stderr.splitlines()) == 1, done.stderr
             assert rule in done.stderr and "secret" not in done.stderr
 

@@ -21,7 +21,7 @@ from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.messages import message_pages
 from messager_store.log.reading import Selection, Span
 from messager_store.privacy.redaction import redact
-from messager_store.privacy.redaction_filter import Where
+from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.replay import ChannelMap, ReplayClock
 from tests.integration.logs import experiment, filled, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, messager, sql
@@ -216,7 +216,7 @@ async def test_what_is_planned_is_what_is_published(log: EventLog, tmp_path: Pat
     assert await both(kinds=["blocked", "sent"]) == (5, 5)
     assert await both(start=2) == (2, 2)
     assert await both(agents=[3]) == (1, 1)
-    await redact(log, "e1", Where(contains=("secret",)), who="me", why="asked to")
+    await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="asked to")
     assert await both() == (3, 3)
     await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
     await import_jsonl(log, tmp_path / "e1.jsonl", "again")
@@ -331,7 +331,7 @@ async def test_sessions_of_one_experiment_that_follow_each_other_are_all_replaye
                 recorder.after(MessageRecord("received", session * 10 + number, "c", b"%d-%d" % (session, number)))
     expected = [b"%d-%d" % (session, number) for session in range(3) for number in range(2)]
     assert (await replayed(log)).payloads() == expected
-    assert [row[0] for row in sql(log.where, "SELECT payload FROM message ORDER BY ts")] == expected
+    assert [row[0] for row in sql(log.location, "SELECT payload FROM message ORDER BY ts")] == expected
     # and so after an export and an import, when all of them were made at once
     await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
     await import_jsonl(log, tmp_path / "e1.jsonl", "copy")
@@ -362,7 +362,7 @@ async def test_the_view_message_has_the_messages_that_a_replay_publishes(log: Ev
         pages = message_pages(log.database, found, Selection(), Span())
         chosen.append([(e.ts, e.recorder, e.kind, e.channel) async for page in pages for e in page])
         query = f"SELECT ts, recorder, kind, channel FROM message WHERE exp_id = '{exp_id}' ORDER BY ts, id"
-        assert sql(log.where, query) == chosen[-1]
+        assert sql(log.location, query) == chosen[-1]
     assert chosen[0] == chosen[1] and 20 < len(chosen[0]) < 240
 
 

@@ -33,7 +33,7 @@ async def test_the_store_is_made_on_first_use_and_never_by_reading(tmp_path: Pat
             pass
     assert not path.exists()
     log = await EventLog.open(f"sqlite:///{path}")
-    assert log.where == str(path)
+    assert log.location == str(path)
     await log.close()
     await log.close()
     async with EventLog.open(str(path), create=False):
@@ -198,7 +198,7 @@ def test_a_mistyped_url_is_not_taken_for_the_name_of_a_file(url: str) -> None:
     with pytest.raises(StoreError, match="no :// behind its scheme") as caught:
         for_store(url)
     assert "hunter2" not in str(caught.value)
-    assert for_store("postgres.db").where.endswith("postgres.db")
+    assert for_store("postgres.db").location.endswith("postgres.db")
 
 
 @pytest.mark.parametrize("way", ["writing", "reading"])

@@ -241,7 +241,7 @@ async def test_what_waits_for_a_store_that_never_came_goes_into_no_other_and_int
     away.comes()
     [other] = await drained(str(tmp_path / "other.db"))
     assert other.left == 2 and other.reason is not None
-    assert f"it belongs to the store {for_store(store).where}" in other.reason
+    assert f"it belongs to the store {for_store(store).location}" in other.reason
     async with EventLog.open(store) as log:
         async with Recorder(log, "e1", spool=tmp_path / "elsewhere"):
             pass

@@ -30,7 +30,7 @@ async def _compact(force: bool, yes: bool, store: str) -> None:
             needs = [(f"takes {size(need.bytes)}", f"of {need.folder}, for a while") for need in planned.needs]
             facts(
                 [
-                    ("store", log.where),
+                    ("store", log.location),
                     ("on disk", size(planned.bytes)),
                     ("free inside", "unknown" if planned.slack is None else size(planned.slack)),
                     *needs,
@@ -38,6 +38,6 @@ async def _compact(force: bool, yes: bool, store: str) -> None:
             )
 
         confirmed("Compact it?", yes, "nothing was done", show)
-        note(f"compacting {log.where} ...")
+        note(f"compacting {log.location} ...")
         after = await compact(log.database)
     click.echo(f"from {size(planned.bytes)} to {size(after)}: {size(max(planned.bytes - after, 0))} given back")

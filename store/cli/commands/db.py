@@ -105,7 +105,7 @@ async def _on(store: str, act: Callable[[Connection], T], *, write: bool = False
 
     database = Database(store)
     if there and not database.dialect.exists():
-        raise StoreUnavailable(database.where, "there is none")
+        raise StoreUnavailable(database.location, "there is none")
     await database.open_engines()
     try:
         await database.look()
@@ -127,4 +127,4 @@ def _tell_current(store: str) -> None:
     from ...db.database import Database
 
     found: Any = run(_on(store, _revision, there=True))
-    note(f"{Database(store).where} is at revision {found or 'none'}")
+    note(f"{Database(store).location} is at revision {found or 'none'}")

@@ -64,7 +64,7 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
         _step(
             f"a society of {data['agents']} agents lived for {data['duration_s']:.1f} s on {data['channels']} channels"
         )
-        _step(f"{len(data['recorders'])} recorders logged {data['events']} events ({kinds}) into {log.where}")
+        _step(f"{len(data['recorders'])} recorders logged {data['events']} events ({kinds}) into {log.location}")
 
         verdict = await verify(log.database, await log.experiment(exp_id))
         if not verdict.ok:
@@ -79,7 +79,7 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
             f"replayed {report.published} messages {report.achieved_speed:.1f} times as fast to a subscriber "
             f"(lag p50 {lag['p50']:.1f} ms, p99 {lag['p99']:.1f} ms): every byte as recorded, in order"
         )
-        where = log.where
+        where = log.location
     click.echo(f"\n{click.style('Try next', bold=True)}, on the file it left:\n")
     option = "" if store == "messager.db" else f" --store {quote(_relative(where))}"
     for line in (
@@ -102,11 +102,11 @@ def _own_name() -> str:
     return quote(_relative(str(called.absolute())))
 
 
-def _relative(where: str) -> str:
+def _relative(location: str) -> str:
     """The shortest way to name the file from here."""
     with contextlib.suppress(ValueError):
-        return str(Path(where).relative_to(Path.cwd()))
-    return where
+        return str(Path(location).relative_to(Path.cwd()))
+    return location
 
 
 async def _replayed(log: EventLog, url: str, exp_id: str) -> tuple[ReplayReport, str | None]:

@@ -67,7 +67,7 @@ async def _events(
             count += 1
             if follow:
                 sys.stdout.flush()
-        where = log.where
+        where = log.location
     if not as_json:
         note(f"{plural(count, 'event')} of {of.exp_id} in {where}")
 

@@ -36,4 +36,4 @@ async def _import(
         from ...experiments.registry import recorders_of
 
         count = sum(row.last_seq for row in await recorders_of(log.database, of.id))
-        note(f"imported {plural(count, 'event')} as {of.exp_id} into {log.where}")
+        note(f"imported {plural(count, 'event')} as {of.exp_id} into {log.location}")

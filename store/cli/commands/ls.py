@@ -44,7 +44,7 @@ async def _ls(name: str | None, tags: tuple[str, ...], since: str | None, store:
     begun = None if since is None else moment(since)
     async with opened(store) as log:
         rows = await listing(log, await every(log.database, name=name, tags=tags, since=begun))
-        where = log.where
+        where = log.location
     if as_json:
         print_json(rows)
         return

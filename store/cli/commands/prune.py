@@ -71,12 +71,12 @@ async def _prune(
         found = [each for each in found if not each.spool]
         gone: list[Holding] = []
         if not found:
-            note(f"nothing to remove in {log.where}")
+            note(f"nothing to remove in {log.location}")
         elif dry_run:
             if not as_json:
                 show(found)
         else:
-            question = f"Remove {plural(len(found), 'experiment')} from {log.where}?"
+            question = f"Remove {plural(len(found), 'experiment')} from {log.location}?"
             confirmed(question, yes, "nothing was removed", lambda: show(found))
             gone = await remove_all(log, found, force=False, spare_changed=True, quiet=as_json)
     if as_json:

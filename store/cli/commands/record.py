@@ -98,7 +98,7 @@ async def _record(
             async with recorder:
 
                 def active() -> None:
-                    where = safe(f"{recorder.exp_id} from {carrier.url} into {log.where}")
+                    where = safe(f"{recorder.exp_id} from {carrier.url} into {log.location}")
                     click.echo(f"recording {where} (Ctrl-C ends it)", err=True)
 
                 tap = Tap(carrier, recorder, wanted, active=active, progress=_progress(), notice=_notice)

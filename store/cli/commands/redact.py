@@ -14,7 +14,7 @@ from ..output import Progress, note
 
 if TYPE_CHECKING:
     from ...privacy.redaction import Redaction
-    from ...privacy.redaction_filter import Where
+    from ...privacy.redaction_filter import RedactionFilter
 
 SHOWN = 5
 """Channels that the question names."""
@@ -100,9 +100,9 @@ def _may_ask(dry_run: bool, yes: bool) -> None:
         raise click.UsageError("redacting asks first, and there is no terminal to ask on: say --yes")
 
 
-def where_of(words: tuple[str, ...]) -> Where:
+def where_of(words: tuple[str, ...]) -> RedactionFilter:
     """`--where` words as the library takes them."""
-    from ...privacy.redaction_filter import Where
+    from ...privacy.redaction_filter import RedactionFilter
 
     given: dict[str, list[Any]] = {}
     for word in words:
@@ -113,7 +113,7 @@ def where_of(words: tuple[str, ...]) -> Where:
             raise click.UsageError(f"--where takes KEY=VALUE, not {word!r}")
         condition = tuple(agent_ids((value,))) if key in ("agent", "from", "to") else value
         given.setdefault(_FIELDS[key], []).append(condition)
-    return Where(**{field: tuple(values) for field, values in given.items()})
+    return RedactionFilter(**{field: tuple(values) for field, values in given.items()})
 
 
 def _user() -> str:
@@ -123,16 +123,18 @@ def _user() -> str:
         return "unknown"
 
 
-async def _redact(exp: str, where: Where, who: str, why: str, ids: bool, dry_run: bool, yes: bool, store: str) -> bool:
+async def _redact(
+    exp: str, chosen: RedactionFilter, who: str, why: str, ids: bool, dry_run: bool, yes: bool, store: str
+) -> bool:
     from ...privacy.redaction import check_words, finish, redact
 
     if not dry_run:  # before the question
-        check_words(where, who, why)
+        check_words(chosen, who, why)
     async with opened(store) as log:
         of = await log.experiment(exp)
         with Progress("looked at") as progress:
             planned = await redact(
-                log, of, where, who=who, why=why or "a dry run", ids=ids, dry_run=True, progress=progress
+                log, of, chosen, who=who, why=why or "a dry run", ids=ids, dry_run=True, progress=progress
             )
         if not planned.events and not planned.done_before:
             if not dry_run and await finish(log):
@@ -149,8 +151,8 @@ async def _redact(exp: str, where: Where, who: str, why: str, ids: bool, dry_run
             click.echo("nothing was redacted")
             return False
         if planned.events:
-            note(f"blanking them, and rewriting {log.where} ...")
-        done = await redact(log, of, where, who=who, why=why, ids=ids)
+            note(f"blanking them, and rewriting {log.location} ...")
+        done = await redact(log, of, chosen, who=who, why=why, ids=ids)
     if done.events:
         click.echo(safe(f"redacted {plural(done.events, 'event')} of {of.exp_id}; its head is {done.head_after}"))
     else:
@@ -199,5 +201,5 @@ async def _scrub(store: str) -> None:
 
     async with opened(store) as log:
         await scrub(log)
-        where = log.where
+        where = log.location
     click.echo(safe(f"rewrote {where}: nothing that was deleted or redacted is in it any more"))

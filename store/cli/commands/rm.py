@@ -44,7 +44,7 @@ async def _rm(words: tuple[str, ...], force: bool, yes: bool, store: str) -> Non
             await _refuse_busy(log, found)
             _refuse_spooled(found)
         confirmed(
-            f"Remove {'it' if len(found) == 1 else 'them'} from {log.where}?",
+            f"Remove {'it' if len(found) == 1 else 'them'} from {log.location}?",
             yes,
             "nothing was removed",
             lambda: show(found),
@@ -130,5 +130,5 @@ async def remove_all(
             click.echo(safe(was if removed else f"{each.experiment.exp_id} had been removed already"))
     if gone:
         freed = size(sum(each.bytes for each in gone))
-        note(f"about {freed} of {log.where} are free for new events; `messager compact` gives them back to the disk")
+        note(f"about {freed} of {log.location} are free for new events; `messager compact` gives them back to the disk")
     return gone

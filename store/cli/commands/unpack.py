@@ -33,5 +33,5 @@ async def _unpack(file: str, exp: str | None, head: str | None, store: str) -> N
             of = await unpack(log, file, exp_id=exp, head=head, progress=progress)
         recorders = await recorders_of(log.database, of.id)
         events = sum(row.last_seq for row in recorders)
-        note(f"unpacked {plural(events, 'event')} into {log.where}")
+        note(f"unpacked {plural(events, 'event')} into {log.location}")
     click.echo(safe(f"{of.exp_id} has the head {head_of(recorders)}"))

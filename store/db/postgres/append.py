@@ -18,7 +18,7 @@ import asyncpg
 from sqlalchemy.dialects import postgresql
 
 from ...errors import BadEvent
-from ...finishing import to_its_end
+from ...finishing import finish_then_cancel
 from ...log.batch import Batch
 from ...log.names import Unknown
 from ..schema import batch as batch_table
@@ -89,7 +89,7 @@ class Appender:
         writing = asyncio.ensure_future(self._append(batch))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
-        return await to_its_end(writing)
+        return await finish_then_cancel(writing)
 
     async def close(self) -> None:
         """Close the connections, once what is being written is done."""

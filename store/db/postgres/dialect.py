@@ -78,7 +78,7 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         self._place = place(url)
-        self.where = self._place.where
+        self.location = self._place.location
         self.spool_folder = self._place.spool_folder
         self._appender: Appender | None = None
         self._doubted = 0
@@ -130,14 +130,14 @@ class Postgres:
             with contextlib.suppress(StoreError, *ERRORS):
                 lacked = await self._missing_rights()
                 if lacked is not None:
-                    return StoreUnavailable(self.where, lacked)
+                    return StoreUnavailable(self.location, lacked)
         return translate(self._place, error)
 
     async def check_place(self, connection: AsyncConnection) -> None:
         if connection.dialect.default_schema_name is None:  # what cannot be seen there is not missing
             raw = await _driver(connection)
             kind = StoreUnavailable if await has_schema(raw) else StoreNotFound
-            raise kind(self.where, await missing(raw) or "it has no schema")
+            raise kind(self.location, await missing(raw) or "it has no schema")
 
     async def _missing_rights(self) -> str | None:
         connection = await self._connect(CONNECT_SECONDS)
@@ -285,7 +285,7 @@ class Postgres:
             raise translate(self._place, error, connecting=True) from None
         if made.get_settings().server_encoding not in ("UTF8", "UTF-8"):
             made.terminate()
-            raise StoreUnavailable(self.where, "its encoding is not UTF8: make the database with ENCODING 'UTF8'")
+            raise StoreUnavailable(self.location, "its encoding is not UTF8: make the database with ENCODING 'UTF8'")
         _watch(made)
         return made
 

@@ -129,32 +129,32 @@ def translate(place: Place, error: BaseException, *, connecting: bool = False) -
     `connecting` says that a connection was being made: what was sent then may be a password.
     """
     cause = _cause(error)
-    wrong = StoreError(f"{place.where}: something in the URL, or in a PG... variable, is wrong")
+    wrong = StoreError(f"{place.location}: something in the URL, or in a PG... variable, is wrong")
     if isinstance(cause, UnicodeEncodeError):
         return wrong if connecting else StoreError(f"{cause.object!a} is not valid UTF-8")
     if isinstance(cause, pg.InsufficientPrivilegeError):
-        return StoreUnavailable(place.where, _denied(place, _line(str(cause))))
+        return StoreUnavailable(place.location, _denied(place, _line(str(cause))))
     if isinstance(cause, pg.InvalidCatalogNameError):
         reason = f"there is no database {place.database!r}: make it with `createdb -E UTF8 {quote(place.database)}`"
-        return StoreNotFound(place.where, reason)
+        return StoreNotFound(place.location, reason)
     if isinstance(cause, pg.DataCorruptedError | pg.IndexCorruptedError):
-        return DamagedStore(place.where, _line(str(cause)))
+        return DamagedStore(place.location, _line(str(cause)))
     if isinstance(cause, ssl.SSLError):
-        return StoreUnavailable(place.where, f"TLS: {_about_tls(cause)}")
+        return StoreUnavailable(place.location, f"TLS: {_about_tls(cause)}")
     if connecting and isinstance(cause, OSError) and (unreadable := _unreadable(place)):
-        return StoreUnavailable(place.where, unreadable)
+        return StoreUnavailable(place.location, unreadable)
     for kind, says, reason in _REASONS:
         if isinstance(cause, kind) and (found := re.search(says, str(cause))):
             if connecting and isinstance(cause, ValueError) and not says:
                 return wrong  # asyncpg's own that are an InterfaceError too
             asked = ": is that PostgreSQL?" if connecting and reason in (_BROKE, _SILENT) else ""
-            return StoreUnavailable(place.where, reason.format(*found.groups()) + asked)
+            return StoreUnavailable(place.location, reason.format(*found.groups()) + asked)
     if isinstance(cause, ValueError) and not isinstance(cause, pg.PostgresError):
         return wrong
     if isinstance(cause, OSError):
-        return StoreUnavailable(place.where, cause.strerror or "it cannot be reached")
+        return StoreUnavailable(place.location, cause.strerror or "it cannot be reached")
     told = cause.message if isinstance(cause, pg.PostgresError) else None  # not its details: they may be what was said
-    return StoreUnavailable(place.where, _line(told or str(cause)))
+    return StoreUnavailable(place.location, _line(told or str(cause)))
 
 
 def _cause(error: BaseException) -> BaseException:

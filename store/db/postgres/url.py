@@ -26,7 +26,7 @@ class Place:
 
     dsn: str
     """The URL as asyncpg takes it, credentials included."""
-    where: str
+    location: str
     """The URL without credentials; the same for every way to write it."""
     database: str
     user: str | None
@@ -36,7 +36,7 @@ class Place:
     def spool_folder(self) -> str:
         """A folder of this store alone, under the user's state folder."""
         state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-        name = hashlib.sha256(self.where.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        name = hashlib.sha256(self.location.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         return str(Path(state, "messager", "spool", name))
 
 

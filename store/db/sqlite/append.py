@@ -21,7 +21,7 @@ from typing import Any
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.dml import Insert, Update
 
-from ...finishing import to_its_end
+from ...finishing import finish_then_cancel
 from ...log.batch import Batch
 from ..schema import event
 from ..statements import ADD_BATCH, ADVANCE, EVENT_COLUMNS, Commit
@@ -61,7 +61,7 @@ class Appender:
     async def append(self, batch: Batch) -> Commit | None:
         """See `Dialect.append`. Raises what sqlite3 raises; whether it was committed is not known then."""
         writing = asyncio.get_running_loop().run_in_executor(self._thread, self._append, batch)
-        return await to_its_end(writing)
+        return await finish_then_cancel(writing)
 
     async def close(self) -> None:
         """Close the connection, once what is being written is done."""

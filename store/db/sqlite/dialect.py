@@ -69,7 +69,7 @@ class SQLite:
         self.path = (
             os.path.realpath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
         )
-        self.where = self.path if self._folder is None else path
+        self.location = self.path if self._folder is None else path
         self.spool_folder = f"{self.path}-spool"
         self._appender: Appender | None = None
         self._may_write = True
@@ -93,7 +93,7 @@ class SQLite:
             try:
                 file.make(self.path)
             except OSError as error:
-                raise StoreUnavailable(self.where, error.strerror or str(error)) from None
+                raise StoreUnavailable(self.location, error.strerror or str(error)) from None
         writer = self._engine(1, "BEGIN IMMEDIATE", checkpoints=True)
         reader = self._engine(READERS, "BEGIN", checkpoints=False)
         return writer, reader, writer
@@ -126,9 +126,9 @@ class SQLite:
         cause = error.orig if isinstance(error, DBAPIError) else error
         reason = str(cause)
         if "not a database" in reason:
-            return NotAStore(self.where, "it is not an SQLite database")
+            return NotAStore(self.location, "it is not an SQLite database")
         if "malformed" in reason or "corrupt" in reason:
-            return DamagedStore(self.where, reason, "or try `sqlite3 FILE .recover`")
+            return DamagedStore(self.location, reason, "or try `sqlite3 FILE .recover`")
         if "locked" in reason:
             reason = "another program keeps it locked"
         elif "unable to open" in reason and not self.exists():
@@ -139,7 +139,7 @@ class SQLite:
             reason = "no such folder, or no right to write there"
         elif "is full" in reason:
             reason = "the disk is full"
-        return StoreUnavailable(self.where, reason)
+        return StoreUnavailable(self.location, reason)
 
     async def check_place(self, connection: AsyncConnection) -> None:
         """A file is one place, and was looked at before."""
@@ -294,14 +294,14 @@ class SQLite:
         if elsewhere and self.path == os.path.realpath(elsewhere):
             raise StoreError(why_not_from_here(elsewhere, os.environ.get(HOST) or "another host"))
         if path.is_dir():
-            raise NotAStore(self.where, "it is a folder")
+            raise NotAStore(self.location, "it is a folder")
         if not path.parent.is_dir():
-            raise StoreUnavailable(self.where, f"there is no folder {path.parent}")
+            raise StoreUnavailable(self.location, f"there is no folder {path.parent}")
         try:
             if path.exists() and path.stat().st_size and not file.is_database(path):
-                raise NotAStore(self.where, "it is not an SQLite database")
+                raise NotAStore(self.location, "it is not an SQLite database")
         except OSError as error:
-            raise StoreUnavailable(self.where, error.strerror or str(error)) from None
+            raise StoreUnavailable(self.location, error.strerror or str(error)) from None
 
 
 def why_not_from_here(path: str, host: str) -> str:
