@@ -15,8 +15,8 @@ from messager_store.errors import StoreUnavailable
 from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
+from messager_store.recording.closing import close
 from messager_store.recording.recorder import Recorder
-from messager_store.recording.repair import close
 from tests.store.recording.test_auto_recorder import recording, said, say
 from tests.support import self_recording, until
 from tests.support.outages import everything_drained
