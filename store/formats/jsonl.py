@@ -181,7 +181,7 @@ async def import_jsonl(
     source = Source(path)
     with source.opened():
         header = source.header()
-        await sweep_imports(log.database)
+        await sweep_imports(log)
         of = await registry.create(
             log.database,
             f"importing {exp_id} {uuid4().hex}",
@@ -195,7 +195,7 @@ async def import_jsonl(
             await _import_events(log, of, source, header, progress)
             await registry.publish_import(log.database, of, exp_id)
         except BaseException:
-            await clear_away(log.database, of)
+            await clear_away(log, of)
             raise
     made = await registry.by_exp_id(log.database, exp_id)
     assert made is not None

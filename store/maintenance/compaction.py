@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..db.database import Database
 from ..db.dialect import Need
 from ..errors import StoreBusy, StoreError, StoreUnavailable
 from ..experiments.registry import every, recorders_of
+from ..log.event_log import EventLog
 from .removal import sweep_imports
 
 
@@ -22,14 +22,15 @@ class Plan:
     needs: list[Need]
 
 
-async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
+async def plan(log: EventLog, *, while_recorded: bool = False) -> Plan:
     """Say what compacting would do, and change nothing.
 
     Raises `StoreBusy` while something is recorded, unless `while_recorded`, and `StoreError` where there is
     too little room for it.
     """
+    database = log.database
     if not while_recorded:
-        await _check_idle(database)
+        await _check_idle(log)
     async with database.reading() as connection:
         slack = await database.dialect.slack(connection)
         needs = await database.dialect.rewriting_needs(connection)
@@ -43,13 +44,14 @@ async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
     return Plan(size, slack, needs)
 
 
-async def compact(database: Database) -> int:
+async def compact(log: EventLog) -> int:
     """Give free room back to the file system; bytes on disk afterwards.
 
     What killed imports and removals left is cleared away before. Raises `StoreUnavailable` where others
     are in the way all the while.
     """
-    await sweep_imports(database)
+    database = log.database
+    await sweep_imports(log)
     reason = await database.rewrite()
     if reason is not None:
         raise StoreUnavailable(database.location, reason)
@@ -57,12 +59,12 @@ async def compact(database: Database) -> int:
         return await database.dialect.bytes_on_disk(connection)
 
 
-async def _check_idle(database: Database) -> None:
-    exp_ids = {of.id: of.exp_id for of in await every(database)}
+async def _check_idle(log: EventLog) -> None:
+    exp_ids = {of.id: of.exp_id for of in await every(log.database)}
     who = [
         f"recorder {row.ordinal} of {exp_ids[row.experiment_id]}"
-        for row in await recorders_of(database)
+        for row in await recorders_of(log.database)
         if row.state == "alive" and row.experiment_id in exp_ids
     ]
     if who:
-        raise StoreBusy(database.location, who)
+        raise StoreBusy(log.location, who)

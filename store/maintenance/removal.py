@@ -12,22 +12,22 @@ from pathlib import Path
 from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.database import Database
 from ..db.schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, metadata, name, recorder, redaction, tag
 from ..errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld, StoreError
 from ..experiments.provenance import this_process
 from ..experiments.registry import SILENT_NS, Experiment, RecorderRow, check_idle, lock, recorders_of
+from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 from ..recording.spool import Spool
 
-log = logging.getLogger("messager_store")
+logger = logging.getLogger("messager_store")
 
 CHUNK = 50_000
 """Events deleted in one transaction, so that other writers get their turn."""
 
 
 async def remove(
-    database: Database,
+    log: EventLog,
     of: Experiment,
     *,
     spare_busy: bool = False,
@@ -43,6 +43,7 @@ async def remove(
     tagged, closed or recorded into since `of` was read. What waits in spools stays there.
     `progress` is told how many events of how many. Whether it was there to be removed.
     """
+    database = log.database
     async with database.writing(long=True) as connection:
         await lock(connection, of.id)
         if spare_busy:
@@ -101,7 +102,9 @@ def _keep_out(store: str, recorders: list[RecorderRow]) -> None:
         except (FileNotFoundError, SpoolHeld):  # who holds it finds that it is shut out
             continue
         except (SpoolDamaged, SpoolFull) as error:
-            log.warning("a drain of what recorder %d left may bring it back: %s. Delete the file", row.ordinal, error)
+            logger.warning(
+                "a drain of what recorder %d left may bring it back: %s. Delete the file", row.ordinal, error
+            )
 
 
 async def _check_unchanged(connection: AsyncConnection, of: Experiment) -> None:
@@ -121,16 +124,16 @@ def _may_go_on(entry: RecorderRow) -> bool:
     return entry.state == "alive"
 
 
-async def sweep_imports(database: Database) -> int:
+async def sweep_imports(log: EventLog) -> int:
     """Remove imports and removals that did not finish and that nobody works on any more; how many."""
-    async with database.reading() as connection:
+    async with log.database.reading() as connection:
         query = select(experiment.c.id, experiment.c.exp_id, experiment.c.created_at, experiment.c.status).where(
             experiment.c.status.not_in(VISIBLE)
         )
         rows = (await connection.execute(query)).all()
     swept = 0
     for row in rows:
-        recorders = await recorders_of(database, row.id)
+        recorders = await recorders_of(log.database, row.id)
         if row.status == "importing":
             if not recorders and time.time_ns() - row.created_at < SILENT_NS:
                 continue
@@ -139,14 +142,14 @@ async def sweep_imports(database: Database) -> int:
             if any(_may_go_on(entry) for entry in workers):
                 continue
         left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders), 1)
-        swept += await clear_away(database, left)
+        swept += await clear_away(log, left)
     return swept
 
 
-async def clear_away(database: Database, left: Experiment) -> bool:
+async def clear_away(log: EventLog, left: Experiment) -> bool:
     """Remove what nobody will finish; where that cannot be, as for who has no right to it, it is logged, and stays."""
     try:
-        return await remove(database, left)
+        return await remove(log, left)
     except StoreError as error:
-        log.warning("%s stays, half done and out of sight: %s", left.exp_id, error)
+        logger.warning("%s stays, half done and out of sight: %s", left.exp_id, error)
         return False

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..db.database import Database
 from ..experiments.registry import Experiment, RecorderRow, every, recorders_of
+from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 
 EVENT_BYTES = 90
@@ -33,10 +33,10 @@ class Holding:
         return self.payload_bytes + self.events * EVENT_BYTES
 
 
-async def holdings(database: Database, experiments: list[Experiment]) -> list[Holding]:
+async def holdings(log: EventLog, experiments: list[Experiment]) -> list[Holding]:
     """What each of these experiments holds, in the order given."""
     recorders: dict[int, list[RecorderRow]] = {}
-    for row in await recorders_of(database):
+    for row in await recorders_of(log.database):
         recorders.setdefault(row.experiment_id, []).append(row)
     return [_holding(of, recorders.get(of.id, [])) for of in experiments]
 
@@ -55,7 +55,7 @@ def _holding(of: Experiment, recorders: list[RecorderRow]) -> Holding:
 
 
 async def outdated(
-    database: Database, before: int, *, keep_tags: Collection[str] = (), with_open: bool = False
+    log: EventLog, before: int, *, keep_tags: Collection[str] = (), with_open: bool = False
 ) -> tuple[list[Holding], int]:
     """The experiments that ended before a moment (ns UTC) and have none of the tags, oldest first.
 
@@ -64,7 +64,7 @@ async def outdated(
     """
     old = [
         each
-        for each in await holdings(database, await every(database))
+        for each in await holdings(log, await every(log.database))
         if each.last_at < before and not each.recording and not set(keep_tags) & set(each.experiment.tags)
     ]
     chosen = [each for each in old if with_open or each.experiment.status == "closed"]

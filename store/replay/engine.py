@@ -194,7 +194,7 @@ class Replay:
         if whole:
             self.report.unsent = rule.unsent
         if not self._into_live:
-            await refuse_live(database, of, self._selection, self._map, self._broker.url)
+            await refuse_live(self._log, of, self._selection, self._map, self._broker.url)
         if self._dry_run:
             with contextlib.suppress(MessagerError):  # a dry run needs no broker, but tells what it would say
                 await self._flow.begin()
@@ -223,7 +223,7 @@ class Replay:
         if self._into_live:
             return
         try:
-            await refuse_live(self._log.database, of, self._selection, self._map, self._broker.url)
+            await refuse_live(self._log, of, self._selection, self._map, self._broker.url)
         except ReplayRefused as error:
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
 
@@ -391,7 +391,7 @@ class Replay:
     async def _wait_for_subscribers(self, of: Experiment) -> None:
         if not self._subscribers or not self.report.planned:
             return
-        wanted = await published_channels(self._log.database, of, self._selection, self._map)
+        wanted = await published_channels(self._log, of, self._selection, self._map)
         deadline = time.monotonic() + self._wait_timeout
         while True:
             there = await self._broker.subscriber_count(wanted)

@@ -290,7 +290,7 @@ async def test_a_removed_experiment_does_not_come_back_from_the_spool_of_a_recor
         with contextlib.closing(Spool.open(left)) as spool:
             assert spool.enrolment is not None
             of = (await enrol(log, Enrolment(**spool.enrolment))).experiment
-        await remove(log.database, of)
+        await remove(log, of)
         [done] = await everything_drained(log, tmp_path)
         assert done.left == 2 and done.reason is not None and "its experiment was removed" in done.reason
         assert await registry.every(log.database) == []

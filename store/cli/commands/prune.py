@@ -61,7 +61,7 @@ async def _prune(
         for word in keep:
             if word not in known:
                 raise click.UsageError(f"--keep-tag: no experiment has the tag {word!r}, so it keeps none")
-        found, left_open = await outdated(log.database, before, keep_tags=keep, with_open=with_open)
+        found, left_open = await outdated(log, before, keep_tags=keep, with_open=with_open)
         if left_open and not as_json:
             note(f"{plural(left_open, 'open experiment')} just as old: `messager close`, or --open, includes them")
         for each in found:

@@ -39,7 +39,7 @@ async def _rm(words: tuple[str, ...], force: bool, yes: bool, store: str) -> Non
             if yes and word not in (of.exp_id, of.name, "@last"):
                 raise click.UsageError(f"{word!r} is only the beginning of {of.exp_id!r}: with --yes, give all of it")
             chosen[of.id] = of
-        found = await holdings(log.database, list(chosen.values()))
+        found = await holdings(log, list(chosen.values()))
         if not force:
             await _refuse_busy(log, found)
             _refuse_spooled(found)
@@ -112,7 +112,7 @@ async def remove_all(
         try:
             with Progress(f"removing {safe(each.experiment.exp_id)}:") as progress:
                 removed = await remove(
-                    log.database,
+                    log,
                     each.experiment,
                     spare_busy=not force,
                     spare_changed=spare_changed,
