@@ -31,7 +31,7 @@ from ..log.event_log import EventLog, Writer
 from ..log.messages import causes
 from ..log.names import all_names
 from ..log.redaction_records import without_seal
-from ..maintenance.removal import clear_away, sweep_imports
+from ..maintenance.removal import discard, sweep_imports
 from .fields import Unfit, bytes_field
 from .files import written
 from .sharing import Sharing
@@ -195,7 +195,7 @@ async def import_jsonl(
             await _import_events(log, of, source, header, progress)
             await registry.publish_import(log.database, of, exp_id)
         except BaseException:
-            await clear_away(log, of)
+            await discard(log, of)
             raise
     made = await registry.by_exp_id(log.database, exp_id)
     assert made is not None

@@ -22,7 +22,7 @@ from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import agent_value
 from ..log.redaction_records import RedactionRow, SealCheck
-from ..maintenance.removal import clear_away, sweep_imports
+from ..maintenance.removal import discard, sweep_imports
 from .fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
 from .lines import Lines, parsed
 from .loading import Loading
@@ -107,7 +107,7 @@ async def _unpack(
         lines.check_end()
         await loading.publish(of, wanted)
     except BaseException:
-        await clear_away(log, loading.of)
+        await discard(log, loading.of)
         raise
     made = await registry.by_exp_id(log.database, wanted)
     assert made is not None

@@ -30,26 +30,26 @@ async def remove(
     log: EventLog,
     of: Experiment,
     *,
-    spare_busy: bool = False,
-    spare_changed: bool = False,
+    if_idle: bool = False,
+    if_unchanged: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> bool:
     """Remove an experiment with everything that belongs to it, if it is still there as it was seen in `of`:
     open or closed, or else of the status it had.
 
     It is out of sight at once, and its recorders are fenced: what they append from then on is refused.
-    What a crash leaves of it is swept with unfinished imports. With `spare_busy`, raises
-    `ExperimentBusy` while a recorder is alive; with `spare_changed`, `ExperimentChanged` where it was
+    What a crash leaves of it is swept with unfinished imports. With `if_idle`, raises
+    `ExperimentBusy` while a recorder is alive; with `if_unchanged`, `ExperimentChanged` where it was
     tagged, closed or recorded into since `of` was read. What waits in spools stays there.
     `progress` is told how many events of how many. Whether it was there to be removed.
     """
     database = log.database
     async with database.writing(long=True) as connection:
         await lock(connection, of.id)
-        if spare_busy:
+        if if_idle:
             rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
             check_idle(of, rows, "remove it")
-        if spare_changed:
+        if if_unchanged:
             await _check_unchanged(connection, of)
         for table in reversed(metadata.sorted_tables):  # who may not remove is told while nothing is
             await connection.execute(delete(table).where(false()))
@@ -142,11 +142,11 @@ async def sweep_imports(log: EventLog) -> int:
             if any(_may_go_on(entry) for entry in workers):
                 continue
         left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders), 1)
-        swept += await clear_away(log, left)
+        swept += await discard(log, left)
     return swept
 
 
-async def clear_away(log: EventLog, left: Experiment) -> bool:
+async def discard(log: EventLog, left: Experiment) -> bool:
     """Remove what nobody will finish; where that cannot be, as for who has no right to it, it is logged, and stays."""
     try:
         return await remove(log, left)

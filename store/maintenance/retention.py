@@ -14,7 +14,7 @@ EVENT_BYTES = 90
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class Usage:
     """An experiment, and what it holds. Times are ns UTC."""
 
     experiment: Experiment
@@ -33,17 +33,17 @@ class Holding:
         return self.payload_bytes + self.events * EVENT_BYTES
 
 
-async def holdings(log: EventLog, experiments: list[Experiment]) -> list[Holding]:
+async def usage_of(log: EventLog, experiments: list[Experiment]) -> list[Usage]:
     """What each of these experiments holds, in the order given."""
     recorders: dict[int, list[RecorderRow]] = {}
     for row in await recorders_of(log.database):
         recorders.setdefault(row.experiment_id, []).append(row)
-    return [_holding(of, recorders.get(of.id, [])) for of in experiments]
+    return [_usage(of, recorders.get(of.id, [])) for of in experiments]
 
 
-def _holding(of: Experiment, recorders: list[RecorderRow]) -> Holding:
+def _usage(of: Experiment, recorders: list[RecorderRow]) -> Usage:
     alive = [row.heartbeat_at if row.ended_at is None else row.ended_at for row in recorders]
-    return Holding(
+    return Usage(
         of,
         min((row.first_ts for row in recorders if row.first_ts is not None), default=of.created_at),
         max(alive, default=of.created_at) if of.closed_at is None else of.closed_at,
@@ -56,7 +56,7 @@ def _holding(of: Experiment, recorders: list[RecorderRow]) -> Holding:
 
 async def outdated(
     log: EventLog, before: int, *, keep_tags: Collection[str] = (), with_open: bool = False
-) -> tuple[list[Holding], int]:
+) -> tuple[list[Usage], int]:
     """The experiments that ended before a moment (ns UTC) and have none of the tags, oldest first.
 
     Only closed ones, or, `with_open`, also those that are open and that nobody records. Also how many
@@ -64,7 +64,7 @@ async def outdated(
     """
     old = [
         each
-        for each in await holdings(log, await every(log.database))
+        for each in await usage_of(log, await every(log.database))
         if each.last_at < before and not each.recording and not set(keep_tags) & set(each.experiment.tags)
     ]
     chosen = [each for each in old if with_open or each.experiment.status == "closed"]

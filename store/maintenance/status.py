@@ -24,7 +24,7 @@ MIN_FREE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class RecorderStatus:
     """A recorder that has not ended. Ages are in seconds."""
 
     exp_id: str
@@ -50,7 +50,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Standing:
+class StoreStatus:
     """What `messager status` tells. Sizes are in bytes."""
 
     store: str
@@ -62,16 +62,16 @@ class Standing:
     """Imports, unpackings and removals that run, or were killed."""
     gaps: int = 0
     """In open experiments."""
-    recorders: list[Writing] = field(default_factory=list)
+    recorders: list[RecorderStatus] = field(default_factory=list)
     spools: list[SpoolInfo] = field(default_factory=list)
     unheard: list[str] = field(default_factory=list)
     """Messages that taps of open experiments could not hear."""
     problems: list[Problem] = field(default_factory=list)
 
 
-async def standing(
+async def status(
     log: EventLog, spool_folder: Path | None = None, *, idle_s: float = IDLE_S, min_free: int = MIN_FREE
-) -> Standing:
+) -> StoreStatus:
     """Look at everything once, change nothing.
 
     Spools are looked for in `spool_folder` (by default beside the store, and in the folder of `MESSAGER_SPOOL`) and
@@ -79,7 +79,7 @@ async def standing(
     """
     dialect = log.database.dialect
     async with log.database.reading() as connection:
-        found = Standing(log.location, await dialect.bytes_on_disk(connection), dialect.room())
+        found = StoreStatus(log.location, await dialect.bytes_on_disk(connection), dialect.room())
     every = {of.id: of for of in await registry.every(log.database)}
     found.open = sum(of.status == "open" for of in every.values())
     found.closed = len(every) - found.open
@@ -110,7 +110,7 @@ async def standing(
     return found
 
 
-async def _writing(log: EventLog, row: RecorderRow, exp_id: str, idle_s: float) -> Writing:
+async def _writing(log: EventLog, row: RecorderRow, exp_id: str, idle_s: float) -> RecorderStatus:
     last = select(batch.c.committed_at).where(batch.c.recorder_id == row.id).order_by(batch.c.first_seq.desc()).limit(1)
     async with log.database.reading() as connection:
         committed = (await connection.execute(last)).scalar()
@@ -119,10 +119,12 @@ async def _writing(log: EventLog, row: RecorderRow, exp_id: str, idle_s: float) 
     quiet = age if age is not None else (now - row.started_at) / 1e9
     state = "dead" if row.state != "alive" else "idle" if quiet > idle_s else "alive"
     beat = (now - row.heartbeat_at) / 1e9
-    return Writing(exp_id, row.ordinal, row.uuid, state, row.host, row.pid, row.last_seq, beat, age, left_spool(row))
+    return RecorderStatus(
+        exp_id, row.ordinal, row.uuid, state, row.host, row.pid, row.last_seq, beat, age, left_spool(row)
+    )
 
 
-def _of_spools(found: Standing, takers: set[str]) -> list[Problem]:
+def _of_spools(found: StoreStatus, takers: set[str]) -> list[Problem]:
     """`takers` are the recorders whose experiments take events."""
     problems = []
     for info in found.spools:
@@ -140,7 +142,7 @@ def _of_spools(found: Standing, takers: set[str]) -> list[Problem]:
     return problems
 
 
-def _of_recorders(found: Standing) -> list[Problem]:
+def _of_recorders(found: StoreStatus) -> list[Problem]:
     return [
         Problem(
             f"recorder {each.recorder} of {each.exp_id} (host {each.host}, pid {each.pid}) ended without saying so",
@@ -151,7 +153,7 @@ def _of_recorders(found: Standing) -> list[Problem]:
     ]
 
 
-def _of_disk(found: Standing, min_free: int) -> list[Problem]:
+def _of_disk(found: StoreStatus, min_free: int) -> list[Problem]:
     if found.free_bytes is None or found.free_bytes >= min_free:
         return []
     what = f"the disk of {found.store} has {found.free_bytes / 1e6:,.0f} MB left"

@@ -17,7 +17,9 @@ from ..log.names import all_names
 from ..log.reading import Selection
 
 
-async def refuse_live(log: EventLog, of: Experiment, chosen: Selection, mapping: ChannelMap, broker_url: str) -> None:
+async def refuse_feedback(
+    log: EventLog, of: Experiment, chosen: Selection, mapping: ChannelMap, broker_url: str
+) -> None:
     """Raise `ReplayRefused` where a recorder that is alive would append the replay to what is replayed.
 
     A tap does where one of its patterns fits. What a recorder inside a program is subscribed to

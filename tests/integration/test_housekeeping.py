@@ -24,8 +24,8 @@ from messager_store.errors import (
 from messager_store.experiments import registry
 from messager_store.maintenance.compaction import compact, plan
 from messager_store.maintenance.removal import remove, sweep_imports
-from messager_store.maintenance.retention import holdings, outdated
-from messager_store.maintenance.status import standing
+from messager_store.maintenance.retention import outdated, usage_of
+from messager_store.maintenance.status import status
 from messager_store.maintenance.verify import verify_all
 from messager_store.recording.recorder import IfExists
 from messager_store.recording.repair import repair
@@ -57,7 +57,7 @@ async def test_a_running_experiment_is_not_removed_unless_forced_and_then_its_re
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(1)])
     with pytest.raises(ExperimentBusy, match=r"recorder 1 .*or remove it all the same with --force"):
-        await remove(log, of, spare_busy=True)
+        await remove(log, of, if_idle=True)
     assert (await log.experiment("e1")).status == "open"
     assert await remove(log, of)
     with pytest.raises(RecorderFenced):
@@ -98,9 +98,9 @@ async def test_what_was_changed_since_it_was_looked_at_is_spared(log: EventLog, 
         await log.touch(await log.register(of, role="tap"), ended_at=9)
     looked_at = replace(of, recorders=1)
     with pytest.raises(ExperimentChanged, match="'e1' was tagged, closed or recorded into meanwhile: look at it"):
-        await remove(log, looked_at, spare_changed=True)
-    assert await remove(log, await log.experiment("e1"), spare_changed=True)
-    assert await remove(log, of, spare_changed=True) is False, "gone is not changed"
+        await remove(log, looked_at, if_unchanged=True)
+    assert await remove(log, await log.experiment("e1"), if_unchanged=True)
+    assert await remove(log, of, if_unchanged=True) is False, "gone is not changed"
 
 
 async def test_what_was_closed_since_it_was_looked_at_is_removed_all_the_same(log: EventLog) -> None:
@@ -147,7 +147,7 @@ async def test_an_exp_id_that_is_not_free_yet_is_told_or_passed_over_and_never_w
 
 async def test_what_an_experiment_holds_is_known_from_its_counters(log: EventLog) -> None:
     of = await over(log, "e1", 10_000, 200)
-    (held,) = await holdings(log, [of])
+    (held,) = await usage_of(log, [of])
     assert (held.events, held.payload_bytes, held.begun_at, held.recording) == (10_000, 2_000_000, 0, False)
     assert held.last_at == of.closed_at
     await compact(log)
@@ -187,12 +187,12 @@ async def test_compacting_gives_back_what_was_freed_and_clears_away_what_was_lef
     planned = await plan(log)
     if planned.slack is not None:
         assert planned.slack > 2_000_000 and planned.bytes > planned.slack
-    assert (await standing(log)).unfinished == 1, "a plan changes nothing: somebody is asked first"
+    assert (await status(log)).unfinished == 1, "a plan changes nothing: somebody is asked first"
     assert planned.needs and all(need.bytes > 0 for need in planned.needs)
     assert all(need.free is None or need.free > need.bytes for need in planned.needs)
     after = await compact(log)
     assert after < planned.bytes - 2_000_000
-    assert (await standing(log)).unfinished == 0
+    assert (await status(log)).unfinished == 0
     async with log.database.reading() as connection:
         assert after == await log.database.dialect.bytes_on_disk(connection)
         assert not await log.database.dialect.slack(connection)
@@ -232,20 +232,20 @@ async def test_no_sql_of_a_path_reaches_the_store(tmp_path: Path) -> None:
 
 
 async def problems(log: EventLog, **options: object) -> list[tuple[str, str]]:
-    found = await standing(log, **options)  # type: ignore[arg-type]
+    found = await status(log, **options)  # type: ignore[arg-type]
     return [(each.what, each.remedy) for each in found.problems]
 
 
 async def test_a_store_where_all_is_well_needs_nobody(log: EventLog) -> None:
     await over(log, "done")
     of = await filled(log, [sent(1)], "running")
-    found = await standing(log)
+    found = await status(log)
     assert (found.open, found.closed, found.unfinished, found.problems, found.spools) == (1, 1, 0, [], [])
     assert [(each.exp_id, each.state, each.events) for each in found.recorders] == [("running", "alive", 1)]
     assert found.store_bytes > 0 and bool(found.free_bytes) is ("://" not in log.location)
-    assert (await standing(log, idle_s=0)).recorders[0].state == "idle"
+    assert (await status(log, idle_s=0)).recorders[0].state == "idle"
     await sql(log, f"UPDATE recorder SET ended_at = heartbeat_at WHERE experiment_id = {of.id}")
-    assert (await standing(log)).recorders == []
+    assert (await status(log)).recorders == []
 
 
 async def test_a_dead_recorder_is_told_with_the_command_that_closes_it(log: EventLog) -> None:
@@ -264,7 +264,7 @@ async def test_a_spool_that_nobody_drains_is_told_and_comes_before_repair(log: E
     await log.register(of, role="messager", name="a" * 32, spool=str(path))
     spool = Spool(path, {"recorder": "a" * 32, "exp_id": "e1", "store": log.location})
     spool.write(1, [sent(5), sent(6)], 7)
-    found = await standing(log)
+    found = await status(log)
     assert found.problems == [], "its recorder lives and drains it"
     assert [(info.events, info.held, info.oldest_at) for info in found.spools] == [(2, True, 5)]
     spool.close()
@@ -274,7 +274,7 @@ async def test_a_spool_that_nobody_drains_is_told_and_comes_before_repair(log: E
     stranger = Spool(tmp_path / "spools" / f"{'b' * 32}.spool", {"recorder": "b", "exp_id": "x", "store": "/other.db"})
     stranger.write(1, [sent(5)], 7)
     stranger.close()
-    assert len((await standing(log, tmp_path / "spools")).spools) == 1, "of another store"
+    assert len((await status(log, tmp_path / "spools")).spools) == 1, "of another store"
 
 
 async def spooled(log: EventLog, exp_id: str = "e1") -> Path:
@@ -306,10 +306,10 @@ async def test_a_spool_that_the_store_takes_no_more_is_to_be_deleted_and_not_dra
 
 async def test_an_experiment_is_told_with_the_spool_that_waits_for_it(log: EventLog) -> None:
     path = await spooled(log)
-    (held,) = await holdings(log, [await log.experiment("e1")])
+    (held,) = await usage_of(log, [await log.experiment("e1")])
     assert held.spool == str(path)
     await registry.close(log.database, held.experiment, force=True)
-    (held,) = await holdings(log, [await log.experiment("e1")])
+    (held,) = await usage_of(log, [await log.experiment("e1")])
     assert held.spool is None, "a closed one takes no more"
 
 
@@ -322,8 +322,8 @@ async def test_a_disk_that_is_nearly_full_is_told(log: EventLog) -> None:
 async def test_verify_tells_an_import_that_did_not_finish_from_a_removal_with_what_clears_them_away(
     log: EventLog,
 ) -> None:
-    for exp_id, status in (("a", "importing"), ("b", "removing"), ("c", "removing")):
-        await registry.create(log.database, exp_id, name=None, tags=[], meta={}, status=status)
+    for exp_id, state in (("a", "importing"), ("b", "removing"), ("c", "removing")):
+        await registry.create(log.database, exp_id, name=None, tags=[], meta={}, status=state)
     [stray] = [verdict async for verdict in verify_all(log)]
     remedy = "did not finish (yet); `messager compact` clears away what was killed"
     assert (stray.problems, stray.notes) == ([], [f"1 import {remedy}", f"2 removals {remedy}"])
@@ -334,5 +334,5 @@ async def test_verify_tells_an_import_that_did_not_finish_from_a_removal_with_wh
 
 async def test_a_killed_import_is_counted(log: EventLog) -> None:
     await registry.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
-    found = await standing(log)
+    found = await status(log)
     assert (found.unfinished, found.open, found.problems) == (1, 0, [])

@@ -19,7 +19,7 @@ from messager_store import EventLog, NewEvent
 from messager_store.errors import DamagedStore, RecorderFenced, StoreError
 from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
-from messager_store.maintenance.status import standing
+from messager_store.maintenance.status import status
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
@@ -203,11 +203,11 @@ async def test_a_kill_leaves_the_old_log_or_the_new_one(log: EventLog, store: st
     verdict = await verify(log, of)
     assert verdict.problems == []
     assert len([entry for entry in await listed(log.read("e1")) if entry.redacted]) == redacted
-    told = [str((await standing(log, min_free=0)).problems), str(verdict.notes)]
+    told = [str((await status(log, min_free=0)).problems), str(verdict.notes)]
     assert [("messager redact --scrub" in text) for text in told] == [redacted > 0] * 2
     nothing = await redact(log, "e1", RedactionFilter(contains=("nobody said this",)), who="me", why="x")
     assert (nothing.events, nothing.done_before) == (0, 0)
-    told = [str((await standing(log, min_free=0)).problems), str((await verify(log, of)).notes)]
+    told = [str((await status(log, min_free=0)).problems), str((await verify(log, of)).notes)]
     assert "--scrub" not in "".join(told)
 
 

@@ -21,7 +21,7 @@ from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 from messager_store.experiments import registry
 from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.removal import remove
-from messager_store.maintenance.status import standing
+from messager_store.maintenance.status import status
 from messager_store.recording import auto_recorder, committer
 from messager_store.recording.draining import Drained, folders_of
 from messager_store.recording.registration import Enrolment, enrol
@@ -222,7 +222,7 @@ async def test_a_kill_while_the_store_never_came_costs_a_strict_recorder_nothing
     monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "spools"))
     ran(store, NEVER, check=False)
     async with EventLog.open(store) as log:
-        told = await standing(log)
+        told = await status(log)
         assert [(len(told.spools), problem.remedy) for problem in told.problems] == [(1, "messager drain")]
     [done] = await drained(store)
     assert (done.events, done.ended, done.reason) == (3, False, None)
