@@ -31,7 +31,7 @@ from ..log.event_log import EventLog, Writer
 from ..log.messages import causes
 from ..log.names import all_names
 from ..log.redaction_records import without_seal
-from ..maintenance.removal import discard, sweep_imports
+from ..maintenance.removal import discard, sweep_unfinished
 from .fields import Unfit, bytes_field
 from .files import written
 from .sharing import Sharing
@@ -181,7 +181,7 @@ async def import_jsonl(
     source = Source(path)
     with source.opened():
         header = source.header()
-        await sweep_imports(log)
+        await sweep_unfinished(log)
         of = await registry.create(
             log.database,
             f"importing {exp_id} {uuid4().hex}",

@@ -22,7 +22,7 @@ from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import agent_value
 from ..log.redaction_records import RedactionRow, SealCheck
-from ..maintenance.removal import discard, sweep_imports
+from ..maintenance.removal import discard, sweep_unfinished
 from .fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
 from .lines import Lines, parsed
 from .loading import Loading
@@ -90,7 +90,7 @@ async def _unpack(
 ) -> Experiment:
     of, tags, redactions, told = _description(lines)
     wanted = of["exp_id"] if exp_id is None else registry.checked_exp_id(exp_id)
-    await sweep_imports(log)
+    await sweep_unfinished(log)
     loading = await Loading.begin(log.database, of, wanted, tags)
     try:
         await _recorders(lines, loading, of["recorders"])

@@ -23,7 +23,7 @@ from messager_store.errors import (
 )
 from messager_store.experiments import registry
 from messager_store.maintenance.compaction import compact, plan
-from messager_store.maintenance.removal import remove, sweep_imports
+from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.retention import outdated, usage_of
 from messager_store.maintenance.status import status
 from messager_store.maintenance.verify import verify_all
@@ -126,7 +126,7 @@ async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
     with pytest.raises(Killed):
         await remove(log, of, progress=die)
     assert [each.exp_id for each in await registry.every(log.database)] == ["e2"]
-    assert await sweep_imports(log) == 1
+    assert await sweep_unfinished(log) == 1
     assert [verdict.exp_id async for verdict in verify_all(log)] == ["e2"]
     assert await remove(log, of) is False
 
@@ -220,7 +220,7 @@ async def test_compacting_needs_room_and_says_how_much(log: EventLog, monkeypatc
     await over(log, "e1", 500, 500)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**9, 10**9 - 1000, 1000))
-    with pytest.raises(StoreError, match=r"compacting takes 0\.\d MB of .* and 0\.0 MB are free there"):
+    with pytest.raises(StoreError, match=r"compaction temporarily needs 0\.\d MB in .*, but only 0\.0 MB are free"):
         await plan(log)
 
 
@@ -252,7 +252,7 @@ async def test_a_dead_recorder_is_told_with_the_command_that_closes_it(log: Even
     await filled(log, [sent(1)])
     await sql(log, "UPDATE recorder SET pid = 4194305")  # a process that cannot be
     ((what, remedy),) = await problems(log)
-    assert "recorder 1 of e1" in what and "ended without saying so" in what and remedy == "messager repair e1"
+    assert "recorder 1 of e1" in what and "ended uncleanly" in what and remedy == "messager repair e1"
     await repair(log, await log.experiment("e1"))
     assert await problems(log) == []
 
@@ -297,9 +297,9 @@ async def test_a_spool_that_the_store_takes_no_more_is_to_be_deleted_and_not_dra
     await registry.close(log.database, of, force=True)
     ((what, remedy), *_) = await problems(log)
     assert "2 events of e1 wait in" in what and str(path) in what and "closed" in what
-    assert remedy == "to give them up, delete the file"
+    assert remedy == "to discard the events, delete the file"
     await remove(log, await log.experiment("e1"))
-    assert [remedy for _, remedy in await problems(log)] == ["to give them up, delete the file"]
+    assert [remedy for _, remedy in await problems(log)] == ["to discard the events, delete the file"]
     path.unlink()
     assert await problems(log) == []
 
@@ -316,7 +316,7 @@ async def test_an_experiment_is_told_with_the_spool_that_waits_for_it(log: Event
 @pytest.mark.sqlite  # a client of a server cannot see its disk
 async def test_a_disk_that_is_nearly_full_is_told(log: EventLog) -> None:
     ((what, remedy),) = await problems(log, min_free=1 << 60)
-    assert "MB left" in what and "messager prune" in remedy
+    assert "MB free" in what and "messager prune" in remedy
 
 
 async def test_verify_tells_an_import_that_did_not_finish_from_a_removal_with_what_clears_them_away(

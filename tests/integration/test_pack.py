@@ -21,7 +21,7 @@ from messager_store.formats import pack as packing
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.pack import pack
 from messager_store.formats.unpack import unpack
-from messager_store.maintenance.removal import remove, sweep_imports
+from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
@@ -244,7 +244,7 @@ async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_
         seen.append(sql(other.location, "SELECT count(*) FROM event")[0][0])
         assert sql(other.location, "SELECT count(*) FROM event_view") == [(0,)]
         assert sql(other.location, "SELECT count(*) FROM experiment WHERE exp_id = 'e1'") == [(0,)]
-        swept.append(asyncio.create_task(sweep_imports(other)))
+        swept.append(asyncio.create_task(sweep_unfinished(other)))
 
     await unpack(other, tmp_path / "a.pack", progress=look)
     assert seen == [50, 100]
