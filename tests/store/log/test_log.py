@@ -47,7 +47,7 @@ async def test_every_hostile_payload_channel_and_id_comes_back_as_it_went_in(log
             assert getattr(found, key) == getattr(given_, key)
             assert type(getattr(found, key)) is type(getattr(given_, key))
         assert found.meta == given_.meta
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_they_went_in(log: EventLog) -> None:
@@ -71,8 +71,8 @@ async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_t
     await log.touch(writer, ended_at=1)
     assert (await redact(log, "e1", RedactionFilter(kinds=("mark",)), who=odd, why=odd)).events == 1
     assert [(row.who, row.why) for row in await redactions_of(log.database, of.id)] == [(odd, odd)]
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
-    assert await remove(log.database, of)
+    assert (await verify(log, await log.experiment("e1"))).problems == []
+    assert await remove(log, of)
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -106,7 +106,7 @@ async def test_anything_survives_the_way_through_the_log(store: str, events: lis
         found = await listed(log.read(exp_id))
         in_order = sorted(events, key=lambda event: event.ts)
         assert [facts(entry) for entry in found] == [facts(entry) for entry in in_order]
-        assert (await verify(log.database, of)).problems == []
+        assert (await verify(log, of)).problems == []
 
 
 def facts(event: Event | NewEvent) -> tuple[Any, ...]:

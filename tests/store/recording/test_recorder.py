@@ -63,7 +63,7 @@ async def test_a_message_goes_from_send_message_to_its_row(broker: Broker, log: 
     assert data["recorders"][0]["meta"]["versions"]["python"]
     assert data["recorders"][0]["state"] == "ended"
     assert data["recorders"][0]["broker"] == broker.url
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_counters_agree_with_what_was_recorded(log: EventLog) -> None:
@@ -146,7 +146,7 @@ async def test_closing_under_a_live_recorder_asks_for_force_and_then_refuses_its
     with pytest.raises(StoreError):
         await recorder.flush()
     assert len(await kinds(log)) == 1
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_sends_do_not_wait_for_a_store_that_is_locked_and_nothing_is_lost(
@@ -188,7 +188,7 @@ async def test_an_answer_that_is_lost_after_the_commit_doubles_nothing(
             await recorder.flush()
     assert lost == 3
     assert [entry.ts async for entry in log.read("e1")] == list(range(10))
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_what_does_not_fit_is_dropped_counted_and_told_as_a_gap(
@@ -231,7 +231,7 @@ async def test_several_recorders_share_an_experiment(log: EventLog) -> None:
     await asyncio.gather(*(record(number) for number in range(5)))
     data = await overview(log, await log.experiment("e1"))
     assert data["events"] == 1500 and data["channels"] == 7 and data["agents"] == 11
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_a_recorder_must_be_started(log: EventLog) -> None:
@@ -329,7 +329,7 @@ async def test_a_flush_that_is_cancelled_at_any_moment_costs_nothing(log: EventL
             await asyncio.gather(flush, return_exceptions=True)
         assert recorder.failure is None
     assert len(await kinds(log)) == 60
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_what_comes_after_the_end_is_not_recorded_and_does_not_hold_it_up(log: EventLog) -> None:
