@@ -106,13 +106,8 @@ async def test_what_was_changed_since_it_was_looked_at_is_spared(log: EventLog, 
 
 async def test_what_was_closed_since_it_was_looked_at_is_removed_all_the_same(log: EventLog) -> None:
     of = await filled(log, [sent(1)])
-<<<<<<< HEAD:tests/store/maintenance/test_housekeeping.py
     await close(log, of, force=True)
-    assert of.status == "open" and await remove(log.database, of)
-=======
-    await registry.close(log.database, of, force=True)
     assert of.status == "open" and await remove(log, of)
->>>>>>> upper:tests/integration/test_housekeeping.py
     assert await registry.every(log.database) == []
 
 
@@ -314,13 +309,8 @@ async def test_an_experiment_is_told_with_the_spool_that_waits_for_it(log: Event
     path = await spooled(log)
     (held,) = await usage_of(log, [await log.experiment("e1")])
     assert held.spool == str(path)
-<<<<<<< HEAD:tests/store/maintenance/test_housekeeping.py
     await close(log, held.experiment, force=True)
-    (held,) = await holdings(log.database, [await log.experiment("e1")])
-=======
-    await registry.close(log.database, held.experiment, force=True)
     (held,) = await usage_of(log, [await log.experiment("e1")])
->>>>>>> upper:tests/integration/test_housekeeping.py
     assert held.spool is None, "a closed one takes no more"
 
 
