@@ -32,7 +32,7 @@ from ..log.messages import causes
 from ..log.names import all_names
 from ..log.redaction_records import without_seal
 from ..log.writer import Writer
-from ..maintenance.removal import clear_away, sweep_imports
+from ..maintenance.removal import discard, sweep_unfinished
 from ..queries import deliveries
 from .fields import Unfit, bytes_field
 from .files import written
@@ -183,7 +183,7 @@ async def import_jsonl(
     source = Source(path)
     with source.opened():
         header = source.header()
-        await sweep_imports(log.database)
+        await sweep_unfinished(log)
         of = await registry.create(
             log.database,
             f"importing {exp_id} {uuid4().hex}",
@@ -198,7 +198,7 @@ async def import_jsonl(
             await deliveries.work_out(log.database, of.id)  # while it is hidden: a kill here leaves nothing half done
             await registry.publish_import(log.database, of, exp_id)
         except BaseException:
-            await clear_away(log.database, of)
+            await discard(log, of)
             raise
     made = await registry.by_exp_id(log.database, exp_id)
     assert made is not None

@@ -101,7 +101,7 @@ async def redact(
         recorders = await recorders_of(database, of.id)
         if not dry_run:
             refuse_busy(of, recorders)
-        found = await find(database, of, chosen, recorders, ids=ids, progress=progress)
+        found = await find(log, of, chosen, recorders, ids=ids, progress=progress)
         result = await _described(log, of, found, recorders, dry_run)
         if dry_run:
             return result
