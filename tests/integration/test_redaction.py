@@ -16,8 +16,9 @@ from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import ExperimentBusy, ScrubUnfinished, StoreError
 from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
-from messager_store.privacy.redaction import redact, scrub
+from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter, find
+from messager_store.privacy.scrubbing import scrub
 from messager_store.testing import transaction
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.support import sql
@@ -307,7 +308,7 @@ async def test_what_is_written_while_events_are_looked_for_is_looked_at_too(
 
     monkeypatch.setattr("messager_store.privacy.redaction.find", slow)
     if times > 1:
-        with pytest.raises(ExperimentBusy, match="nobody writes"):
+        with pytest.raises(ExperimentBusy, match="no recorder writes"):
             await redact(log, "e1", WHERE, who="me", why="x")
         assert not any(entry.redacted for entry in await listed(log.read("e1")))
         return
