@@ -13,10 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from messager import channels as grammar
-from messager import topics
-from messager.brokers import Broker, Retaining
-from messager.brokers.internal import is_internal
-from messager.brokers.urls import is_mqtt
+from messager.brokers import Broker, Retaining, kind_of
 from messager.errors import MessagerError
 
 from ..db.schema import CHANNEL
@@ -84,8 +81,8 @@ class Replay:
     `wait_for_subscribers` waits until at least so many clients are subscribed to a channel of the replay, as
     `channels` and `exclude` choose them (on Redis also to any pattern, as it does not list these), and fails after
     `wait_timeout` seconds; an MQTT broker tells nobody. Messages for channels on which a server publishes by itself
-    (see `messager.brokers.internal`) are left out and counted. What the broker refuses is counted and named in the
-    report; `dry_run` publishes nothing, and names what is certain to be refused. A payload for which the broker would
+    (see `BrokerKind.is_internal`) are left out and counted. What the broker refuses is counted and named in the report;
+    `dry_run` publishes nothing, and names what is certain to be refused. A payload for which the broker would
     cut its subscribers off is refused, unless `force`; and so are channels that a recorder is recording into this
     very experiment at the moment, unless `into_live`. `progress` is called with the report as it grows.
     """
@@ -128,9 +125,9 @@ class Replay:
             raise StoreError(f"{max_gap!r} is no gap: give seconds, zero or more")
         if loops < 0:
             raise StoreError(f"{loops!r} is no number of loops: give 1 or more, or 0 for no end")
-        if wait_for_subscribers and is_mqtt(broker.url):
+        if wait_for_subscribers and not kind_of(broker.url).reports_subscribers:
             raise StoreError(
-                "an MQTT broker tells nobody who is subscribed, so nobody can wait for it: "
+                f"an {kind_of(broker.url).name} broker tells nobody who is subscribed, so nobody can wait for it: "
                 "start the subscribers first, and replay without --wait-for-subscribers"
             )
         self._log = log
@@ -159,7 +156,8 @@ class Replay:
         self.report = ReplayReport("", self._speed, dry_run, checked)
         """What was done so far."""
         self._started = 0
-        self._of_mqtt: set[int] = set()  # the recorders that recorded an MQTT broker
+        self._default_meta: dict[int, Mapping[str, Any]] = {}
+        """By recorder: the meta of a delivery that its events leave out (see `BrokerKind.default_meta`)."""
 
     async def run(self) -> ReplayReport:
         """Replay, and say what was done.
@@ -179,7 +177,7 @@ class Replay:
         last_seqs = {row.ordinal: row.last_seq for row in recorders}
         if not self._keep_names:
             self._map.rename = between((row.broker for row in recorders), self._broker.url)
-        self._of_mqtt = {row.ordinal for row in recorders if row.broker is not None and is_mqtt(row.broker)}
+        self._default_meta = {row.ordinal: kind_of(row.broker).default_meta for row in recorders if row.broker}
         total = sum(last_seqs.values())
         span = replace(span, last_seqs=last_seqs)
         rule = await sources(database, of, self._selection.kinds)
@@ -234,7 +232,8 @@ class Replay:
 
         Raises `StoreError` where `mapping` leads onto one.
         """
-        internal = {name for name in names if is_internal(self._map(name), self._broker.url, *recorded_at)}
+        kinds = set(map(kind_of, (self._broker.url, *recorded_at)))
+        internal = {name for name in names if any(kind.is_internal(self._map(name)) for kind in kinds)}
         for name in internal:
             if (pair := self._map.pair_for(name)) is not None:
                 raise StoreError(
@@ -254,14 +253,14 @@ class Replay:
         if not self._dry_run:
             self.report.planned = await message_count(self._log.database, of, self._selection, span, rule)
             return
-        over_mqtt = is_mqtt(self._broker.url)
+        kind = kind_of(self._broker.url)
         async for page in message_pages(self._log.database, of, self._selection, span, rule=rule):
             self.report.planned += len(page)
             for entry in page:
                 wire = self._map(entry.channel or "")
                 channel = grammar.decode(wire)
                 self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
-                fault = topics.fault(wire, len(entry.payload)) if over_mqtt else None
+                fault = kind.publish_fault(wire, len(entry.payload))
                 if fault is not None:
                     self.report.count_failure(channel, entry.cursor, "refused", fault)
 
@@ -384,9 +383,8 @@ class Replay:
 
     def _how(self, entry: Event) -> dict[str, Any] | None:
         """How it was once delivered: what comes from MQTT and tells no quality of service had 1, not the broker's."""
-        if entry.cursor.recorder in self._of_mqtt:
-            return {"qos": 1, **(entry.meta or {})}
-        return entry.meta
+        default = self._default_meta.get(entry.cursor.recorder)
+        return {**default, **(entry.meta or {})} if default else entry.meta
 
     async def _wait_for_subscribers(self, of: Experiment) -> None:
         if not self._subscribers or not self.report.planned:

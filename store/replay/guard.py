@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from messager import channels, topics
-from messager.brokers.urls import is_mqtt
+from messager import channels
+from messager.brokers import kind_of
 
 from ..db.schema import CHANNEL
 from ..errors import ReplayRefused
@@ -56,18 +56,17 @@ def _may_hear(row: RecorderRow, broker_url: str) -> bool:
     two servers; what is in the memory of a process is in no other."""
     if row.broker is None:  # it has not met its broker yet: a tap is about to, a program may never
         return row.role == "tap"
-    if is_mqtt(broker_url) != is_mqtt(row.broker):
-        return False
-    here, there = broker_url.startswith("memory:"), row.broker.startswith("memory:")
-    return here == there and (not here or row.pid == os.getpid())
+    kind = kind_of(broker_url)
+    return kind is kind_of(row.broker) and (not kind.in_process or row.pid == os.getpid())
 
 
 def _hears(row: RecorderRow, target: bytes, own: set[bytes]) -> bool:
     if row.role != "tap":
         return target in own
-    if row.broker is not None and is_mqtt(row.broker):
-        return any(topics.fits(pattern, target) for pattern in row.patterns)
-    return channels.matches_any(row.patterns, target)
+    if row.broker is None:
+        return channels.matches_any(row.patterns, target)
+    kind = kind_of(row.broker)
+    return any(kind.matches(pattern, target) for pattern in row.patterns)
 
 
 def _first(found: Iterable[bytes]) -> bytes | None:
