@@ -28,7 +28,7 @@ from ..db.schema import (
     tag,
 )
 from ..errors import ExperimentNotFound
-from ..experiments.registry import Experiment, RecorderRow, by_exp_id, every, head_of, recorders_of
+from ..experiments.registry import Experiment, RecorderRow, by_exp_id, every, recorders_of
 from ..json_text import is_deep, is_no_text
 from ..log import chain
 from ..log.event import iso
@@ -133,7 +133,7 @@ async def verify(
     seals = await SealCheck.load(database, of)
     verdict = Verdict(of.exp_id, "", recorders=len(recorders))
     try:
-        verdict.head = head_of(recorders)
+        verdict.head = chain.head_of(recorders)
     except _WRONG_TYPE:
         verdict.wrong("a recorder's uuid or head is a value of the wrong type, so there is no head")
     if head is not None and not (head and verdict.head.startswith(head)):

@@ -30,7 +30,7 @@ from ..db.schema import (
     recorder,
     redaction,
 )
-from ..experiments.registry import Experiment, RecorderRow, head_of, lock, recorders_of
+from ..experiments.registry import Experiment, RecorderRow, lock, recorders_of
 from ..log import chain
 from ..log.event_log import EventLog
 from ..log.hashed_fields import events_page, facts, origin
@@ -114,7 +114,7 @@ async def _described(
     names = NameReader(log.database)
     await names.load({number for number in found.channels if number is not None})
     most = sorted(found.channels.items(), key=lambda pair: -pair[1])
-    head = head_of(recorders)
+    head = chain.head_of(recorders)
     return Redaction(
         of.exp_id,
         len(found.ids),

@@ -15,8 +15,8 @@ from messager_store.errors import StoreUnavailable
 from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
+from messager_store.recording.closing import close
 from messager_store.recording.recorder import Recorder
-from messager_store.recording.repair import close
 from tests.integration.outage import everything_drained
 from tests.integration.test_autorecord import recording, said, say
 from tests.support import self_recording, until

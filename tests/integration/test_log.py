@@ -23,6 +23,7 @@ from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.recording.closing import close
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 
@@ -326,7 +327,7 @@ async def test_a_tail_sees_every_event_once_and_ends_when_the_experiment_closes(
     late = asyncio.create_task(follow({1: 40, 2: 39}))
     for row in await registry.recorders_of(log.database, of.id):
         assert row.last_seq == 40
-    await registry.close(log.database, of, force=True)
+    await close(log, of, force=True)
     for found in await asyncio.gather(*tails):
         assert len({(entry.recorder, entry.seq) for entry in found}) == len(found) == 160
         for ordinal in range(1, 5):

@@ -21,6 +21,7 @@ from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.recording.closing import close
 from tests.integration.logs import experiment, filled, sent
 from tests.support import ROOT, Refused, sql, until
 
@@ -118,7 +119,7 @@ async def _redacted(log: EventLog, exp_id: str) -> None:
 
 async def _closed(log: EventLog, exp_id: str) -> None:
     of = await filled(log, [sent(1)], exp_id)
-    await registry.close(log.database, of, force=True)
+    await close(log, of, force=True)
 
 
 async def _strict(log: EventLog, exp_id: str) -> None:

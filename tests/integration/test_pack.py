@@ -21,10 +21,12 @@ from messager_store.formats import pack as packing
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.pack import pack
 from messager_store.formats.unpack import unpack
+from messager_store.log.chain import head_of
 from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.recording.closing import close
 from tests.integration.logs import filled, sent
 from tests.integration.test_jsonl import everything
 from tests.support import ROOT, sql, until
@@ -37,13 +39,13 @@ async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
     of = await log.experiment(exp_id)
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at")
-    await registry.close(log.database, of)
+    await close(log, of)
     return await log.experiment(exp_id)
 
 
 async def head(log: EventLog, exp_id: str = "e1") -> str:
     of = await log.experiment(exp_id)
-    return registry.head_of(await registry.recorders_of(log.database, of.id))
+    return head_of(await registry.recorders_of(log.database, of.id))
 
 
 def rows(store: str) -> dict[str, list[Any]]:

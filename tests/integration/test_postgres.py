@@ -19,12 +19,13 @@ from messager_store.db.postgres import append
 from messager_store.db.schema import SEQ_BITS
 from messager_store.errors import RecorderFenced, StoreUnavailable
 from messager_store.experiments import registry
-from messager_store.log.event_log import new_uuid
+from messager_store.log.writer import new_uuid
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording import committer, recorder
+from messager_store.recording.closing import close
 from messager_store.testing import Databases, PostgresServer, execute, transaction
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.outage import locked, numbers, payloads, take
@@ -70,7 +71,7 @@ async def test_many_recorders_append_at_once_and_a_tail_sees_every_seq_of_each_i
 
     following = asyncio.create_task(follow())
     await asyncio.gather(*(record(number) for number in range(RECORDERS)))
-    await registry.close(log.database, of)
+    await close(log, of)
     await following
     assert seen == {ordinal: list(range(1, 201)) for ordinal in range(1, RECORDERS + 1)}
     assert [(verdict.problems, verdict.events) async for verdict in verify_all(log)] == [([], 200 * RECORDERS)]
@@ -385,7 +386,7 @@ async def test_what_a_recorder_left_in_its_spool_is_found_by_drain_and_status(
 async def test_a_closed_experiment_takes_no_recorder_that_joined_while_it_was_closed(log: EventLog, store: str) -> None:
     of = await experiment(log)
     with transaction(store, f"SELECT 1 FROM experiment WHERE id = {of.id} FOR UPDATE"):
-        closing = asyncio.create_task(registry.close(log.database, of))
+        closing = asyncio.create_task(registry.mark_closed(log.database, of))
         joining = [asyncio.create_task(log.register(of, role="tap")) for _ in range(3)]
         await until(lambda: len(sql(store, "SELECT 1 FROM pg_locks WHERE NOT granted")) >= 3)
     done = await asyncio.gather(closing, *joining, return_exceptions=True)

@@ -17,6 +17,7 @@ from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.recording.closing import close
 from messager_store.testing import SUPERUSER, Databases, PostgresServer, execute
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.integration.test_postgres_refusals import refused
@@ -91,7 +92,7 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
         await log.recover(writer)
         await log.append(await log.take_over(writer.uuid), [sent(3)])
         await registry.retag(log.database, await log.experiment("e1"), ["a"], [])
-        await registry.close(log.database, await log.experiment("e1"), force=True)
+        await close(log, await log.experiment("e1"), force=True)
         await export_jsonl(log, "e1", tmp_path / "a.jsonl")
         await import_jsonl(log, tmp_path / "a.jsonl", "e2")
         with pytest.raises(StoreUnavailable, match=r"on it: to remove, `GRANT DELETE ON .*`; to redact") as caught:

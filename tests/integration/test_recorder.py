@@ -23,6 +23,7 @@ from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.queries.overview import overview
 from messager_store.recording import buffer, committer
+from messager_store.recording.closing import close
 from messager_store.recording.spools import spools
 from messager_store.recording.tap import Tap
 from tests.integration.outage import locked
@@ -109,7 +110,7 @@ async def test_what_to_do_where_the_exp_id_is_taken(log: EventLog) -> None:
         assert fresh.exp_id == "e1-2"
     async with Recorder(log, "e1", if_exists="next") as meets:
         assert meets.exp_id == "e1"
-    await registry.close(log.database, of)
+    await close(log, of)
     for choice in (None, "append", "fail"):
         with pytest.raises(ExperimentClosed, match=r'if_exists="new" \(--if-exists new\)'):
             await Recorder(log, "e1", if_exists=choice).start()  # type: ignore[arg-type]
@@ -138,8 +139,8 @@ async def test_closing_under_a_live_recorder_asks_for_force_and_then_refuses_its
     await recorder.flush()
     of = await log.experiment("e1")
     with pytest.raises(ExperimentBusy, match="recorder 1"):
-        await registry.close(log.database, of)
-    await registry.close(log.database, of, force=True)
+        await close(log, of)
+    await close(log, of, force=True)
     recorder.mark("after")
     await until(lambda: "nothing more is recorded" in caplog.text)
     with pytest.raises(StoreError):
@@ -358,7 +359,7 @@ async def test_what_a_recorder_still_had_when_it_was_ended_stays_in_its_spool(lo
     await recorder.start()
     recorder.mark("before")
     await recorder.flush()
-    await registry.close(log.database, await log.experiment("e1"), force=True)
+    await close(log, await log.experiment("e1"), force=True)
     for _ in range(10):
         recorder.mark("after")
     with pytest.raises(RecorderFenced):
@@ -376,7 +377,7 @@ async def test_closing_fences_also_those_that_only_seem_dead(log: EventLog) -> N
     async with log.database.writing() as connection:  # silent for long: a laptop that slept
         await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0")
     of = await log.experiment("e1")
-    await registry.close(log.database, of)
+    await close(log, of)
     head = (await overview(log, of))["head"]
     recorder.mark("after")
     with pytest.raises(RecorderFenced):

@@ -17,13 +17,13 @@ import pytest
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent
 from messager_store.errors import DamagedStore, RecorderFenced, StoreError
-from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.status import status
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.compare import compare
+from messager_store.recording.closing import close
 from messager_store.replay import Replay
 from tests.integration.logs import experiment, listed, sent
 from tests.integration.test_redaction import SECRET, WHERE, on_disk, secrets
@@ -104,7 +104,7 @@ async def test_an_open_experiment_goes_on_after_a_redaction_and_still_verifies(l
     await secrets(log, of)
     await redact(log, "e1", WHERE, who="me", why="second")
     await secrets(log, of)
-    await registry.close(log.database, of)
+    await close(log, of)
     await redact(log, "e1", RedactionFilter(kinds=("received",)), who="me", why="third")
     verdict = await verify(log, await log.experiment("e1"))
     assert verdict.problems == [] and verdict.events == 54
@@ -168,7 +168,7 @@ async def test_what_is_redacted_before_closing_is_not_matched_with_each_other(lo
     await log.append(writer, [sent(1, b"a"), NewEvent("received", 2, "c", b"b")])
     await log.touch(writer, ended_at=1)
     await redact(log, "e1", RedactionFilter(channels=("c",)), who="me", why="x")
-    await registry.close(log.database, of)
+    await close(log, of)
     async with log.database.reading() as connection:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM delivery")).scalar_one() == 0
 

@@ -19,6 +19,7 @@ from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter, find
 from messager_store.privacy.scrubbing import scrub
+from messager_store.recording.closing import close
 from messager_store.testing import transaction
 from tests.integration.logs import experiment, filled, listed, sent
 from tests.support import sql
@@ -68,7 +69,7 @@ async def test_what_is_redacted_is_in_no_byte_of_the_store_any_more(
     of = await experiment(log)
     await secrets(log, of, size)
     if closed:
-        await registry.close(log.database, of)
+        await close(log, of)
     assert SECRET in on_disk(store)
     old = (await verify(log, of)).head
     result = await redact(log, "e1", WHERE, who="me", why="asked to", ids=True)

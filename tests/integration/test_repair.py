@@ -17,8 +17,10 @@ from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError
 from messager_store.experiments import registry
+from messager_store.log.chain import head_of
 from messager_store.maintenance.verify import verify
-from messager_store.recording.repair import close, repair
+from messager_store.recording.closing import close
+from messager_store.recording.repair import repair
 from messager_store.recording.tap import Tap
 from tests.integration.outage import everything_drained, locked, numbers, payloads, take
 from tests.support import ROOT, sql, until
@@ -140,10 +142,10 @@ async def test_a_spool_of_a_closed_experiment_stays_and_says_why(log: EventLog, 
         await taker.stop()
     of = await log.experiment("e1")
     await close(log, of, force=True)
-    head = registry.head_of(await registry.recorders_of(log.database, of.id))
+    head = head_of(await registry.recorders_of(log.database, of.id))
     [done] = await everything_drained(log, taker.spool_path.parent)
     assert done.left == 20 and "closed" in (done.reason or "") and taker.spool_path.exists()
-    assert registry.head_of(await registry.recorders_of(log.database, of.id)) == head
+    assert head_of(await registry.recorders_of(log.database, of.id)) == head
     with pytest.raises(ExperimentClosed):
         await log.take_over(taker.uuid)
 

@@ -13,10 +13,10 @@ from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Replay
 from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import StoreError
-from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl
 from messager_store.log.reading import Selection, Span, count
 from messager_store.queries.compare import Comparison, compare
+from messager_store.recording.closing import close
 from tests.integration.logs import filled, sent
 from tests.integration.test_cli import one_line
 from tests.support import messager
@@ -54,7 +54,7 @@ async def test_events_are_chosen_by_sender_and_recipient_with_their_type(
     assert [entry.ts async for entry in log.read(of, **filters)] == times
     chosen = Selection(**filters)
     assert await count(log.database, of, chosen, Span()) == len(times)
-    await registry.close(log.database, of, force=True)
+    await close(log, of, force=True)
     assert [entry.ts async for entry in log.tail(of) if chosen.takes(entry)] == times
 
 

@@ -23,9 +23,9 @@ from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.status import status
 from messager_store.recording import auto_recorder, committer
+from messager_store.recording.closing import close
 from messager_store.recording.draining import Drained, folders_of
 from messager_store.recording.registration import Enrolment, enrol
-from messager_store.recording.repair import close
 from messager_store.recording.spool import Spool, _frame
 from messager_store.recording.spools import spools
 from tests.integration.outage import everything_drained
