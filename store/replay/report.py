@@ -11,6 +11,7 @@ from messager import channels
 from messager.errors import PublishError
 
 from ..log.event import Cursor, Event
+from .waiting import ReplayState
 
 NAMED = 10
 """Kinds of failure that are named; the others are counted."""
@@ -90,6 +91,8 @@ class ReplayReport:
     """Messages of which nobody knows whether they were published: the answer was lost."""
     failures: list[Failure] = field(default_factory=list)
     """What failed, where and why: the first `NAMED`, by channel and reason."""
+    state: ReplayState = ReplayState.PLANNING
+    """Current state, or FINISHED or STOPPED."""
     loops: int = 0
     """Passes finished."""
     duration_s: float = 0.0
@@ -158,6 +161,7 @@ class ReplayReport:
         achieved = self.achieved_speed
         data: dict[str, Any] = {
             "exp_id": self.exp_id,
+            "state": self.state.value,
             "dry_run": self.dry_run,
             "planned": self.planned,
             "published": self.published,

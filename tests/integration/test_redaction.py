@@ -252,7 +252,7 @@ async def test_a_spool_on_a_host_that_is_gone_may_hold_more(log: EventLog) -> No
     await log.append(writer, [sent(1, SECRET)])
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 1, host = 'elsewhere'")
-    with pytest.raises(StoreError, match=r"elsewhere.*drain it there"):
+    with pytest.raises(StoreError, match=r"elsewhere.*Drain it there"):
         await redact(log, "e1", WHERE, who="me", why="x")
 
 
