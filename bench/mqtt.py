@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from messager import topics
+from messager import channels
 from messager.mqtt import Messager
 from messager_store import EventLog, Recorder
 
@@ -13,7 +13,7 @@ from .measure import Stage, Values
 from .sends import ALONE, CHANNEL, IN_FLIGHT, TOGETHER, timed
 from .workload import remove
 
-TOPIC = topics.as_topic(CHANNEL)
+TOPIC = channels.with_separator(CHANNEL, "/")
 
 
 class Together:

@@ -25,8 +25,8 @@ from sqlalchemy import (
     tuple_,
 )
 
-from messager import channels, topics
-from messager.brokers.urls import is_mqtt
+from messager import channels
+from messager.brokers import BROKER_KINDS, BrokerKind, kind_of
 
 from ..db.database import Database
 from ..db.schema import (
@@ -86,7 +86,8 @@ class Selection:
         """Whether redacted events are wanted too."""
         self.left_out: frozenset[str] = frozenset()
         """Names of channels that are not wanted, whatever the patterns say."""
-        self._filters = False  # whether a pattern that could be a filter is one
+        self._kinds: tuple[BrokerKind, ...] = ()
+        """Kinds of brokers whose own wildcards count as such, beside those of a glob."""
         unknown = (self.kinds or set()) - set(KINDS)
         if unknown:
             raise StoreError(f"there is no kind {', '.join(sorted(unknown))}: kinds are {', '.join(KINDS)}")
@@ -113,8 +114,10 @@ class Selection:
 
     def fits(self, patterns: list[str], channel: str) -> bool:
         """Whether any of the patterns fits a channel."""
-        return channels.matches_any(patterns, channel) or (
-            self._filters and any(topics.is_filter(pattern) and topics.fits(pattern, channel) for pattern in patterns)
+        return channels.matches_any(patterns, channel) or any(
+            kind.is_own_pattern(pattern) and kind.matches(pattern, channel)
+            for kind in self._kinds
+            for pattern in patterns
         )
 
     async def as_recorded(self, database: Database, of: Experiment) -> Selection:
@@ -122,14 +125,16 @@ class Selection:
 
         Where it is not known what was recorded, as of an import, it is a filter unless there is a channel of that name.
         """
-        wild = {pattern for pattern in (*(self.channels or ()), *(self.exclude or ())) if topics.is_filter(pattern)}
+        patterns = (*(self.channels or ()), *(self.exclude or ()))
+        wild = {pattern for pattern in patterns if any(kind.is_own_pattern(pattern) for kind in BROKER_KINDS)}
         if not wild:
             return self
         other = copy(self)
-        urls = [row.broker for row in await recorders_of(database, of.id) if row.broker]
-        other._filters = any(map(is_mqtt, urls))
-        if not urls:
-            other._filters = wild.isdisjoint((await all_names(database, of.id, CHANNEL)).values())
+        kinds = {kind_of(row.broker) for row in await recorders_of(database, of.id) if row.broker}
+        if kinds:
+            other._kinds = tuple(kinds)
+        elif wild.isdisjoint((await all_names(database, of.id, CHANNEL)).values()):
+            other._kinds = BROKER_KINDS
         return other
 
     def takes(self, entry: Event) -> bool:

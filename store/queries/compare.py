@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
 
-from messager import channels, topics
+from messager import channels
+from messager.brokers import BROKER_KINDS
 
 from ..db.database import Database
 from ..db.schema import CHANNEL
@@ -108,7 +109,7 @@ async def compare(
     if chosen.kinds and not chosen.kinds <= ON_THE_WIRE:
         raise StoreError("gaps and marks were never on the wire: they cannot be compared")
     spelt = {await _spelling(log.database, of_a), await _spelling(other.database, of_b)}
-    as_one = not keep_names and spelt == {False, True}
+    as_one = not keep_names and spelt == {":", "/"}
     if as_one:
         chosen = _EitherSpelling(chosen)
     result = Comparison(of_a.exp_id, of_b.exp_id, translated=as_one)
@@ -188,19 +189,21 @@ class _EitherSpelling(Selection):
 
     def __init__(self, chosen: Selection) -> None:
         vars(self).update(vars(chosen))
-        self._filters = True
+        self._kinds = BROKER_KINDS
 
     async def as_recorded(self, database: Database, of: Experiment) -> Selection:
         return self  # a filter is one for both sides, as one of them is of MQTT
 
     def takes_channel(self, channel: str | None) -> bool:
-        names = [] if channel is None else [topics.as_channel(channel), topics.as_topic(channel)]
+        names = (
+            [] if channel is None else [channels.with_separator(channel, ":"), channels.with_separator(channel, "/")]
+        )
         if self.channels is not None and not any(self.fits(self.channels, name) for name in names):
             return False
         return self.exclude is None or not any(self.fits(self.exclude, name) for name in names)
 
 
-async def _spelling(database: Database, of: Experiment) -> bool | None:
+async def _spelling(database: Database, of: Experiment) -> channels.Separator | None:
     brokers = [row.broker for row in await recorders_of(database, of.id)]
     return spelling(brokers, (await all_names(database, of.id, CHANNEL)).values())
 
@@ -218,5 +221,5 @@ async def _messages(
             channel = entry.channel or ""
             name = channel if mapping is None else channels.decode(mapping(channel))
             if as_one:
-                name = topics.as_channel(name)
+                name = channels.with_separator(name, ":")
             yield name, (entry.cursor, None if entry.redacted else sha256(entry.payload).digest())
