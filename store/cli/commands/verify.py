@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from ...maintenance.verify import Verdict
 
 
-class Negative(click.ClickException):
-    """A negative answer, told as an error is: exit code 1."""
-
-    negative = True
-
-
 @click.command()
 @click.argument("exp", required=False)
 @click.option("--all", "every", is_flag=True, help="Every experiment, and the store around them.")
@@ -42,8 +36,8 @@ def command(exp: str | None, every: bool, head: str | None, store: str, as_json:
 
     try:
         verdicts = run(_verify(exp, head, store, as_json))
-    except DamagedStore as error:  # the answer to what was asked, and a negative one
-        raise Negative(str(error)) from None
+    except DamagedStore as error:  # a negative answer (exit code 1), not wrong use
+        raise click.ClickException(str(error)) from None
     if as_json:
         found = [{**asdict(verdict), "ok": verdict.ok} for verdict in verdicts]
         print_json(found if every else found[0])
