@@ -195,7 +195,7 @@ async def import_jsonl(
         assert of is not None
         try:
             await _import_events(log, of, source, header, progress)
-            await deliveries.work_out(log.database, of.id)  # while it is hidden: a kill here leaves nothing half done
+            await deliveries.fill(log.database, of.id)  # while it is hidden: a kill here leaves nothing half done
             await registry.publish_import(log.database, of, exp_id)
         except BaseException:
             await discard(log, of)

@@ -33,7 +33,7 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
                 "with `messager drain`, or close without them with --force."
             )
     await registry.mark_closed(log.database, of, force=force)
-    await deliveries.work_out(log.database, of.id)
+    await deliveries.fill(log.database, of.id)
     return found
 
 
