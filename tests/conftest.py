@@ -1,4 +1,8 @@
-"""A real Redis, MQTT broker and PostgreSQL for the whole run, and a scrubbed environment for each test."""
+"""Fixtures of every test: real servers for the whole run, stores of each kind, and a clean environment.
+
+`make test` has fixed seeds and few examples, so that a failure repeats. `--nightly` has random seeds, many examples,
+and runs every case on every database.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +29,8 @@ from tests.support import Stores
 from tests.support.logs import filled, sent
 
 
-def _in_memory() -> None:
-    """Have temporary files in memory, where there is room: the tests make and remove them by the hundred thousand."""
+def _use_memory_for_temporary_files() -> None:
+    """Set TMPDIR to a file system in memory if it has 4 GB free: the tests create and remove many small files."""
     memory = Path("/dev/shm")
     if "TMPDIR" in os.environ or not os.access(memory, os.W_OK | os.X_OK):
         return
@@ -35,30 +39,39 @@ def _in_memory() -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
 
 
-_in_memory()
+_use_memory_for_temporary_files()
 
-settings.register_profile("messager", deadline=None)  # how long a test takes says nothing about the code
-settings.load_profile("messager")
+# No deadline: the duration of one example depends on the load of the machine.
+settings.register_profile("fixed", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("nightly", deadline=None, print_blob=True, max_examples=1000)
 
 STORES = ("sqlite", "postgres")
 GIVEN_POSTGRES = os.environ.get("MESSAGER_TEST_POSTGRES")
-"""The URL of a PostgreSQL that may create databases, to be used instead of one that the tests start."""
+"""URL of a PostgreSQL to use instead of starting one. Its user may create databases."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="random seeds, many examples, every case on every database")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("nightly" if config.getoption("nightly") else "fixed")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: a test waits for others about as long as it works."""
+    """Return one worker more than there are processors: tests wait about as long as they compute."""
     return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_finish() -> None:
-    """What is there by now stays: the garbage collector need not go through it again and again."""
+    """Exclude the modules and the collected tests from garbage collection, which would traverse them repeatedly."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is promised of a store is promised of each; a test may be about one of them."""
+    """Run tests that use a store on SQLite and on PostgreSQL, unless a marker names one database."""
     if "stores" in metafunc.fixturenames:
         only = [kind for kind in STORES if metafunc.definition.get_closest_marker(kind)]
         metafunc.parametrize("stores", only or STORES, indirect=True)
@@ -87,7 +100,7 @@ def mqtt() -> Iterator[MqttServer]:
 
 @pytest.fixture(params=["redis", "memory", "mqtt"])
 async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
-    """Each carrier in turn, held to the same promises."""
+    """Each broker in turn."""
     if request.param == "memory":
         yield MemoryBroker()
         return
@@ -114,7 +127,7 @@ async def mqtt_broker(mqtt: MqttServer) -> AsyncIterator[MqttBroker]:
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
     if GIVEN_POSTGRES:
-        given = urlsplit(GIVEN_POSTGRES)  # for tests that know a store by its URL without credentials
+        given = urlsplit(GIVEN_POSTGRES)  # some tests use the URL without its credentials
         os.environ |= {"PGUSER": unquote(given.username or ""), "PGPASSWORD": unquote(given.password or "")}
         yield Databases(GIVEN_POSTGRES)
         return
@@ -124,7 +137,7 @@ def databases() -> Iterator[Databases]:
 
 @pytest.fixture(scope="session")
 def migrated(databases: Databases) -> Iterator[str]:
-    """A store on PostgreSQL without anything in it, to be copied."""
+    """URL of an empty, migrated store on PostgreSQL, the template of the others."""
 
     async def make() -> None:
         database = Database(url)
@@ -139,10 +152,10 @@ def migrated(databases: Databases) -> Iterator[str]:
 
 @pytest.fixture
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
-    """Each kind of store in turn, as many as are asked for."""
+    """Factory of stores, of each kind in turn."""
     if request.param == "sqlite":
         made = Stores(tmp_path)
-    else:  # made when a test needs it
+    else:  # the server starts with the first test that needs it
         made = Stores(tmp_path, request.getfixturevalue("databases"), request.getfixturevalue("migrated"))
     yield made
     made.remove()
@@ -150,13 +163,13 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
 
 @pytest.fixture
 def store(stores: Stores) -> str:
-    """A store by its URL or file name."""
+    """URL or file name of an empty store."""
     return stores.fresh()
 
 
 @pytest.fixture
 def unmade(stores: Stores) -> str:
-    """A store that nobody has made yet."""
+    """URL or file name of a store without tables."""
     return stores.unmade()
 
 
@@ -176,7 +189,7 @@ async def other(stores: Stores) -> AsyncIterator[EventLog]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short times, so that an outage need not be long."""
+    """Short timeouts, so that tests of outages are short."""
     monkeypatch.setattr("messager_store.db.sqlite.dialect.BUSY_TIMEOUT_MS", 50)
     monkeypatch.setattr("messager_store.db.postgres.dialect.LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr(committer, "SPOOL_SECONDS", 0.05)
@@ -187,6 +200,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A server of the test's own, which it may stop and kill."""
+    """A PostgreSQL of the test's own, which it may stop and kill."""
     with postgres_server(durable=True) as started:
         yield started
