@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -21,7 +22,6 @@ from messager import MemoryBroker, RedisBroker
 from messager.brokers import Broker, MqttBroker, open_broker
 from messager.testing import MqttServer, RedisServer, mqtt_server, redis_server
 from messager_store import EventLog
-from messager_store.db.database import Database
 from messager_store.maintenance.removal import remove
 from messager_store.recording import committer, recorder
 from messager_store.testing import Databases, PostgresServer, postgres_server
@@ -75,6 +75,41 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "stores" in metafunc.fixturenames:
         only = [kind for kind in STORES if metafunc.definition.get_closest_marker(kind)]
         metafunc.parametrize("stores", only or STORES, indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select one database for each case of a test marked `any_database`, unless `--nightly` or a case is asked for.
+
+    The cases of one test alternate between the databases. The first database of a test depends on its name only, so
+    that every run selects the same cases.
+    """
+    if config.getoption("nightly") or any("[" in argument for argument in config.args):
+        return
+    cases: dict[str, dict[str, int]] = {}
+    selected: list[pytest.Item] = []
+    deselected: list[pytest.Item] = []
+    for item in items:
+        kind, case = _database_and_case(item)
+        if kind is None or item.get_closest_marker("any_database") is None:
+            selected.append(item)
+            continue
+        test = item.nodeid.partition("[")[0]
+        number = cases.setdefault(test, {}).setdefault(case, len(cases[test]))
+        turn = crc32(test.encode()) + number
+        (selected if STORES[turn % len(STORES)] == kind else deselected).append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = selected
+
+
+def _database_and_case(item: pytest.Item) -> tuple[str | None, str]:
+    """Return the database of a case that could run on another one, else None, and the rest of the case's name."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return None, ""
+    kind = item.callspec.params.get("stores")
+    if kind not in STORES or any(item.get_closest_marker(only) for only in STORES):
+        return None, ""
+    return kind, "-".join(part for part in item.callspec.id.split("-") if part != kind)
 
 
 @pytest.fixture(autouse=True)
@@ -135,26 +170,33 @@ def databases() -> Iterator[Databases]:
         yield Databases(server.url("postgres"))
 
 
+async def _migrate(store: str) -> None:
+    async with EventLog.open(store):
+        pass
+
+
 @pytest.fixture(scope="session")
 def migrated(databases: Databases) -> Iterator[str]:
     """URL of an empty, migrated store on PostgreSQL, the template of the others."""
-
-    async def make() -> None:
-        database = Database(url)
-        await database.open()
-        await database.close()
-
     url = databases.create()
-    asyncio.run(make())
+    asyncio.run(_migrate(url))
     yield url
     databases.drop(url)
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Name of the file of an empty, migrated store on SQLite, the template of the others."""
+    file = str(tmp_path_factory.mktemp("template") / "log.db")
+    asyncio.run(_migrate(file))
+    return file
 
 
 @pytest.fixture
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
     """Factory of stores, of each kind in turn."""
     if request.param == "sqlite":
-        made = Stores(tmp_path)
+        made = Stores(tmp_path, None, request.getfixturevalue("migrated_file"))
     else:  # the server starts with the first test that needs it
         made = Stores(tmp_path, request.getfixturevalue("databases"), request.getfixturevalue("migrated"))
     yield made
