@@ -225,7 +225,7 @@ async def log(store: str) -> AsyncIterator[EventLog]:
 async def other(stores: Stores) -> AsyncIterator[EventLog]:
     async with EventLog.open(stores.fresh()) as opened:
         # ids differ from those in the first store
-        await remove(opened.database, await filled(opened, [sent(1)], "gone"))
+        await remove(opened, await filled(opened, [sent(1)], "gone"))
         yield opened
 
 

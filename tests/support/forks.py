@@ -112,7 +112,7 @@ if __name__ == "__main__":
 
     from messager_store import cli
 
-    for name in (*_IMPORTS, *(f"messager_store.cli.commands.{verb}" for verb in cli.HELP)):
+    for name in (*_IMPORTS, *(f"messager_store.cli.commands.{verb}" for verb in cli.verbs.VERBS)):
         import_module(name)
     gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))

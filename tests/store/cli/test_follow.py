@@ -17,7 +17,7 @@ import pytest
 
 from messager_store import EventLog, NewEvent
 from messager_store.errors import StoreNotFound, StoreUnavailable
-from messager_store.experiments import registry
+from messager_store.recording.closing import close
 from messager_store.testing import PostgresServer, execute
 from tests.store.cli.test_cli import one_line
 from tests.support import MESSAGER, messager
@@ -59,7 +59,7 @@ async def recorded(store: str, *events: NewEvent) -> None:
     """Make the store where there is none yet, record events into the experiment e1, and close it."""
     async with EventLog.open(store) as log:
         of = await filled(log, list(events))
-        await registry.close(log.database, of, force=True)
+        await close(log, of, force=True)
 
 
 def test_a_store_that_does_not_exist_yet_is_waited_for_and_followed_from_the_first_event(

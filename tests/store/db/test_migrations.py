@@ -21,6 +21,7 @@ from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.recording.closing import close
 from tests.support import ROOT, Refused, sql, until
 from tests.support.logs import experiment, filled, sent
 
@@ -95,11 +96,11 @@ async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verif
     await database.close()
     async with EventLog.open(store) as log:
         assert (await log.experiment("e1")).schema_version == 1
-        before = await verify(log.database, await log.experiment("e1"))
+        before = await verify(log, await log.experiment("e1"))
         writer = await log.take_over(writer.uuid)
         await log.append(writer, [sent(4)])
         await log.touch(writer, ended_at=5)
-        after = await verify(log.database, await log.experiment("e1"))
+        after = await verify(log, await log.experiment("e1"))
     assert (before.problems, after.problems, after.events) == ([], [], 4)
     assert before.head != after.head
 
@@ -118,7 +119,7 @@ async def _redacted(log: EventLog, exp_id: str) -> None:
 
 async def _closed(log: EventLog, exp_id: str) -> None:
     of = await filled(log, [sent(1)], exp_id)
-    await registry.close(log.database, of, force=True)
+    await close(log, of, force=True)
 
 
 async def _strict(log: EventLog, exp_id: str) -> None:
@@ -149,12 +150,12 @@ async def test_a_downgrade_that_cannot_keep_a_guarantee_is_refused_and_changes_n
     log: EventLog, made: Callable[[EventLog, str], Awaitable[None]], reason: str
 ) -> None:
     await made(log, "e1")
-    before = await verify(log.database, await log.experiment("e1"))
+    before = await verify(log, await log.experiment("e1"))
     with pytest.raises(DowngradeRefused, match=rf"revision 0001.*{reason} \(e1\).*messager pack"):
         await _downgraded(log, "0001")
     async with log.database.reading() as connection:
         assert await connection.run_sync(migrations.differences) == []
-    after = await verify(log.database, await log.experiment("e1"))
+    after = await verify(log, await log.experiment("e1"))
     assert (after.head, after.problems) == (before.head, before.problems)
 
 
@@ -203,11 +204,11 @@ async def test_what_was_redacted_under_the_first_revision_goes_back_to_it(log: E
     async with log.database.writing() as connection:
         await connection.run_sync(migrations.upgrade)
     await redact(log, "e1", RedactionFilter(kinds=("sent",)), who="me", why="asked to")
-    head = (await verify(log.database, await log.experiment("e1"))).head
+    head = (await verify(log, await log.experiment("e1"))).head
     await _downgraded(log, "0001")
     async with log.database.writing() as connection:
         await connection.run_sync(migrations.upgrade)
-    verdict = await verify(log.database, await log.experiment("e1"))
+    verdict = await verify(log, await log.experiment("e1"))
     assert (verdict.problems, verdict.head) == ([], head)
 
 

@@ -45,7 +45,7 @@ async def test_any_flipped_byte_is_refused_and_leaves_nothing(log: EventLog, oth
                 continue
             # gzip has bytes that say nothing of the content
             assert ending == "pack.gz" and rows(other.location) == rows(log.location)
-            await remove(other.database, await other.experiment("e1"))
+            await remove(other, await other.experiment("e1"))
     await nothing_is_in(other)
 
 
@@ -151,7 +151,7 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
     with pytest.raises(StoreError, match=complaint):
         await unpack(other, seal(tmp_path / "forged.pack", lines))
     await nothing_is_in(other)
-    assert [verdict async for verdict in verify_all(other.database)] == []
+    assert [verdict async for verdict in verify_all(other)] == []
 
 
 FORGED_REDACTIONS: dict[str, tuple[Change, str]] = {
@@ -189,8 +189,8 @@ async def test_a_pack_with_a_forged_redaction_is_refused(
     await pack(log, "e1", tmp_path / "a.pack")
     lines = lines_of(tmp_path / "a.pack")
     await unpack(other, seal(tmp_path / "same.pack", lines))
-    assert (await verify(other.database, await other.experiment("e1"))).ok
-    await remove(other.database, await other.experiment("e1"))
+    assert (await verify(other, await other.experiment("e1"))).ok
+    await remove(other, await other.experiment("e1"))
     change, complaint = FORGED_REDACTIONS[what]
     change(lines)
     with pytest.raises(BadFile, match=complaint):

@@ -73,7 +73,7 @@ async def test_export_import_export_gives_the_same_file(log: EventLog, tmp_path:
     assert await export_jsonl(log, "copy", second) == 132
     assert first.read_bytes() == second.read_bytes()
     assert (of.name, of.tags, of.meta["seed"], of.status) == ("n\u00e4me", ["a", "b"], 7, "closed")
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
     async with EventLog.open(str(tmp_path / "elsewhere.db")) as other:
         await import_jsonl(other, second, "e1")
         await export_jsonl(other, "e1", tmp_path / f"third.{ending}")
@@ -191,7 +191,7 @@ async def test_any_file_is_imported_whole_or_refused_in_one_line(tmp_path: Path,
         except BadFile:
             assert await registry.every(log.database) == []
         else:
-            assert (await verify(log.database, await log.experiment("e1"))).problems == []
+            assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_damaged_gzip_and_missing_files_are_told(log: EventLog, tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ async def test_an_import_that_was_swept_away_says_so_and_a_published_one_cannot_
     writer = await log.register(of, role="import")
     await log.append(writer, [sent(1)])
     await registry.publish_import(log.database, of, "e1")
-    await remove(log.database, of)  # believes that it is still importing
+    await remove(log, of)  # believes that it is still importing
     assert len([entry async for entry in log.read("e1")]) == 1
     with pytest.raises(StoreError, match="cleared away"):
         await registry.publish_import(log.database, of, "e2")

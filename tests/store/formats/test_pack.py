@@ -21,10 +21,12 @@ from messager_store.formats import pack as packing
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.pack import pack
 from messager_store.formats.unpack import unpack
-from messager_store.maintenance.removal import remove, sweep_imports
+from messager_store.log.chain import head_of
+from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.recording.closing import close
 from tests.store.formats.test_jsonl import everything
 from tests.support import ROOT, sql, until
 from tests.support.logs import filled, sent
@@ -39,13 +41,13 @@ async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
     of = await log.experiment(exp_id)
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at")
-    await registry.close(log.database, of)
+    await close(log, of)
     return await log.experiment(exp_id)
 
 
 async def head(log: EventLog, exp_id: str = "e1") -> str:
     of = await log.experiment(exp_id)
-    return registry.head_of(await registry.recorders_of(log.database, of.id))
+    return head_of(await registry.recorders_of(log.database, of.id))
 
 
 def rows(store: str) -> dict[str, list[Any]]:
@@ -94,8 +96,8 @@ async def test_an_unpacked_experiment_is_the_same_row_for_row(
     assert (packed.events, packed.recorders, packed.recording) == (132, 2, 0)
     assert of.status == ("closed" if close else "open")
     assert rows(store) == rows(other.location)
-    assert (await verify(other.database, of, await head(log))).problems == []
-    assert [verdict.problems for verdict in [v async for v in verify_all(other.database)]] == [[]]
+    assert (await verify(other, of, await head(log))).problems == []
+    assert [verdict.problems for verdict in [v async for v in verify_all(other)]] == [[]]
     await pack(other, "e1", tmp_path / f"again.{ending}")
     assert (tmp_path / f"again.{ending}").read_bytes() == path.read_bytes()
     async with other.database.reading() as connection:
@@ -112,7 +114,7 @@ async def test_an_imported_experiment_keeps_its_head_in_a_pack(
     await import_jsonl(log, tmp_path / "a.jsonl", "copy")
     await pack(log, "copy", tmp_path / "a.pack")
     of = await unpack(other, tmp_path / "a.pack", exp_id="here")
-    assert (await verify(other.database, of, await head(log, "copy"))).problems == []
+    assert (await verify(other, of, await head(log, "copy"))).problems == []
     assert of.exp_id == "here"
 
 
@@ -135,7 +137,7 @@ async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, ot
     await log.append(writer, [sent(2)], unacknowledged_ns=7)
     await pack(log, "e1", tmp_path / "a.pack")
     made = await unpack(other, tmp_path / "a.pack")
-    assert made.schema_version == 1 and (await verify(other.database, made, await head(log))).problems == []
+    assert made.schema_version == 1 and (await verify(other, made, await head(log))).problems == []
 
 
 async def test_an_empty_experiment_can_be_packed(log: EventLog, other: EventLog, tmp_path: Path) -> None:
@@ -170,7 +172,7 @@ async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
     packed = await pack(log, "e1", tmp_path / "a.pack")
     assert packed.recording == 2 and packed.head == before != await head(log)
     made = await unpack(other, tmp_path / "a.pack")
-    verdict = await verify(other.database, made, before)
+    verdict = await verify(other, made, before)
     assert (verdict.problems, verdict.events, made.status) == ([], 3000, "open")
     for row in await registry.recorders_of(other.database, made.id):
         assert row.state == "ended", "nobody records into the copy"
@@ -198,8 +200,8 @@ async def test_a_store_holds_a_recording_once(log: EventLog, tmp_path: Path) -> 
     assert rows(log.location) == before
     of = await log.experiment("e1")
     known = await head(log)
-    await remove(log.database, of)
-    assert (await verify(log.database, await unpack(log, tmp_path / "a.pack"), known)).problems == []
+    await remove(log, of)
+    assert (await verify(log, await unpack(log, tmp_path / "a.pack"), known)).problems == []
 
 
 async def test_a_recording_does_not_go_into_another_of_its_name(log: EventLog, other: EventLog, tmp_path: Path) -> None:
@@ -246,12 +248,12 @@ async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_
         seen.append(sql(other.location, "SELECT count(*) FROM event")[0][0])
         assert sql(other.location, "SELECT count(*) FROM event_view") == [(0,)]
         assert sql(other.location, "SELECT count(*) FROM experiment WHERE exp_id = 'e1'") == [(0,)]
-        swept.append(asyncio.create_task(sweep_imports(other.database)))
+        swept.append(asyncio.create_task(sweep_unfinished(other)))
 
     await unpack(other, tmp_path / "a.pack", progress=look)
     assert seen == [50, 100]
     assert await asyncio.gather(*swept) == [0, 0]
-    assert (await verify(other.database, await other.experiment("e1"))).problems == []
+    assert (await verify(other, await other.experiment("e1"))).problems == []
 
 
 KILLED = """
@@ -296,5 +298,5 @@ async def test_what_a_killed_unpacking_left_is_invisible_and_cleared_away_by_the
     assert await registry.every(other.database) == []
     of = await unpack(other, tmp_path / "a.pack")
     assert rows(other.location)["event"] == rows(log.location)["event"]
-    assert (await verify(other.database, of, await head(log))).problems == []
-    assert [verdict.ok async for verdict in verify_all(other.database)] == [True]
+    assert (await verify(other, of, await head(log))).problems == []
+    assert [verdict.ok async for verdict in verify_all(other)] == [True]

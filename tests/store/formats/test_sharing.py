@@ -139,12 +139,12 @@ def test_a_payload_without_agents_stays_byte_for_byte(payload: bytes) -> None:
 async def test_the_file_is_a_whole_export_and_the_store_stays(log: EventLog, tmp_path: Path, how: Any) -> None:
     await everything(log)
     before = await listed(log.read("e1"))
-    head = (await verify(log.database, await log.experiment("e1"))).head
+    head = (await verify(log, await log.experiment("e1"))).head
     await shared_lines(log, tmp_path / "a.jsonl", **how)
     assert await listed(log.read("e1")) == before
-    assert (await verify(log.database, await log.experiment("e1"), head)).ok
+    assert (await verify(log, await log.experiment("e1"), head)).ok
     of = await import_jsonl(log, tmp_path / "a.jsonl", "copy")
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
     await export_jsonl(log, "e1", tmp_path / "plain.jsonl")
     await import_jsonl(log, tmp_path / "plain.jsonl", "plain")
     there, here = [await Replay(log, exp, MemoryBroker(), speed="max").run() for exp in ("plain", "copy")]

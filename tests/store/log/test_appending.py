@@ -25,7 +25,7 @@ async def test_payloads_of_many_megabytes_arrive_whole_beside_small_ones(log: Ev
     events = [sent(number, random.Random(number).randbytes(size)) for number, size in enumerate(sizes)]
     of = await filled(log, events)
     assert [entry.payload for entry in await listed(log.read("e1"))] == [event.payload for event in events]
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_a_batch_becomes_rows_in_parts_of_so_many_rows_and_bytes_and_each_event_once(log: EventLog) -> None:
@@ -64,7 +64,7 @@ async def test_an_append_whose_answer_was_lost_is_found_and_not_repeated(log: Ev
     assert (writer.last_seq, writer.head_hash) == after
     await log.append(writer, [sent(3)])
     assert len(await listed(log.read("e1"))) == 3
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_more_receivers_than_a_column_holds_are_refused_on_every_store(log: EventLog) -> None:
@@ -85,7 +85,7 @@ async def test_a_cause_that_no_event_can_have_is_refused(log: EventLog, seq: int
         await log.append(writer, [sent(1), sent(2, cause=(0, seq))])
     assert caught.value.index == 1
     await log.append(writer, [sent(1), sent(2, cause=(0, 1)), sent(3, cause=(1, 2**40 - 1))])
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_a_payload_that_no_database_holds_is_refused_by_itself(
@@ -106,7 +106,7 @@ async def test_a_batch_that_cannot_be_written_leaves_nothing_behind(log: EventLo
     await log.recover(writer)
     assert await listed(log.read("e1")) == []
     await log.append(writer, [sent(1)])
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 @pytest.mark.sqlite  # about its parameters
@@ -133,7 +133,7 @@ async def test_a_batch_of_any_size_is_written_row_for_row(log: EventLog) -> None
         await log.append(writer, [sent(written + at, b"%d" % (written + at)) for at in range(size)])
         written += size
     assert [entry.payload for entry in await listed(log.read("e1"))] == [b"%d" % at for at in range(written)]
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_a_batch_that_is_refused_in_the_middle_leaves_nothing_and_the_next_one_is_written(log: EventLog) -> None:
@@ -150,7 +150,7 @@ async def test_a_batch_that_is_refused_in_the_middle_leaves_nothing_and_the_next
     ]
     await log.append(writer, many)
     assert [(entry.seq, entry.ts) for entry in await listed(log.read("e1"))] == [(at + 1, at) for at in range(900)]
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_a_cancelled_append_is_over_before_anything_else_is_done(

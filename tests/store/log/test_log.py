@@ -23,6 +23,7 @@ from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
 from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, filled, listed, sent
@@ -47,7 +48,7 @@ async def test_every_hostile_payload_channel_and_id_comes_back_as_it_went_in(log
             assert getattr(found, key) == getattr(given_, key)
             assert type(getattr(found, key)) is type(getattr(given_, key))
         assert found.meta == given_.meta
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_they_went_in(log: EventLog) -> None:
@@ -71,8 +72,8 @@ async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_t
     await log.touch(writer, ended_at=1)
     assert (await redact(log, "e1", RedactionFilter(kinds=("mark",)), who=odd, why=odd)).events == 1
     assert [(row.who, row.why) for row in await redactions_of(log.database, of.id)] == [(odd, odd)]
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
-    assert await remove(log.database, of)
+    assert (await verify(log, await log.experiment("e1"))).problems == []
+    assert await remove(log, of)
 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -104,7 +105,7 @@ async def test_anything_survives_the_way_through_the_log(store: str, events: lis
         found = await listed(log.read(exp_id))
         in_order = sorted(events, key=lambda event: event.ts)
         assert [facts(entry) for entry in found] == [facts(entry) for entry in in_order]
-        assert (await verify(log.database, of)).problems == []
+        assert (await verify(log, of)).problems == []
 
 
 def facts(event: Event | NewEvent) -> tuple[Any, ...]:
@@ -325,7 +326,7 @@ async def test_a_tail_sees_every_event_once_and_ends_when_the_experiment_closes(
     late = asyncio.create_task(follow({1: 40, 2: 39}))
     for row in await registry.recorders_of(log.database, of.id):
         assert row.last_seq == 40
-    await registry.close(log.database, of, force=True)
+    await close(log, of, force=True)
     for found in await asyncio.gather(*tails):
         assert len({(entry.recorder, entry.seq) for entry in found}) == len(found) == 160
         for ordinal in range(1, 5):

@@ -13,10 +13,10 @@ from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Replay
 from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import StoreError
-from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl
 from messager_store.log.reading import Selection, Span, count
 from messager_store.queries.compare import Comparison, compare
+from messager_store.recording.closing import close
 from tests.store.cli.test_cli import one_line
 from tests.support import messager
 from tests.support.logs import filled, sent
@@ -54,14 +54,14 @@ async def test_events_are_chosen_by_sender_and_recipient_with_their_type(
     assert [entry.ts async for entry in log.read(of, **filters)] == times
     chosen = Selection(**filters)
     assert await count(log.database, of, chosen, Span()) == len(times)
-    await registry.close(log.database, of, force=True)
+    await close(log, of, force=True)
     assert [entry.ts async for entry in log.tail(of) if chosen.takes(entry)] == times
 
 
 async def test_a_replay_publishes_what_was_said_by_some_to_others_and_counts_the_rest(log: EventLog) -> None:
     await filled(log, [entry for entry in SAID if entry.kind != "received"])
     report = await Replay(log, "e1", MemoryBroker(), speed="max", from_ids=3, to_ids=[7, "7"]).run()
-    assert (report.planned, report.published, report.skipped, report.unsent) == (2, 2, 5, {})
+    assert (report.planned, report.published, report.skipped, report.unrecorded_senders) == (2, 2, 5, {})
 
 
 async def test_an_export_takes_senders_and_recipients(log: EventLog, tmp_path: Path) -> None:

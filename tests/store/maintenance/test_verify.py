@@ -36,7 +36,7 @@ async def small_log(log: EventLog) -> Experiment:
 async def problems_after(log: EventLog, store: str, of: Experiment, *statements: str) -> list[str]:
     for statement in statements:
         assert sql(store, f"{statement} RETURNING 1"), statement
-    return (await verify(log.database, of)).problems
+    return (await verify(log, of)).problems
 
 
 WRONG_TYPES = (
@@ -64,11 +64,11 @@ def refused(store: str, change: str) -> bool:
 
 async def test_a_log_that_nobody_touched_keeps_every_promise(log: EventLog) -> None:
     of = await small_log(log)
-    verdict = await verify(log.database, of)
+    verdict = await verify(log, of)
     assert (verdict.ok, verdict.events, verdict.batches, verdict.recorders) == (True, 18, 6, 2)
-    assert (await verify(log.database, of, verdict.head)).ok
-    assert "the head is" in (await verify(log.database, of, "0" * 64)).problems[0]
-    assert [(v.exp_id, v.ok) async for v in verify_all(log.database)] == [("e1", True)]
+    assert (await verify(log, of, verdict.head)).ok
+    assert "the head is" in (await verify(log, of, "0" * 64)).problems[0]
+    assert [(v.exp_id, v.ok) async for v in verify_all(log)] == [("e1", True)]
 
 
 CHANGES = {
@@ -96,7 +96,7 @@ async def test_a_long_check_tells_how_far_it_is(log: EventLog) -> None:
         for _ in range(3):
             await log.append(writer, [sent(at) for at in range(2500)])
     told: list[tuple[int, int]] = []
-    verdicts = [each async for each in verify_all(log.database, lambda done, total: told.append((done, total)))]
+    verdicts = [each async for each in verify_all(log, lambda done, total: told.append((done, total)))]
     assert [verdict.events for verdict in verdicts] == [15_000]
     assert told == [(done, 15_000) for done in (2500, 5000, 10_000, 12_500)]
 
@@ -182,7 +182,7 @@ async def test_two_events_that_changed_places_are_found(log: EventLog, store: st
 async def test_rows_that_belong_to_nothing_are_found(log: EventLog, store: str) -> None:
     await small_log(log)
     sql(store, "DELETE FROM recorder WHERE id = 2", "INSERT INTO tag VALUES (77, 'stray')")
-    verdicts = [verdict async for verdict in verify_all(log.database)]
+    verdicts = [verdict async for verdict in verify_all(log)]
     assert verdicts[-1].exp_id == "(store)"
     assert any("table tag" in problem for problem in verdicts[-1].problems)
     assert any("table batch" in problem for problem in verdicts[-1].problems)
@@ -193,7 +193,7 @@ async def test_a_live_recorder_is_a_note_and_not_a_fault(log: EventLog) -> None:
     assert of is not None
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(1)])
-    verdict = await verify(log.database, of)
+    verdict = await verify(log, of)
     assert verdict.ok and verdict.notes == ["recorder 1 is recording"]
 
 
@@ -202,7 +202,7 @@ async def test_many_problems_are_counted_and_not_all_named(log: EventLog, store:
     assert of is not None
     await log.append(await log.register(of, role="tap"), [sent(at) for at in range(500)])
     sql(store, "UPDATE event SET receivers = 9")
-    verdict: Any = await verify(log.database, of)
+    verdict: Any = await verify(log, of)
     assert len(verdict.problems) == 100 and verdict.more_problems > 300
 
 
@@ -242,7 +242,7 @@ async def test_damaged_names_types_and_counts_are_found(log: EventLog, store: st
 async def test_a_status_that_there_is_not_is_found(log: EventLog, store: str) -> None:
     await small_log(log)
     sql(store, "UPDATE experiment SET status = 'bogus'")
-    verdicts = [verdict async for verdict in verify_all(log.database)]
+    verdicts = [verdict async for verdict in verify_all(log)]
     assert any("'bogus'" in problem for verdict in verdicts for problem in verdict.problems)
 
 
@@ -250,4 +250,4 @@ async def test_a_status_that_there_is_not_is_found(log: EventLog, store: str) ->
 async def test_an_agent_whose_id_nobody_can_read_is_named(log: EventLog, store: str, value: bytes) -> None:
     of = await small_log(log)
     sql(store, f"UPDATE name SET value = x'{value.hex()}' WHERE what = 1 AND text = '1'")
-    assert any("is no agent's id" in problem for problem in (await verify(log.database, of)).problems)
+    assert any("is no agent's id" in problem for problem in (await verify(log, of)).problems)

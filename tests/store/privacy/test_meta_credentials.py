@@ -31,7 +31,7 @@ async def recorded(log: EventLog, *, ended: bool = True) -> Experiment:
 
 
 async def test_verify_names_the_recorder_and_the_place_of_a_credential(log: EventLog) -> None:
-    verdict = await verify(log.database, await recorded(log))
+    verdict = await verify(log, await recorded(log))
     assert verdict.problems == []
     [note] = [note for note in verdict.notes if "credential" in note]
     assert "meta: config.jwt; recorder 1: command[2]" in note and "`messager redact e1 --meta`" in note
@@ -40,7 +40,7 @@ async def test_verify_names_the_recorder_and_the_place_of_a_credential(log: Even
 
 async def test_credentials_in_meta_are_masked_and_the_head_stays(log: EventLog, store: str) -> None:
     of = await recorded(log)
-    head = (await verify(log.database, of)).head
+    head = (await verify(log, of)).head
     assert b"hunter2" in on_disk(store)
     assert await mask_meta(log, of, dry_run=True) == ["meta: config.jwt", "recorder 1: command[2]"]
     assert b"hunter2" in on_disk(store)
@@ -50,7 +50,7 @@ async def test_credentials_in_meta_are_masked_and_the_head_stays(log: EventLog, 
     assert of.meta == {"config": {"jwt": "***"}, "seed": 7}
     [row] = await registry.recorders_of(log.database, of.id)
     assert row.meta == {"command": ["run", "--passphrase", "***", "--seed", "7"], "host": "h"}
-    verdict = await verify(log.database, of)
+    verdict = await verify(log, of)
     assert (verdict.head, verdict.problems, verdict.notes) == (head, [], [])
     assert await mask_meta(log, of) == []
 

@@ -17,13 +17,13 @@ import pytest
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent
 from messager_store.errors import DamagedStore, RecorderFenced, StoreError
-from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
-from messager_store.maintenance.status import standing
+from messager_store.maintenance.status import status
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.compare import compare
+from messager_store.recording.closing import close
 from messager_store.replay import Replay
 from tests.store.privacy.test_redaction import SECRET, WHERE, on_disk, secrets
 from tests.support import messager, sql
@@ -42,7 +42,7 @@ async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chai
     writer = await log.take_over(writer.uuid)
     await log.append(writer, [sent(2)])
     await log.touch(writer, ended_at=1)
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 @pytest.mark.any_database
@@ -93,9 +93,9 @@ async def test_a_redaction_that_was_removed_added_or_changed_is_found(log: Event
     await secrets(log, of)
     await redact(log, "e1", RedactionFilter(kinds=("mark",)), who="me", why="first")
     await redact(log, "e1", RedactionFilter(channels=("d",)), who="me", why="second")
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
     assert len(sql(store, f"{change} RETURNING 1")) == 1
-    problems = (await verify(log.database, of)).problems
+    problems = (await verify(log, of)).problems
     assert any(TAMPERED[change] in problem for problem in problems), problems
 
 
@@ -106,9 +106,9 @@ async def test_an_open_experiment_goes_on_after_a_redaction_and_still_verifies(l
     await secrets(log, of)
     await redact(log, "e1", WHERE, who="me", why="second")
     await secrets(log, of)
-    await registry.close(log.database, of)
+    await close(log, of)
     await redact(log, "e1", RedactionFilter(kinds=("received",)), who="me", why="third")
-    verdict = await verify(log.database, await log.experiment("e1"))
+    verdict = await verify(log, await log.experiment("e1"))
     assert verdict.problems == [] and verdict.events == 54
     assert len([note for note in verdict.notes if "redacted on" in note]) == 3
 
@@ -117,10 +117,10 @@ async def test_an_old_head_is_recognised(log: EventLog) -> None:
     of = await experiment(log)
     await secrets(log, of)
     result = await redact(log, "e1", WHERE, who="me", why="asked to")
-    (problem,) = (await verify(log.database, of, result.head_before[:12])).problems
+    (problem,) = (await verify(log, of, result.head_before[:12])).problems
     assert "that was its head before the redaction of 20" in problem and "by me (asked to)" in problem
-    assert (await verify(log.database, of, result.head_after)).ok
-    (problem,) = (await verify(log.database, of, "0" * 64)).problems
+    assert (await verify(log, of, result.head_after)).ok
+    (problem,) = (await verify(log, of, "0" * 64)).problems
     assert "redaction" not in problem
 
 
@@ -129,12 +129,12 @@ async def test_a_copy_carries_the_flag_and_can_be_redacted_itself(log: EventLog,
     await redact(log, "e1", RedactionFilter(kinds=("mark",)), who="me", why="x")
     await export_jsonl(log, "e1", tmp_path / "a.jsonl")
     of = await import_jsonl(log, tmp_path / "a.jsonl", "copy")
-    verdict = await verify(log.database, of)
+    verdict = await verify(log, of)
     assert verdict.problems == [] and "1 event had been redacted before they were imported" in verdict.notes
     await export_jsonl(log, "copy", tmp_path / "b.jsonl")
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert (await redact(log, "copy", WHERE, who="me", why="x")).events == 3
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
     assert (await compare(log, "e1", "copy")).redacted == 2
 
 
@@ -171,7 +171,7 @@ async def test_what_is_redacted_before_closing_is_not_matched_with_each_other(lo
     await log.append(writer, [sent(1, b"a"), NewEvent("received", 2, "c", b"b")])
     await log.touch(writer, ended_at=1)
     await redact(log, "e1", RedactionFilter(channels=("c",)), who="me", why="x")
-    await registry.close(log.database, of)
+    await close(log, of)
     async with log.database.reading() as connection:
         assert (await connection.exec_driver_sql("SELECT count(*) FROM delivery")).scalar_one() == 0
 
@@ -203,14 +203,14 @@ async def test_a_kill_leaves_the_old_log_or_the_new_one(log: EventLog, store: st
     call = [sys.executable, "-c", KILLED, store, place]
     died = await asyncio.to_thread(subprocess.run, call, capture_output=True, timeout=60)
     assert died.returncode == -signal.SIGKILL, died.stderr
-    verdict = await verify(log.database, of)
+    verdict = await verify(log, of)
     assert verdict.problems == []
     assert len([entry for entry in await listed(log.read("e1")) if entry.redacted]) == redacted
-    told = [str((await standing(log, min_free=0)).problems), str(verdict.notes)]
+    told = [str((await status(log, min_free=0)).problems), str(verdict.notes)]
     assert [("messager redact --scrub" in text) for text in told] == [redacted > 0] * 2
     nothing = await redact(log, "e1", RedactionFilter(contains=("nobody said this",)), who="me", why="x")
     assert (nothing.events, nothing.done_before) == (0, 0)
-    told = [str((await standing(log, min_free=0)).problems), str((await verify(log.database, of)).notes)]
+    told = [str((await status(log, min_free=0)).problems), str((await verify(log, of)).notes)]
     assert "--scrub" not in "".join(told)
 
 

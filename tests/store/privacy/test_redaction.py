@@ -18,6 +18,7 @@ from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact, scrub
 from messager_store.privacy.redaction_filter import RedactionFilter, find
+from messager_store.recording.closing import close
 from messager_store.testing import transaction
 from tests.support import sql
 from tests.support.logs import experiment, filled, listed, sent
@@ -67,13 +68,13 @@ async def test_what_is_redacted_is_in_no_byte_of_the_store_any_more(
     of = await experiment(log)
     await secrets(log, of, size)
     if closed:
-        await registry.close(log.database, of)
+        await close(log, of)
     assert SECRET in on_disk(store)
-    old = (await verify(log.database, of)).head
+    old = (await verify(log, of)).head
     result = await redact(log, "e1", WHERE, who="me", why="asked to", ids=True)
     assert (result.events, result.kinds) == (4, {"sent": 1, "received": 1, "mark": 1, "failed": 1})
     assert SECRET not in on_disk(store)
-    verdict = await verify(log.database, await log.experiment("e1"))
+    verdict = await verify(log, await log.experiment("e1"))
     assert verdict.problems == []
     assert verdict.head == result.head_after != result.head_before == old
 
@@ -97,7 +98,7 @@ async def test_copies_in_free_pages_and_in_split_pages_go_too(log: EventLog, sto
     connection.close()
     await redact(log, "e1", WHERE, who="me", why="asked to")
     assert SECRET not in on_disk(store)
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_the_rest_of_the_log_stays_as_it_is(log: EventLog) -> None:
@@ -134,7 +135,7 @@ async def test_ids_go_when_asked_for_and_names_that_nobody_needs_with_them(log: 
     assert done.events == 1
     assert SECRET not in on_disk(store)
     assert {entry.from_id for entry in await listed(log.read("e1"))} == {1, None}
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_a_secret_that_is_escaped_or_nested_is_found(log: EventLog) -> None:
@@ -185,7 +186,7 @@ async def test_conditions_choose_and_all_of_them_must_hold(
     await redact(log, "e1", where, who="me", why="x")
     after = await listed(log.read("e1"))
     assert sorted((entry.recorder, entry.seq) for entry in after if entry.redacted) == seqs
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_a_dry_run_changes_nothing(log: EventLog, store: str) -> None:
@@ -194,7 +195,7 @@ async def test_a_dry_run_changes_nothing(log: EventLog, store: str) -> None:
     before = await listed(log.read("e1"))
     result = await redact(log, "e1", WHERE, who="me", why="x", dry_run=True)
     assert (result.events, result.channels, result.dry_run) == (4, {"c": 2, "d": 1, "(no channel)": 1}, True)
-    assert await listed(log.read("e1")) == before and (await verify(log.database, of)).head == result.head_before
+    assert await listed(log.read("e1")) == before and (await verify(log, of)).head == result.head_before
 
 
 async def test_the_same_redaction_again_does_nothing_but_finish(log: EventLog) -> None:
@@ -204,7 +205,7 @@ async def test_the_same_redaction_again_does_nothing_but_finish(log: EventLog) -
     first = await redact(log, "e1", where, who="me", why="x")
     again = await redact(log, "e1", where, who="me", why="x")
     assert (again.events, again.done_before, again.head_after) == (0, 1, first.head_after)
-    assert len((await verify(log.database, of)).notes) == 1
+    assert len((await verify(log, of)).notes) == 1
 
 
 @pytest.mark.any_database
@@ -314,7 +315,7 @@ async def test_what_is_written_while_events_are_looked_for_is_looked_at_too(
         assert not any(entry.redacted for entry in await listed(log.read("e1")))
         return
     assert (await redact(log, "e1", WHERE, who="me", why="x")).events == 5
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 NAME = "Zo\u00eb Quinn"
@@ -340,14 +341,14 @@ ESCAPED = json.dumps({"content": NAME})
 )
 async def test_a_name_is_found_however_it_is_wrapped(log: EventLog, payload: str, where: RedactionFilter) -> None:
     of = await filled(log, [sent(1, payload.encode()), sent(2, b"plain"), sent(3, "Zoe\u0301 Quinn".encode())])
-    found = await find(log.database, of, where, await registry.recorders_of(log.database, of.id))
+    found = await find(log, of, where, await registry.recorders_of(log.database, of.id))
     assert [number & 0xFF for number in found.ids] == [1]
 
 
 async def test_a_pair_of_escapes_is_one_character(log: EventLog) -> None:
     of = await filled(log, [sent(1, b'data: "\\ud83d\\ude00!"')])
     where = RedactionFilter(contains=("\U0001f600!",))
-    assert len((await find(log.database, of, where, await registry.recorders_of(log.database, of.id))).ids) == 1
+    assert len((await find(log, of, where, await registry.recorders_of(log.database, of.id))).ids) == 1
 
 
 async def test_what_is_kept_of_a_mark_holds_none_of_several_texts(log: EventLog) -> None:

@@ -18,8 +18,8 @@ from messager_store.db.postgres import dialect
 from messager_store.experiments.registry import recorders_of
 from messager_store.recording import auto_recorder, committer
 from messager_store.recording import recorder as recorder_room
+from messager_store.recording.closing import close
 from messager_store.recording.recorder import Durability
-from messager_store.recording.repair import close
 from tests.messager.test_publisher import Held
 from tests.support import self_recording, sql
 from tests.support.outages import locked

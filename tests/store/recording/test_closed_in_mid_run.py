@@ -15,8 +15,8 @@ from messager_store.errors import StoreUnavailable
 from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
+from messager_store.recording.closing import close
 from messager_store.recording.recorder import Recorder
-from messager_store.recording.repair import close
 from tests.store.recording.test_auto_recorder import recording, said, say
 from tests.support import self_recording, until
 from tests.support.outages import everything_drained
@@ -39,7 +39,7 @@ async def seqs(store: str, exp_id: str) -> list[tuple[int, str, Any]]:
     """Of an experiment that is as it should be."""
     async with EventLog.open(store) as log:
         of = await log.experiment(exp_id)
-        assert (await verify(log.database, of)).problems == []
+        assert (await verify(log, of)).problems == []
         assert [row.state for row in await recorders_of(log.database, of.id)] == ["ended"]
         return sorted([(event.seq, event.kind, event.cause) async for event in log.read(exp_id)])
 
@@ -176,7 +176,7 @@ async def test_an_experiment_that_was_removed_in_mid_run_begins_anew(store: str)
         await say(messager, 2)
         await recorder_of(messager).flush()
         async with EventLog.open(store) as log:
-            await remove(log.database, await log.experiment("e1"))
+            await remove(log, await log.experiment("e1"))
         await say(messager, 2, 2)
     assert await said(store) == [2, 3]
 

@@ -44,7 +44,7 @@ async def test_a_locked_store_is_waited_for_on_disk_and_drained_in_order(
         await until(lambda: not len(taker))
         assert await payloads(log) == numbers(0, 400)
         assert not taker.spool_path.parent.exists()
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
     assert taker.dropped == 0 and "takes events again" in caplog.text
     assert caplog.text.count("keeping events in") == 1  # not once for each try
 
@@ -64,7 +64,7 @@ async def test_what_is_left_at_the_end_of_an_outage_is_drained_later_and_only_on
     [done] = await everything_drained(log, folder)
     assert (done.events, done.ended, done.reason) == (20, True, None)
     assert await payloads(log) == numbers(0, 30)
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
     assert await everything_drained(log, folder) == []
     folder.mkdir()
     (folder / taker.spool_path.name).write_bytes(copy)  # as if the drain had been killed before it removed the file
@@ -99,7 +99,7 @@ async def test_an_interrupted_drain_goes_on_where_it_stopped(
     assert await payloads(log) == numbers(0, 21)
     [done] = await everything_drained(log, taker.spool_path.parent)
     assert done.events == 29 and await payloads(log) == numbers(0, 50)
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_a_recorder_that_starts_again_drains_what_the_one_before_left(log: EventLog, store: str) -> None:
@@ -112,7 +112,7 @@ async def test_a_recorder_that_starts_again_drains_what_the_one_before_left(log:
         assert await payloads(log) == numbers(0, 20)
         take(second, 20, 5)
     assert await payloads(log) == numbers(0, 25)
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_a_store_moved_away_under_an_open_connection_is_not_written_to(
@@ -337,4 +337,4 @@ async def test_two_recorders_of_one_log_wait_for_each_other_and_lose_nothing(log
                 await asyncio.sleep(0.02)
         await until(lambda: not len(first) and not len(second))
     assert sorted(await payloads(log), key=int) == numbers(0, 100) + numbers(1000, 100)
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []

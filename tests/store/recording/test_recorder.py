@@ -23,6 +23,7 @@ from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.queries.overview import overview
 from messager_store.recording import buffer, committer
+from messager_store.recording.closing import close
 from messager_store.recording.spools import spools
 from messager_store.recording.tap import Tap
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, carried, until
@@ -63,7 +64,7 @@ async def test_a_message_goes_from_send_message_to_its_row(broker: Broker, log: 
     assert data["recorders"][0]["meta"]["versions"]["python"]
     assert data["recorders"][0]["state"] == "ended"
     assert data["recorders"][0]["broker"] == broker.url
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_counters_agree_with_what_was_recorded(log: EventLog) -> None:
@@ -110,7 +111,7 @@ async def test_what_to_do_where_the_exp_id_is_taken(log: EventLog) -> None:
         assert fresh.exp_id == "e1-2"
     async with Recorder(log, "e1", if_exists="next") as meets:
         assert meets.exp_id == "e1"
-    await registry.close(log.database, of)
+    await close(log, of)
     for choice in (None, "append", "fail"):
         with pytest.raises(ExperimentClosed, match=r'if_exists="new" \(--if-exists new\)'):
             await Recorder(log, "e1", if_exists=choice).start()  # type: ignore[arg-type]
@@ -139,14 +140,14 @@ async def test_closing_under_a_live_recorder_asks_for_force_and_then_refuses_its
     await recorder.flush()
     of = await log.experiment("e1")
     with pytest.raises(ExperimentBusy, match="recorder 1"):
-        await registry.close(log.database, of)
-    await registry.close(log.database, of, force=True)
+        await close(log, of)
+    await close(log, of, force=True)
     recorder.mark("after")
     await until(lambda: "nothing more is recorded" in caplog.text)
     with pytest.raises(StoreError):
         await recorder.flush()
     assert len(await kinds(log)) == 1
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_sends_do_not_wait_for_a_store_that_is_locked_and_nothing_is_lost(
@@ -188,7 +189,7 @@ async def test_an_answer_that_is_lost_after_the_commit_doubles_nothing(
             await recorder.flush()
     assert lost == 3
     assert [entry.ts async for entry in log.read("e1")] == list(range(10))
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_what_does_not_fit_is_dropped_counted_and_told_as_a_gap(
@@ -231,7 +232,7 @@ async def test_several_recorders_share_an_experiment(log: EventLog) -> None:
     await asyncio.gather(*(record(number) for number in range(5)))
     data = await overview(log, await log.experiment("e1"))
     assert data["events"] == 1500 and data["channels"] == 7 and data["agents"] == 11
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_a_recorder_must_be_started(log: EventLog) -> None:
@@ -332,7 +333,7 @@ async def test_a_flush_that_is_cancelled_at_any_moment_costs_nothing(log: EventL
             await asyncio.gather(flush, return_exceptions=True)
         assert recorder.failure is None
     assert len(await kinds(log)) == 60
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_what_comes_after_the_end_is_not_recorded_and_does_not_hold_it_up(log: EventLog) -> None:
@@ -362,7 +363,7 @@ async def test_what_a_recorder_still_had_when_it_was_ended_stays_in_its_spool(lo
     await recorder.start()
     recorder.mark("before")
     await recorder.flush()
-    await registry.close(log.database, await log.experiment("e1"), force=True)
+    await close(log, await log.experiment("e1"), force=True)
     for _ in range(10):
         recorder.mark("after")
     with pytest.raises(RecorderFenced):
@@ -380,7 +381,7 @@ async def test_closing_fences_also_those_that_only_seem_dead(log: EventLog) -> N
     async with log.database.writing() as connection:  # silent for long: a laptop that slept
         await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0")
     of = await log.experiment("e1")
-    await registry.close(log.database, of)
+    await close(log, of)
     head = (await overview(log, of))["head"]
     recorder.mark("after")
     with pytest.raises(RecorderFenced):

@@ -17,8 +17,10 @@ from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError
 from messager_store.experiments import registry
+from messager_store.log.chain import head_of
 from messager_store.maintenance.verify import verify
-from messager_store.recording.repair import close, repair
+from messager_store.recording.closing import close
+from messager_store.recording.repair import repair
 from messager_store.recording.tap import Tap
 from tests.support import ROOT, sql, until
 from tests.support.outages import everything_drained, locked, numbers, payloads, take
@@ -46,11 +48,11 @@ async def test_repair_says_what_a_crash_may_have_cost(log: EventLog, store: str,
     )
     subprocess.run([sys.executable, str(program), store], cwd=ROOT, timeout=60, check=False)
     of = await log.experiment("e1")
-    assert "ended uncleanly" in str((await verify(log.database, of)).problems)
+    assert "ended uncleanly" in str((await verify(log, of)).problems)
     [known] = await repair(log, of)
     assert (known.recorder, known.events, known.spool) == (1, 1, None)
     assert known.since <= known.until
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
     assert await repair(log, of) == []
     found = [entry async for entry in log.read("e1")]
     assert [(entry.kind, entry.recorder) for entry in found] == [("sent", 1), ("gap", 2)]
@@ -72,7 +74,7 @@ async def test_a_recorder_that_was_taken_for_dead_goes_on_where_it_was(log: Even
         await taker.flush()
         assert taker.failure is None
     assert await payloads(log) == numbers(0, 20)
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
     rows = await registry.recorders_of(log.database)
     assert [(row.role, row.state) for row in rows] == [("messager", "ended"), ("repair", "ended")]
 
@@ -128,7 +130,7 @@ async def test_repair_waits_for_a_spool_to_be_drained_unless_forced(log: EventLo
     [done] = await everything_drained(log, taker.spool_path.parent)  # it still fits
     assert (done.events, done.reason) == (20, None)
     assert await payloads(log) == numbers(0, 20)
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
     await close(log, of)
 
 
@@ -140,10 +142,10 @@ async def test_a_spool_of_a_closed_experiment_stays_and_says_why(log: EventLog, 
         await taker.stop()
     of = await log.experiment("e1")
     await close(log, of, force=True)
-    head = registry.head_of(await registry.recorders_of(log.database, of.id))
+    head = head_of(await registry.recorders_of(log.database, of.id))
     [done] = await everything_drained(log, taker.spool_path.parent)
     assert done.left == 20 and "closed" in (done.reason or "") and taker.spool_path.exists()
-    assert registry.head_of(await registry.recorders_of(log.database, of.id)) == head
+    assert head_of(await registry.recorders_of(log.database, of.id)) == head
     with pytest.raises(ExperimentClosed):
         await log.take_over(taker.uuid)
 

@@ -21,11 +21,11 @@ from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 from messager_store.experiments import registry
 from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.removal import remove
-from messager_store.maintenance.status import standing
+from messager_store.maintenance.status import status
 from messager_store.recording import auto_recorder, committer
+from messager_store.recording.closing import close
 from messager_store.recording.draining import Drained, folders_of
 from messager_store.recording.registration import Enrolment, enrol
-from messager_store.recording.repair import close
 from messager_store.recording.spool import Spool, _frame
 from messager_store.recording.spools import spools
 from tests.store.recording.test_auto_recorder import recording, said, say
@@ -222,7 +222,7 @@ async def test_a_kill_while_the_store_never_came_costs_a_strict_recorder_nothing
     monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "spools"))
     ran(store, NEVER, check=False)
     async with EventLog.open(store) as log:
-        told = await standing(log)
+        told = await status(log)
         assert [(len(told.spools), problem.remedy) for problem in told.problems] == [(1, "messager drain")]
     [done] = await drained(store)
     assert (done.events, done.ended, done.reason) == (3, False, None)
@@ -290,7 +290,7 @@ async def test_a_removed_experiment_does_not_come_back_from_the_spool_of_a_recor
         with contextlib.closing(Spool.open(left)) as spool:
             assert spool.enrolment is not None
             of = (await enrol(log, Enrolment(**spool.enrolment))).experiment
-        await remove(log.database, of)
+        await remove(log, of)
         [done] = await everything_drained(log, tmp_path)
         assert done.left == 2 and done.reason is not None and "its experiment was removed" in done.reason
         assert await registry.every(log.database) == []

@@ -154,7 +154,7 @@ async def test_strict_stops_only_the_message_whose_redact_raises(log: EventLog, 
     error = "`redact` raised ValueError, so only this is kept"
     assert bare == [(None, b"", None, None, {"outcome": "not_sent", "error": error})] * 2
     assert b"hunter2" not in on_disk(store)
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_strict_takes_an_intent_back_although_redact_raises_on_the_failure(log: EventLog) -> None:

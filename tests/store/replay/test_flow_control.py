@@ -260,7 +260,7 @@ async def test_a_payload_for_which_redis_allocates_more_than_its_limit_is_too_la
         async def output_limits(self) -> OutputLimits:
             return OutputLimits(hard, None)
 
-    found = flow_control.Flow(Limited())
+    found = flow_control.FlowControl(Limited())
     await found.begin()
     assert found.largest_payload == most - flow_control.BLOCK
 

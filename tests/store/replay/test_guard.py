@@ -11,6 +11,7 @@ from messager import MemoryBroker, RedisBroker
 from messager_store import EventLog, NewEvent, Replay
 from messager_store.errors import ReplayRefused
 from messager_store.experiments import registry
+from messager_store.recording.closing import close
 from tests.store.replay.test_replay import Heard
 
 pytestmark = pytest.mark.any_database
@@ -72,5 +73,5 @@ async def test_a_tap_on_redis_counts_under_any_name_of_the_server(log: EventLog,
     with pytest.raises(ReplayRefused, match="--into-live"):
         await Replay(log, "e1", redis_broker).run()
     of = await log.experiment("e1")
-    await registry.close(log.database, of, force=True)
+    await close(log, of, force=True)
     assert (await Replay(log, "e1", redis_broker).run()).published == 1  # ended: nothing is appended any more

@@ -20,7 +20,7 @@ from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.reading import Selection
 from messager_store.queries.compare import compare
-from messager_store.recording.repair import close
+from messager_store.recording.closing import close
 from messager_store.recording.tap import Tap
 from messager_store.replay import ChannelMap
 from tests.support import MESSAGER, Proxy, messager, until

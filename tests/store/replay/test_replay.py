@@ -259,9 +259,11 @@ async def test_what_was_heard_of_senders_that_nobody_recorded_is_left_out_and_to
     heard = [NewEvent("received", 2 + at, "group", payload) for at, payload in enumerate([b"known", b"a", b"b"])]
     await log.append(tap, [*heard, NewEvent("received", 9, "alone", b"x")])
     report = await Replay(log, "e1", MemoryBroker(), dry_run=True).run()
-    assert (report.planned, report.unsent, report.to_dict()["unsent"]) == (2, {"group": 2}, {"group": 2})
+    assert (report.planned, report.unrecorded_senders) == (2, {"group": 2})
+    assert report.to_dict()["unrecorded_senders"] == {"group": 2}
     for part in ({"kinds": ["received"]}, {"channels": ["alone"]}, {"start": "5"}):
-        assert (await Replay(log, "e1", MemoryBroker(), dry_run=True, **part).run()).unsent == {}  # type: ignore[arg-type]
+        partly = await Replay(log, "e1", MemoryBroker(), dry_run=True, **part).run()  # type: ignore[arg-type]
+        assert partly.unrecorded_senders == {}
     done = await asyncio.to_thread(messager, "--store", store, "replay", "e1", "--dry-run", cwd=tmp_path)
     assert "2 messages more heard than recorded as sent, on group: left out; --kind received" in done.stderr
 

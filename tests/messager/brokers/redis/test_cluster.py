@@ -15,7 +15,7 @@ from messager.brokers import OutputLimits
 from messager.brokers.redis.line import Line
 from messager.testing import RedisServer, free_port
 from messager_store import EventLog, Replay
-from messager_store.replay.flow_control import Flow
+from messager_store.replay.flow_control import FlowControl
 from tests.support import Listed, Proxy, messager, until
 from tests.support.logs import filled, sent
 from tests.support.redis_topologies import FOREVER, ask, cluster, cluster_url
@@ -141,7 +141,7 @@ async def test_each_pattern_of_a_subscriber_counts_where_no_node_says_who_got_a_
         pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
         await pubsub.psubscribe("c", "c*", "*c")
         broker = RedisBroker.from_url(cluster_url(nodes[0]))
-        flow = Flow(broker)
+        flow = FlowControl(broker)
         await flow.begin()
         wire = [(b"c", b"payload")]
         await flow.spend(wire)

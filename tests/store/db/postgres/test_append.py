@@ -111,7 +111,7 @@ async def test_what_a_url_says_of_encodings_does_not_change_what_is_written(log:
         await other.append(writer, [sent(1, from_id="\u00e9", msg_id="\u00fc", meta={"\u00df": "\u20ac"})])
     [found] = await listed(log.read("e1"))
     assert (found.from_id, found.msg_id, found.meta) == ("\u00e9", "\u00fc", {"\u00df": "\u20ac"})
-    assert (await verify(log.database, of)).problems == []
+    assert (await verify(log, of)).problems == []
 
 
 async def test_rows_that_the_tables_swallow_are_not_acknowledged(log: EventLog, store: str) -> None:

@@ -19,12 +19,13 @@ from messager_store.db.postgres import append
 from messager_store.db.schema import SEQ_BITS
 from messager_store.errors import RecorderFenced, StoreUnavailable
 from messager_store.experiments import registry
-from messager_store.log.event_log import new_uuid
+from messager_store.log.writer import new_uuid
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording import committer, recorder
+from messager_store.recording.closing import close
 from messager_store.testing import Databases, PostgresServer, execute, transaction
 from tests.store.db.postgres.test_refusals import refused
 from tests.support import Proxy, messager, sql, until
@@ -70,10 +71,10 @@ async def test_many_recorders_append_at_once_and_a_tail_sees_every_seq_of_each_i
 
     following = asyncio.create_task(follow())
     await asyncio.gather(*(record(number) for number in range(RECORDERS)))
-    await registry.close(log.database, of)
+    await close(log, of)
     await following
     assert seen == {ordinal: list(range(1, 201)) for ordinal in range(1, RECORDERS + 1)}
-    assert [(verdict.problems, verdict.events) async for verdict in verify_all(log.database)] == [([], 200 * RECORDERS)]
+    assert [(verdict.problems, verdict.events) async for verdict in verify_all(log)] == [([], 200 * RECORDERS)]
 
 
 async def test_a_recorder_whose_row_is_locked_holds_up_no_other(log: EventLog, store: str) -> None:
@@ -109,7 +110,7 @@ async def test_backends_that_are_killed_while_events_are_appended_cost_and_doubl
         assert await killing > 3
         await until(lambda: not len(taker))
     assert await payloads(log) == numbers(0, 3000)
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 @pytest.mark.parametrize("how", ["immediate", "killed", "fast"])
@@ -131,7 +132,7 @@ async def test_a_server_that_goes_down_and_comes_back_is_waited_for(
             take(taker, 200, 100)
             await until(lambda: not len(taker), 30)
         assert await payloads(log) == numbers(0, 300)
-        assert (await verify(log.database, await log.experiment("e1"))).problems == []
+        assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_a_server_that_hangs_is_told_of_within_five_seconds(server: PostgresServer) -> None:
@@ -181,7 +182,7 @@ async def test_an_append_whose_answer_was_lost_is_found_or_not_and_then_repeated
         assert found == (2 if cut_at == b"; COMMIT" else 0)
         await log.append(writer, [sent(4)] if found else [sent(2), sent(3), sent(4)])
         assert [entry.ts for entry in await listed(log.read(of))] == [1, 2, 3, 4]
-        assert (await verify(log.database, of)).problems == []
+        assert (await verify(log, of)).problems == []
 
 
 async def test_a_large_batch_has_the_time_that_it_takes_on_a_slow_connection(
@@ -209,7 +210,7 @@ async def test_a_recorder_whose_registration_was_answered_by_nobody_is_found_and
         writer = await log.register(of, role="tap", name=name)
         assert (writer.ordinal, (await log.experiment("e1")).recorders) == (1, 1)
         await log.append(writer, [sent(1)])
-        assert (await verify(log.database, of)).problems == []
+        assert (await verify(log, of)).problems == []
         with pytest.raises(RecorderFenced, match="recorded already"):
             await log.register(of, role="tap", name=name)
 
@@ -240,7 +241,7 @@ async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_regi
         assert (taker.exp_id, taker.ordinal) == (exp_id, 1)
         assert [of.exp_id for of in await registry.every(log.database)] == sorted({"e1", exp_id})
         assert await payloads(log, exp_id) == numbers(0, 3)
-        assert [(verdict.problems, verdict.events) async for verdict in verify_all(log.database)][-1] == ([], 3)
+        assert [(verdict.problems, verdict.events) async for verdict in verify_all(log)][-1] == ([], 3)
 
 
 async def test_a_batch_that_comes_after_it_was_looked_for_is_refused(log: EventLog) -> None:
@@ -267,7 +268,7 @@ async def test_a_connection_that_is_cut_within_the_events_leaves_nothing_of_them
         assert await log.recover(writer) == 0
         assert [entry.ts for entry in await listed(log.read(of))] == [1]
         await log.append(writer, large)
-        assert (await verify(log.database, of)).problems == []
+        assert (await verify(log, of)).problems == []
 
 
 async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
@@ -316,7 +317,7 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
             await connection.run_sync(migrations.downgrade, "0001")
             await connection.run_sync(migrations.upgrade)
         assert (await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="x")).events == 1
-        assert await remove(log.database, of)
+        assert await remove(log, of)
 
 
 async def test_tables_are_as_the_models_say_for_many_who_make_them_at_once(unmade: str, tmp_path: Path) -> None:
@@ -385,7 +386,7 @@ async def test_what_a_recorder_left_in_its_spool_is_found_by_drain_and_status(
 async def test_a_closed_experiment_takes_no_recorder_that_joined_while_it_was_closed(log: EventLog, store: str) -> None:
     of = await experiment(log)
     with transaction(store, f"SELECT 1 FROM experiment WHERE id = {of.id} FOR UPDATE"):
-        closing = asyncio.create_task(registry.close(log.database, of))
+        closing = asyncio.create_task(registry.mark_closed(log.database, of))
         joining = [asyncio.create_task(log.register(of, role="tap")) for _ in range(3)]
         await until(lambda: len(sql(store, "SELECT 1 FROM pg_locks WHERE NOT granted")) >= 3)
     done = await asyncio.gather(closing, *joining, return_exceptions=True)

@@ -17,6 +17,7 @@ from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.recording.closing import close
 from messager_store.testing import SUPERUSER, Databases, PostgresServer, execute
 from tests.store.db.postgres.test_refusals import refused
 from tests.support import messager
@@ -80,7 +81,7 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
         assert len(await listed(log.read("e1"))) == 1
         async with log.database.reading() as connection:
             assert (await connection.exec_driver_sql("SELECT count(*) FROM message, event_view")).scalar_one() == 1
-        assert (await verify(log.database, await log.experiment("e1"))).problems == []
+        assert (await verify(log, await log.experiment("e1"))).problems == []
         with pytest.raises(
             StoreUnavailable, match=r"on it: to record, .* to remove, .* to redact or upgrade"
         ) as caught:
@@ -91,14 +92,14 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
         await log.recover(writer)
         await log.append(await log.take_over(writer.uuid), [sent(3)])
         await registry.retag(log.database, await log.experiment("e1"), ["a"], [])
-        await registry.close(log.database, await log.experiment("e1"), force=True)
+        await close(log, await log.experiment("e1"), force=True)
         await export_jsonl(log, "e1", tmp_path / "a.jsonl")
         await import_jsonl(log, tmp_path / "a.jsonl", "e2")
         with pytest.raises(StoreUnavailable, match=r"on it: to remove, `GRANT DELETE ON .*`; to redact") as caught:
-            await remove(log.database, await log.experiment("e2"))
+            await remove(log, await log.experiment("e2"))
         assert (await log.experiment("e2")).status == "closed"  # all of it is there still
         execute(store, *grants(caught.value, "to remove"))
-        assert await remove(log.database, await log.experiment("e2"))
+        assert await remove(log, await log.experiment("e2"))
         owner = f'on it: to redact or upgrade, be "{SUPERUSER}", who owns its tables$'
         with pytest.raises(StoreUnavailable, match=owner):
             await redact(log, "e1", RedactionFilter(kinds=("sent",)), who="me", why="asked to")
