@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from ...formats.suffixes import check_suffix
+from ...formats import output_format
 from ...text import plural
 from ..options import chosen, filter_options, opened, run, store_option
 from ..output import Progress, note
@@ -37,20 +38,25 @@ def command(exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, s
     stand in texts as the log knows them. Numbers in texts, nicknames, misspellings and what a text gives away
     otherwise stay, and so do times: read the file before you share it.
     """
-    check_suffix(output, "export")
-    run(_export(exp, output, paths, pseudonymise, store, chosen(**filters)))
+    write = output_format(output, "export").load().write
+    run(_export(write, exp, output, paths, pseudonymise, store, chosen(**filters)))
 
 
 async def _export(
-    exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, filters: dict[str, Any]
+    write: Callable[..., Any],
+    exp: str,
+    output: str,
+    paths: tuple[str, ...],
+    pseudonymise: bool,
+    store: str,
+    filters: dict[str, Any],
 ) -> None:
-    from ...formats.jsonl import export_jsonl
     from ...formats.sharing import sharing
 
     shared = sharing(paths, pseudonymise=pseudonymise)
     async with opened(store) as log:
         with Progress("exported") as progress:
-            count = await export_jsonl(log, exp, output, progress=progress, shared=shared, **filters)
+            count = await write(log, exp, output, progress=progress, shared=shared, **filters)
     note(f"exported {plural(count, 'event')} to {output}")
     if shared is not None and shared.clean is not None:
         whole = f", {shared.clean.unreadable:,} of them whole: they are no JSON" if shared.clean.unreadable else ""

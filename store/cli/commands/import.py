@@ -28,11 +28,12 @@ def command(file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: 
 async def _import(
     file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: tuple[str, ...], store: str
 ) -> None:
-    from ...formats.jsonl import import_jsonl
+    from ...formats import input_format
 
+    read = input_format(file).load().read
     async with opened(store, create=True) as log:
         with Progress("imported") as progress:
-            of = await import_jsonl(log, file, exp, name=name, tags=tags, meta=meta_values(meta), progress=progress)
+            of = await read(log, file, exp, name=name, tags=tags, meta=meta_values(meta), progress=progress)
         from ...experiments.registry import recorders_of
 
         count = sum(row.last_seq for row in await recorders_of(log.database, of.id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ...formats.suffixes import check_suffix
+from ...formats import output_format
 from ...text import plural, safe
 from ..options import opened, run, store_option
 from ..output import Progress, note
@@ -20,7 +20,7 @@ def command(exp: str, output: str, store: str) -> None:
     `messager unpack` makes the same experiment of it in another store, where `verify --head` holds.
     The same experiment gives the same file. One that is being recorded is packed as it is now.
     """
-    check_suffix(output, "pack")
+    output_format(output, "pack")
     run(_pack(exp, output, store))
 
 

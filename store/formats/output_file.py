@@ -14,7 +14,6 @@ from typing import BinaryIO
 
 from ..db.sqlite.file import is_database
 from ..errors import StoreError
-from .suffixes import is_gzip
 
 
 @contextlib.contextmanager
@@ -40,7 +39,7 @@ def written(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         raise StoreError(f"cannot write {target}: {error.strerror}") from None
     try:
         with os.fdopen(handle, "wb") as raw:
-            if is_gzip(path):
+            if Path(path).suffix.lower() == ".gz":
                 # no name and no time inside, so that the same events give the same bytes
                 with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
                     yield packed  # type: ignore[misc]

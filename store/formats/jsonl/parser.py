@@ -9,13 +9,13 @@ from typing import Any
 
 from messager import channels
 
-from ..db.schema import FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
-from ..errors import BadFile, StoreError
-from ..experiments import registry
-from ..log.event import NewEvent
-from ..log.redaction_records import SEAL
-from .fields import INT64, Unfit, bytes_of, check_depth, integer_of, text, text_of
-from .lines import Lines, parsed
+from ...db.schema import FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
+from ...errors import BadFile, StoreError
+from ...experiments import registry
+from ...log.event import NewEvent
+from ...log.redaction_records import SEAL
+from ..fields import INT64, Unfit, bytes_of, check_depth, integer_of, text, text_of
+from ..input_file import Lines, parsed
 
 FORMAT = "messager/1"
 _MOST_RECORDERS = 1000

@@ -13,21 +13,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
-from ..errors import ExperimentExists, StoreError
-from ..experiments import registry
-from ..experiments.registry import Experiment
-from ..json_text import is_no_text
-from ..log import chain
-from ..log.event_log import EventLog
-from ..log.names import agent_value
-from ..log.redaction_records import RedactionRow, SealCheck
-from ..maintenance.removal import clear_away, sweep_imports
-from .fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
-from .lines import Lines, parsed
-from .loading import Loading
-from .sealed import (
+from ...db.database import Database
+from ...db.schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
+from ...errors import ExperimentExists, StoreError
+from ...experiments import registry
+from ...experiments.registry import Experiment
+from ...json_text import is_no_text
+from ...log import chain
+from ...log.event_log import EventLog
+from ...log.names import agent_value
+from ...log.redaction_records import RedactionRow, SealCheck
+from ...maintenance.removal import clear_away, sweep_imports
+from ..fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
+from ..input_file import Lines, parsed
+from .layout import (
     BATCH,
     EXPERIMENT,
     FORMAT,
@@ -38,6 +37,7 @@ from .sealed import (
     Chain,
     row_from_json,
 )
+from .loader import Loading
 
 _MOST_REDACTION_BYTES = 64 * 1024 * 1024
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")

@@ -1,0 +1,104 @@
+"""Import of a JSON Lines file as a new experiment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+from ...errors import ExperimentExists
+from ...experiments import registry
+from ...experiments.registry import Experiment
+from ...log.event import NewEvent
+from ...log.event_log import EventLog, Writer
+from ...maintenance.removal import clear_away, sweep_imports
+from ..fields import Unfit
+from .parser import Source
+
+BATCH_EVENTS = 5000
+BATCH_BYTES = 8 * 1024 * 1024
+
+
+async def import_jsonl(
+    log: EventLog,
+    path: str | os.PathLike[str],
+    exp_id: str,
+    *,
+    name: str | None = None,
+    tags: tuple[str, ...] = (),
+    meta: dict[str, Any] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Experiment:
+    """Read a file (`-` for standard input) into a new, closed experiment.
+
+    It is invisible until it is complete; where a line cannot be read, nothing of it stays.
+    `name`, `tags` and `meta` go before, or beside, those of the header. Raises `BadFile` with
+    the number of the line, and `ExperimentExists`.
+    """
+    registry.checked_exp_id(exp_id)
+    if await registry.by_exp_id(log.database, exp_id) is not None:
+        raise ExperimentExists(exp_id, "Import under another --exp.")
+    source = Source(path)
+    with source.opened():
+        header = source.header()
+        await sweep_imports(log.database)
+        of = await registry.create(
+            log.database,
+            f"importing {exp_id} {uuid4().hex}",
+            name=name or header.get("name"),
+            tags={*tags, *header.get("tags", [])},
+            meta={**header.get("meta", {}), **(meta or {})},
+            status="importing",
+        )
+        assert of is not None
+        try:
+            await _import_events(log, of, source, header, progress)
+            await registry.publish_import(log.database, of, exp_id)
+        except BaseException:
+            await clear_away(log.database, of)
+            raise
+    made = await registry.by_exp_id(log.database, exp_id)
+    assert made is not None
+    return made
+
+
+async def _import_events(
+    log: EventLog, of: Experiment, source: Source, header: dict[str, Any], progress: Callable[[int], None] | None
+) -> None:
+    told = header.get("recorders", [])
+    writers: list[Writer] = []
+
+    async def writer(ordinal: int) -> Writer:
+        while len(writers) < ordinal:  # ordinals are given in order
+            facts = told[len(writers)] if len(writers) < len(told) else {}
+            writers.append(await log.register(of, role="import", meta=facts))
+        return writers[ordinal - 1]
+
+    await writer(max(1, len(told)))  # also says that this import is alive
+    waiting: dict[int, list[NewEvent]] = {}
+    held = 0
+    labelled: dict[int, tuple[int, int]] = {}
+    seqs: dict[int, int] = {}
+    for count, (ordinal, entry, label, cause, length) in enumerate(source.events(), 1):
+        seqs[ordinal] = seqs.get(ordinal, 0) + 1
+        if label is not None:
+            labelled[label] = (ordinal, seqs[ordinal])
+        if cause is not None:
+            if cause not in labelled:
+                raise Unfit(f"its cause, {cause}, is the label of no line before it")
+            entry = entry._replace(cause=labelled[cause])
+        waiting.setdefault(ordinal, []).append(entry)
+        held += length
+        if count % BATCH_EVENTS == 0 or held >= BATCH_BYTES:
+            await _append(log, writer, waiting)
+            held = 0
+            if progress:
+                progress(count)
+    await _append(log, writer, waiting)
+
+
+async def _append(log: EventLog, writer: Callable[[int], Any], waiting: dict[int, list[NewEvent]]) -> None:
+    for ordinal in sorted(waiting):
+        await log.append(await writer(ordinal), waiting[ordinal])
+    waiting.clear()
