@@ -276,7 +276,7 @@ class Replay:
         async for page in message_pages(self._log.database, of, self._selection, span, rule=rule, above=most):
             raise ReplayRefused(
                 f"the payload of {page[0].cursor} has {len(page[0].payload):,} bytes: above {most:,} the broker "
-                "cuts its subscribers off. Leave it out with --exclude, --start and --end, or publish it with --force."
+                "cuts its subscribers off. Leave it out with --exclude, --since, --until, or publish it with --force."
             )
 
     def _refuse_blind(self) -> None:
@@ -300,7 +300,7 @@ class Replay:
         raise ReplayRefused(
             f"the payload of {entry.cursor} has {len(entry.payload):,} bytes, and one subscriber may get it "
             f"{copies} times: above {most:,} bytes in all the broker cuts it off. Leave it out with "
-            "--exclude, --start and --end, or publish it with --force"
+            "--exclude, --since and --until, or publish it with --force"
         )
 
     async def _pass(self, of: Experiment, span: Span, rule: Sources) -> None:

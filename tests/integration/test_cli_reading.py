@@ -114,7 +114,7 @@ def test_a_replay_says_that_a_pattern_fits_no_channel(run: Run, redis: RedisServ
     for words in (("--dry-run",), ("--speed", "max")):
         done = run("replay", "game-1", "--channel", pattern, *words, "--broker", redis.url)
         assert done.returncode == 0
-        assert (f"--channel {pattern}: no channel of game-1 fits" in done.stderr) != fits
+        assert (f"--channel {pattern}: game-1 has no such channel" in done.stderr) != fits
 
 
 def test_the_history_says_where_a_store_is(run: Run) -> None:
