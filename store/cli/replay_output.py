@@ -66,7 +66,7 @@ def show_report(report: ReplayReport, *, waited: bool = False) -> None:
         click.echo(f"nothing to publish: all {report.skipped:,} events are left out")
         return
     _show_internal(report)
-    _show_unsent(report)
+    _show_unrecorded_senders(report)
     if report.published and report.no_subscriber == report.published:
         remedy = "patterns of other channels count as well" if waited else "--wait-for-subscribers 1 waits for one"
         click.secho(f"nobody was listening; {remedy}", fg="yellow", err=True)
@@ -129,12 +129,12 @@ def _failures(report: ReplayReport) -> Iterator[tuple[str, str]]:
         yield "", f"and {others:,} more"
 
 
-def _show_unsent(report: ReplayReport) -> None:
+def _show_unrecorded_senders(report: ReplayReport) -> None:
     """Print which received messages of senders that were not recorded are left out."""
-    if report.unsent:
-        most = max(report.unsent, key=lambda channel: report.unsent[channel])
-        received = plural(sum(report.unsent.values()), "message")
-        where = _cut(most) + _others(len(report.unsent) - 1)
+    if report.unrecorded_senders:
+        most = max(report.unrecorded_senders, key=lambda channel: report.unrecorded_senders[channel])
+        received = plural(sum(report.unrecorded_senders.values()), "message")
+        where = _cut(most) + _others(len(report.unrecorded_senders) - 1)
         line = f"{received} received but not recorded as sent, on {where}: left out; --kind received publishes them"
         click.secho(line, fg="yellow", err=True)
 

@@ -24,7 +24,7 @@ async def _compact(force: bool, yes: bool, store: str) -> None:
     from ...maintenance.compaction import compact, plan
 
     async with open_log(store) as log:
-        planned = await plan(log.database, while_recorded=force)
+        planned = await plan(log, while_recorded=force)
 
         def show() -> None:
             needs = [(f"needs {size(need.bytes)}", f"in {need.folder}, temporarily") for need in planned.needs]
@@ -39,7 +39,7 @@ async def _compact(force: bool, yes: bool, store: str) -> None:
 
         confirm("Compact it?", yes, "nothing was done", show)
         note(f"compacting {log.location} ...")
-        after = await compact(log.database)
+        after = await compact(log)
     click.echo(
         f"from {size(planned.bytes)} to {size(after)}: {size(max(planned.bytes - after, 0))} given back to the disk"
     )

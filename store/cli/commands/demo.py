@@ -64,7 +64,7 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
         _step(f"a society of {data['agents']} agents ran for {data['duration_s']:.1f} s on {data['channels']} channels")
         _step(f"{len(data['recorders'])} recorders logged {data['events']} events ({kinds}) into {log.location}")
 
-        verdict = await verify(log.database, await log.experiment(exp_id))
+        verdict = await verify(log, await log.experiment(exp_id))
         if not verdict.ok:
             raise click.ClickException(f"the log is damaged: {verdict.problems[0]}")
         _step(f"the log is intact; its head is {verdict.head[:16]}...")

@@ -60,13 +60,13 @@ async def _verify(exp: str | None, head: str | None, store: str, quiet: bool) ->
     async with open_log(store) as log:
         with Progress("verifying") as progress:
             if exp is None:
-                async for verdict in verify_all(log.database, progress):
+                async for verdict in verify_all(log, progress):
                     progress.clear()
                     verdicts.append(verdict)
                     if not quiet:
                         show(verdict)
             else:
-                verdicts.append(await verify(log.database, await log.experiment(exp), head, progress=progress))
+                verdicts.append(await verify(log, await log.experiment(exp), head, progress=progress))
         if exp is not None and not quiet:
             show(verdicts[0])
         if not verdicts and not quiet:
