@@ -16,7 +16,7 @@ from ...log.writer import Writer
 from ...maintenance.removal import discard, sweep_unfinished
 from ...queries import deliveries
 from ..fields import Unfit
-from .parser import Source
+from .parser import Parser
 
 BATCH_EVENTS = 5000
 BATCH_BYTES = 8 * 1024 * 1024
@@ -32,16 +32,16 @@ async def import_jsonl(
     meta: dict[str, Any] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Experiment:
-    """Read a file (`-` for standard input) into a new, closed experiment.
+    """Import a file (`-` for standard input) as a new, closed experiment, and return it.
 
-    It is invisible until it is complete; where a line cannot be read, nothing of it stays.
-    `name`, `tags` and `meta` go before, or beside, those of the header. Raises `BadFile` with
-    the number of the line, and `ExperimentExists`.
+    The experiment is visible only when it is complete; if a line is invalid, nothing is imported. `name` replaces
+    that of the header; `tags` and `meta` are added to those of the header. Raise `BadFile` with the number of the
+    line, and `ExperimentExists`.
     """
     registry.checked_exp_id(exp_id)
     if await registry.by_exp_id(log.database, exp_id) is not None:
         raise ExperimentExists(exp_id, "Import under another --exp.")
-    source = Source(path)
+    source = Parser(path)
     with source.opened():
         header = source.header()
         await sweep_unfinished(log)
@@ -56,7 +56,7 @@ async def import_jsonl(
         assert of is not None
         try:
             await _import_events(log, of, source, header, progress)
-            await deliveries.work_out(log.database, of.id)  # while it is hidden: a kill here leaves nothing half done
+            await deliveries.work_out(log.database, of.id)  # while hidden, so that a kill leaves no part
             await registry.publish_import(log.database, of, exp_id)
         except BaseException:
             await discard(log, of)
@@ -67,18 +67,18 @@ async def import_jsonl(
 
 
 async def _import_events(
-    log: EventLog, of: Experiment, source: Source, header: dict[str, Any], progress: Callable[[int], None] | None
+    log: EventLog, of: Experiment, source: Parser, header: dict[str, Any], progress: Callable[[int], None] | None
 ) -> None:
-    told = header.get("recorders", [])
+    described = header.get("recorders", [])
     writers: list[Writer] = []
 
     async def writer(ordinal: int) -> Writer:
-        while len(writers) < ordinal:  # ordinals are given in order
-            facts = told[len(writers)] if len(writers) < len(told) else {}
+        while len(writers) < ordinal:  # ordinals are assigned in order
+            facts = described[len(writers)] if len(writers) < len(described) else {}
             writers.append(await log.register(of, role="import", meta=facts))
         return writers[ordinal - 1]
 
-    await writer(max(1, len(told)))  # also says that this import is alive
+    await writer(max(1, len(described)))  # its heartbeat shows that this import is alive
     waiting: dict[int, list[NewEvent]] = {}
     held = 0
     labelled: dict[int, tuple[int, int]] = {}
@@ -89,7 +89,7 @@ async def _import_events(
             labelled[label] = (ordinal, seqs[ordinal])
         if cause is not None:
             if cause not in labelled:
-                raise Unfit(f"its cause, {cause}, is the label of no line before it")
+                raise Unfit(f"its cause {cause} is not the label of an earlier line")
             entry = entry._replace(cause=labelled[cause])
         waiting.setdefault(ordinal, []).append(entry)
         held += length

@@ -18,16 +18,16 @@ from ...log.messages import causes
 from ...log.names import all_names
 from ...log.redaction_records import without_seal
 from ..fields import bytes_field
-from ..output_file import written
+from ..output_file import open_output
 from ..sharing import Sharing
 from .parser import FORMAT
 
 _READABLE = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
-"""As `json.dumps` has it, which makes an encoder anew for every line. What comes from a store is in no circle."""
+"""As `json.dumps`, which creates an encoder for every line. Values from a store have no cycles."""
 
 
 def event_to_dict(entry: Event) -> dict[str, Any]:
-    """The part of an event's line that export and `events --json` share."""
+    """Return the fields of an event that export and `events --json` share."""
     data: dict[str, Any] = {"ts": entry.ts, "kind": entry.kind}
     data |= {"channel": None} if entry.channel is None else bytes_field("channel", channels.encode(entry.channel))
     data |= {"from_id": entry.from_id, "to_id": entry.to_id}
@@ -57,20 +57,20 @@ def _line(entry: Event, labels: _Labels, *, several: bool) -> bytes:
 
 
 class _Labels:
-    """Numbers for those events that later ones name as their cause: seqs are given anew by an import."""
+    """Numbers of the events that later events name as their cause, as import assigns new sequence numbers."""
 
     def __init__(self, causes: set[tuple[int, int]]) -> None:
         self._causes = causes
         self._labels: dict[tuple[int, int], int] = {}
 
     def given_to(self, entry: Event) -> int | None:
-        """The label of an event that is somebody's cause."""
+        """Return the label of an event that is the cause of another one."""
         if not self._causes or (place := (entry.recorder, entry.seq)) not in self._causes:
             return None
         return self._labels.setdefault(place, len(self._labels) + 1)
 
     def of_cause(self, entry: Event) -> int | None:
-        """The label of an event's cause; None where that was not written before it."""
+        """Return the label of the cause of an event; None if the cause was not written before."""
         return None if entry.cause is None else self._labels.get(entry.cause)
 
 
@@ -94,7 +94,7 @@ def _header(of: Experiment, recorders: list[RecorderRow], shared: Sharing | None
 
 
 def _recorder_entry(row: RecorderRow) -> dict[str, Any]:
-    """A recorder as the header tells of it; an imported one as it was told of before."""
+    """Return the description of a recorder for the header; that of an imported one is passed on."""
     if row.role == "import" and row.meta:
         return row.meta
     return {
@@ -117,17 +117,16 @@ async def export_jsonl(
     shared: Sharing | None = None,
     **filters: Any,
 ) -> int:
-    """Write an experiment to a file (`-` for standard output); how many events.
+    """Export an experiment to a file (`-` for standard output), and return the number of events.
 
-    `filters` are those of `EventLog.read`. The file appears when it is complete; one that
-    is there is replaced. The same events give the same bytes; with `shared`, they are changed on the
-    way as it says (pseudonyms are others each time).
+    `filters` are those of `EventLog.read`. The file appears when it is complete, and replaces an existing one. The
+    same events give the same bytes, unless `shared` pseudonymises them: pseudonyms are new in every export.
     """
     of = await log.experiment(exp_id)
     recorders = await registry.recorders_of(log.database, of.id)
     count = 0
     labels = _Labels(await causes(log.database, of))
-    with written(path) as file:
+    with open_output(path) as file:
         if shared is not None:
             shared.begin((await all_names(log.database, of.id, AGENT)).values())
         file.write(_header(of, recorders, shared))

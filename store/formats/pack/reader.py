@@ -24,7 +24,7 @@ from ...log.names import agent_value
 from ...log.redaction_records import RedactionRow, SealCheck
 from ...maintenance.removal import discard, sweep_unfinished
 from ..fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
-from ..input_file import Lines, parsed
+from ..input_file import InputFile, parse_object
 from .layout import (
     BATCH,
     EXPERIMENT,
@@ -283,7 +283,7 @@ def _check_id(agent: bytes) -> None:
         raise Unfit("an id is JSON, but not as it is kept")
 
 
-class _Lines(Lines):
+class _Lines(InputFile):
     """The lines of a pack, and the hash of those above the last."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -298,7 +298,7 @@ class _Lines(Lines):
             raise Unfit("the pack ends here, too early")
         self._above = self._sha.hexdigest()
         self._sha.update(line)
-        data = parsed(line)
+        data = parse_object(line)
         if keys and data.keys() != set(keys):
             raise Unfit(f"here {' and '.join(keys)} should stand")
         return data

@@ -21,7 +21,7 @@ from ...log.event_log import EventLog
 from ...log.hashed_fields import CHANNEL_NAME, NAMED_EVENTS, RECIPIENT_NAME, SENDER_NAME
 from ..fields import Unfit, bytes_field
 from ..input_file import MOST_LINE
-from ..output_file import written
+from ..output_file import open_output
 from .layout import BATCH, EXPERIMENT, FORMAT, MOST_RECORDERS, MOST_REDACTIONS, RECORDER, REDACTION, Chain, row_to_json
 
 PAGE = 1000
@@ -75,7 +75,7 @@ async def pack(
     taken = await _snapshot(log.database, of)
     total = sum(row["last_seq"] for row in taken.recorders)
     done = 0
-    with written(path) as file:
+    with open_output(path) as file:
         out = _Lines(file)
         try:
             _describe(out, taken, alive)

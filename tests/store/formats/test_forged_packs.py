@@ -262,7 +262,7 @@ async def test_a_recorder_from_the_future_is_not_alive_for_ever(log: EventLog, o
 async def test_an_import_tells_that_a_file_is_a_pack(log: EventLog, tmp_path: Path) -> None:
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
-    with pytest.raises(BadFile, match="this is no export but a pack; read it with"):
+    with pytest.raises(BadFile, match="this is a pack, not an export; read it with"):
         await import_jsonl(log, tmp_path / "a.pack", "e2")
     with pytest.raises(BadFile, match="read it with `messager import`"):
         await unpack(log, write(tmp_path / "a.jsonl", {"ts": 1, "channel": "c"}))

@@ -200,8 +200,8 @@ HEAD = {"ts": 1, "channel": "c"}
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        (['{"tags": [%s]}' % ",".join(f'"{n}"' for n in range(1001))], "1,001 tags: there may be 1,000"),  # noqa: UP031
-        (['{"recorders": [' + ",".join(["{}"] * 10_001) + "]}"], "10,001 recorders: there may be 10,000"),
+        (['{"tags": [%s]}' % ",".join(f'"{n}"' for n in range(1001))], "1,001 tags; at most 1,000 are allowed"),  # noqa: UP031
+        (['{"recorders": [' + ",".join(["{}"] * 10_001) + "]}"], "10,001 recorders; at most 10,000 are"),
         ([json.dumps({"tags": ["x" * 201]})], "up to 200 characters"),
         ([json.dumps({"name": "x" * 2_000_000})], "up to 1,000"),
         ([json.dumps(HEAD | {"channel": "x" * 2_000_000})], "channel is longer than"),
