@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench faults ray clean
+.PHONY: help demo test lint format bench pictures faults ray clean
 
 help:  ## Say what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -33,6 +33,9 @@ format: $(VENV)/test  ## Put the code into its standard form
 
 bench: $(VENV)/bin/python  ## Measure, side by side: make bench ROWS="append read" ROUNDS=9
 	$(BIN)/python bench/run.py $(ROWS) $(if $(ROUNDS),--rounds $(ROUNDS)) $(BENCH)
+
+pictures: $(VENV)/demo  ## Draw the pictures of README.md
+	$(BIN)/python docs/pictures.py
 
 faults: $(VENV)/test  ## Kill, cut, fill, lock and step, many times: the long form of tests/faults
 	$(BIN)/python -m tests.faults --long
