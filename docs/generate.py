@@ -1,6 +1,6 @@
 """Write docs/cli.md: the `--help` of every command. A test compares the page with the commands.
 
-    python docs/generate.py
+python docs/generate.py
 """
 
 from __future__ import annotations

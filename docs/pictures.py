@@ -13,6 +13,7 @@ import fcntl
 import io
 import os
 import pty
+import shlex
 import signal
 import struct
 import subprocess
@@ -42,7 +43,7 @@ SESSION = (
     ("", "python examples/market.py tuesday --pear 4", "the seller has changed"),
     ("", "messager diff monday tuesday --to-exp tuesday", ""),
 )
-"""The commands: what the job control of a shell would do, the command as shown, and a comment."""
+"""Job ("record" starts the background job, "stop" ends it, "" runs in the foreground), command, and comment."""
 
 # Without the web font of rich's own template: a picture must not load anything.
 _FORMAT = """<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
@@ -72,7 +73,7 @@ def session() -> str:
     with tempfile.TemporaryDirectory() as folder, redis_server() as server:
         (Path(folder) / "examples").symlink_to(ROOT / "examples")
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("MESSAGER_")},
             "COLUMNS": str(COLUMNS),
             "MESSAGER_BROKER": server.url,
             "MESSAGER_STORE": "messager.db",
@@ -105,7 +106,7 @@ def session() -> str:
 def _recording(folder: str, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     """Run the tap; the context begins when it listens."""
     process = subprocess.Popen(
-        ["messager", "record", "exps:again:*", "--exp", "again"],
+        shlex.split(RECORD),
         cwd=folder,
         env=environment,
         stderr=subprocess.PIPE,
