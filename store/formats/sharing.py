@@ -10,7 +10,7 @@ from ..log.event import Event
 from ..privacy.json_paths import PathRedactor, changes_of
 from ..privacy.pseudonyms import Pseudonyms
 from ..privacy.redaction import structure
-from ..recording.identity import Identifier
+from ..recording.derived_ids import Identifier
 
 _MACHINE = frozenset(
     [

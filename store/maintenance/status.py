@@ -126,7 +126,7 @@ def _of_spools(found: Standing, takers: set[str]) -> list[Problem]:
     """`takers` are the recorders whose experiments take events."""
     problems = []
     for info in found.spools:
-        if info.store and info.enrolled and info.recorder not in takers and not info.held:
+        if info.store and info.registered and info.recorder not in takers and not info.held:
             what = (
                 f"{info.events:,} events of {info.exp_id} wait in {info.path}, and {found.store} takes them no more: "
                 "the experiment is closed, or not in it"

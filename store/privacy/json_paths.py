@@ -15,7 +15,7 @@ from typing import Any
 from ..db.schema import FROM_DERIVED
 from ..errors import StoreError
 from ..log.event import Event, NewEvent
-from ..recording.identity import DEFAULT_SENDER, Identifier
+from ..recording.derived_ids import DEFAULT_SENDER, Identifier
 
 BLANK = "[redacted]"
 _DOT = re.compile(r"(?<!\\)\.")
