@@ -109,7 +109,7 @@ async def _record(path: str, count: int) -> None:
             for at in range(first, min(first + CHUNK, count)):
                 number = at % stores.NAMES
                 recorder.after(MessageRecord("sent", BEGIN + at * STEP, channels[number], WIRE, at * 7 % 1000, number))
-            await recorder.room(MAX_WAITING)
+            await recorder.wait_for_capacity(MAX_WAITING)
             await asyncio.sleep(0)
             if time.monotonic() - told > 5:
                 told = time.monotonic()
