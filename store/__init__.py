@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from .errors import StoreError
     from .experiments.registry import Experiment
     from .formats.jsonl import export_jsonl, import_jsonl
-    from .formats.pack import pack
-    from .formats.unpack import unpack
+    from .formats.pack import pack, unpack
     from .log.channel_map import ChannelMap
     from .log.event import Cursor, Event, NewEvent
     from .log.event_log import EventLog
@@ -49,7 +48,7 @@ _MODULE_OF = {
     "redact": "privacy.redaction",
     "redactor": "privacy.json_paths",
     "runtime_env": "ray",
-    "unpack": "formats.unpack",
+    "unpack": "formats.pack",
     "verify": "maintenance.verify",
 }
 

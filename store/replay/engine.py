@@ -237,15 +237,19 @@ class Replay:
                     self.report.count_failure(channel, entry.cursor, "refused", fault)
 
     async def _wait_for_subscribers(self, plan: Plan) -> None:
-        if self._subscribers and self.report.planned:
-            wanted = await plan.published_channels()
-            await self._waits.for_subscribers(
-                self._subscribers,
-                self._wait_timeout,
-                lambda: self._broker.subscriber_count(wanted),
-                self._broker.url,
-                self._guard.refusal,
-            )
+        if not self._subscribers or not self.report.planned:
+            return
+        wanted, url = await plan.published_channels(), self._broker.url
+
+        async def count() -> int:
+            subscribed = await self._broker.subscriber_count(wanted)
+            if subscribed is None:
+                raise ReplayFailed(
+                    f"{url} does not report its subscribers{self._guard.refusal}: replay without waiting"
+                )
+            return subscribed
+
+        await self._waits.for_subscribers(self._subscribers, self._wait_timeout, count, url)
 
     async def _pass(self, plan: Plan) -> None:
         """Publish every message of the plan once."""

@@ -56,22 +56,14 @@ class Waits:
         self._enter = enter
 
     async def for_subscribers(
-        self, wanted: int, timeout_s: float, count: Callable[[], Awaitable[int | None]], broker: str, refusal: str
+        self, wanted: int, timeout_s: float, count: Callable[[], Awaitable[int]], broker_url: str
     ) -> None:
-        """Wait until `count` reports `wanted` subscribers. Raises `ReplayFailed` after the timeout.
-
-        Also raises `ReplayFailed` if the broker does not report subscribers; `refusal` is its reason, if known.
-        """
+        """Wait until `count` returns at least `wanted`. Raises `ReplayFailed` after the timeout."""
         self._enter(ReplayState.SUBSCRIBERS)
         deadline = time.monotonic() + timeout_s
-        while True:
-            subscribed = await count()
-            if subscribed is None:
-                raise ReplayFailed(f"{broker} does not report its subscribers{refusal}: replay without waiting")
-            if subscribed >= wanted:
-                break
+        while (subscribed := await count()) < wanted:
             if time.monotonic() > deadline:
-                raise ReplayFailed(f"only {subscribed} of {wanted} subscribers at {broker} after {timeout_s:g} s")
+                raise ReplayFailed(f"only {subscribed} of {wanted} subscribers at {broker_url} after {timeout_s:g} s")
             await asyncio.sleep(SUBSCRIBER_POLL_S)
         self._enter(ReplayState.PUBLISHING)
 
