@@ -68,7 +68,7 @@ async def _diff(
     as_json: bool,
     **filters: Any,
 ) -> Comparison:
-    from ...log.reading import Selection
+    from ...log.selection import Selection
     from ...queries.compare import compare
     from ...replay import ChannelMap
 

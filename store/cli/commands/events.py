@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...experiments.registry import Experiment
     from ...log.event import Event
     from ...log.event_log import EventLog
-    from ...log.reading import Selection
+    from ...log.selection import Selection
 
 
 @click.command()
@@ -55,7 +55,7 @@ def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_j
 async def _events(
     exp: str, filters: dict[str, Any], messages: bool, follow: bool, full: bool, store: str, as_json: bool
 ) -> None:
-    from ...log.reading import Selection
+    from ...log.selection import Selection
 
     count = 0
     given = library_filters(**filters)
