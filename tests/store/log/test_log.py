@@ -181,7 +181,7 @@ async def test_filters_choose_by_kind_channel_and_agent(log: EventLog) -> None:
     assert await times(limit=0) == []
     for name, one in (("kinds", "sent"), ("channels", "exps:*"), ("exclude", "exps:*"), ("agents", 5), ("agents", "5")):
         assert await times(**{name: one}) == await times(**{name: [one]})
-    with pytest.raises(StoreError, match="no kind shout"):
+    with pytest.raises(StoreError, match="unknown kind shout"):
         await times(kinds=["shout"])
 
 
