@@ -94,11 +94,11 @@ def _forget_registrations(store: str, recorders: list[RecorderRow]) -> None:
             continue
         try:
             with contextlib.closing(Spool.open(Path(left))) as spool:
-                if spool.enrolment is not None and (spool.facts["recorder"], spool.facts.get("store")) == (
+                if spool.registration is not None and (spool.facts["recorder"], spool.facts.get("store")) == (
                     row.uuid,
                     store,
                 ):
-                    spool.forget_enrolment()
+                    spool.forget_registration()
         except (FileNotFoundError, SpoolHeld):  # its recorder learns that it was fenced
             continue
         except (SpoolDamaged, SpoolFull) as error:

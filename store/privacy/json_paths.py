@@ -15,7 +15,7 @@ from typing import Any
 from ..db.schema import FROM_DERIVED
 from ..errors import StoreError
 from ..log.event import Event, NewEvent
-from ..recording.identity import DEFAULT_SENDER, Identifier
+from ..recording.derived_ids import DEFAULT_SENDER, DerivedIds
 
 BLANK = "[redacted]"
 _DOT = re.compile(r"(?<!\\)\.")
@@ -117,23 +117,23 @@ def redactor(*paths: str, sender: Sequence[str] = DEFAULT_SENDER) -> Callable[[N
     The event is not flagged as redacted: the log never contained the values. Raises `StoreError`.
     """
     clean = PathRedactor(*paths)
-    identifier = Identifier(sender)
+    derived = DerivedIds(sender)
 
     def redacted(entry: NewEvent) -> NewEvent:
-        changes = changes_of(clean, identifier, entry)
+        changes = changes_of(clean, derived, entry)
         return entry._replace(**changes) if changes else entry
 
     return redacted
 
 
-def changes_of(clean: PathRedactor, identifier: Identifier, entry: NewEvent | Event) -> dict[str, Any]:
+def changes_of(clean: PathRedactor, derived: DerivedIds, entry: NewEvent | Event) -> dict[str, Any]:
     """Return the fields of an event that change if the paths are redacted."""
     changes: dict[str, Any] = {}
     payload = clean(entry.payload)
     if payload is not entry.payload:
         changes["payload"] = payload
-        sender, msg_id = identifier.said(payload, None, sender=True)
-        was_sender, was_msg_id = identifier.said(entry.payload, None, sender=True)
+        sender, msg_id = derived.said(payload, None, sender=True)
+        was_sender, was_msg_id = derived.said(entry.payload, None, sender=True)
         if entry.flags & FROM_DERIVED and sender != entry.from_id and was_sender == entry.from_id:
             changes |= {"from_id": None, "flags": entry.flags & ~FROM_DERIVED}
         if entry.msg_id is not None and msg_id != entry.msg_id == was_msg_id:

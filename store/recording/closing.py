@@ -41,7 +41,7 @@ async def _refuse_left_over(log: EventLog, of: Experiment) -> None:
     """Raise as `close` does if recorders that were never registered in the store hold events for the experiment."""
     for folder in await folders_of(log):
         for info in await asyncio.to_thread(list, spools(folder)):
-            if info.enrolled or (info.store, info.exp_id) != (log.location, of.exp_id):
+            if info.registered or (info.store, info.exp_id) != (log.location, of.exp_id):
                 continue
             if info.held:
                 raise ExperimentBusy(of.exp_id, [f"one that has no place in it yet, with its spool {info.path}"])

@@ -124,16 +124,16 @@ def test_the_help_explains_every_sign() -> None:
     assert signs == [" ", "A", "B", "~", "a", "b"]
     assert command.help is not None
     words = " ".join(command.help.split())
-    assert "same is printed without a sign" in words
-    assert "A and B in front of the first" in words and "~ in front of where" in words
-    assert "a and b in front of the next" in words
+    assert "none for the last equal message" in words
+    assert "A and B for the first" in words and "~ for the place" in words
+    assert "a and b for the next" in words
 
 
 def test_runs_that_only_their_exp_ids_keep_apart_are_told_the_option(capsys: pytest.CaptureFixture[str]) -> None:
     result = Comparison("one", "two", 1, 1, 2, 2, exp_ids=("a", "b'\x1b"))
     _show(result, full=False)
     shown = capsys.readouterr()
-    assert shown.err.endswith("""B's b'\\x1b; compare them with --to-exp 'b'"'"'\\x1b'\n""")
+    assert shown.err.endswith("""B of b'\\x1b; compare them with --to-exp 'b'"'"'\\x1b'\n""")
     assert "--to-exp" not in shown.out
     result.exp_ids = None
     _show(result, full=False)

@@ -97,7 +97,7 @@ def test_a_replay_with_messages_that_mqtt_refuses_names_them_and_ends_with_one(
     shown = run("--dry-run")
     assert (
         "would publish 1 message, and skip 0 events" in shown
-        and "13 messages, for certain" in shown
+        and "13 messages, certainly" in shown
         and "wildcards" in shown
     )
     assert json.loads(run("--dry-run", "--json"))["failed"] == 13

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from messager import channels
@@ -26,6 +26,7 @@ from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
+from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, filled, listed, sent
 
 
@@ -96,9 +97,7 @@ ANY_EVENT = st.builds(
 )
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@WITH_STORE
 @given(st.lists(ANY_EVENT, min_size=1, max_size=40))
 async def test_anything_survives_the_way_through_the_log(store: str, events: list[NewEvent]) -> None:
     exp_id = uuid4().hex

@@ -156,6 +156,7 @@ async def test_a_secret_that_is_escaped_or_nested_is_found(log: EventLog) -> Non
         assert (await redact(log, "e1", where, who="me", why="x", dry_run=True)).events == count, where
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("where", "seqs"),
     [
@@ -208,6 +209,7 @@ async def test_the_same_redaction_again_does_nothing_but_finish(log: EventLog) -
     assert len((await verify(log, of)).notes) == 1
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "where",
     [
@@ -323,6 +325,7 @@ NAME = "Zo\u00eb Quinn"
 ESCAPED = json.dumps({"content": NAME})
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("where", [RedactionFilter(contains=(NAME,)), RedactionFilter(matches=(NAME[:3] + r"\s",))])
 @pytest.mark.parametrize(
     "payload",
@@ -359,6 +362,7 @@ async def test_what_is_kept_of_a_mark_holds_none_of_several_texts(log: EventLog)
     assert "Zoe" not in str(await listed(log.read("e1")))
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "where", [RedactionFilter(contains=("Yourcenar", "x9")), RedactionFilter(matches=("Your.enar",))]
 )

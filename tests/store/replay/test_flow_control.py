@@ -29,6 +29,8 @@ from tests.store.replay.test_replay import Heard, Secretive, Time
 from tests.support import MESSAGER, messager, until
 from tests.support.logs import filled, sent
 
+pytestmark = pytest.mark.any_database
+
 SECOND = 1_000_000_000
 MB = 1024 * 1024
 _MESSAGE = b"message\r\n$"

@@ -26,6 +26,8 @@ from messager_store.replay import ChannelMap
 from tests.support import MESSAGER, Proxy, messager, until
 from tests.support.logs import filled, sent
 
+pytestmark = pytest.mark.any_database
+
 SECOND = 1_000_000_000
 
 
