@@ -250,4 +250,4 @@ async def test_a_status_that_there_is_not_is_found(log: EventLog, store: str) ->
 async def test_an_agent_whose_id_nobody_can_read_is_named(log: EventLog, store: str, value: bytes) -> None:
     of = await small_log(log)
     sql(store, f"UPDATE name SET value = x'{value.hex()}' WHERE what = 1 AND text = '1'")
-    assert any("is no agent's id" in problem for problem in (await verify(log, of)).problems)
+    assert any("is not a readable agent id" in problem for problem in (await verify(log, of)).problems)
