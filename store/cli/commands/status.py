@@ -16,7 +16,7 @@ from ..output import facts, length, print_json, size, table
 if TYPE_CHECKING:
     from ...maintenance.status import StoreStatus
 
-STATE_COLOURS = {"alive": "green", "idle": "yellow", "dead": "red"}
+STATES = ("alive", "idle", "dead")
 
 
 @click.command()
@@ -63,7 +63,7 @@ async def _status(spool: str | None, idle: float, min_free: int, store: str) -> 
 def show(found: StoreStatus) -> None:
     """Print figures, recorders that have not ended, spools and problems."""
     states = [each.state for each in found.recorders]
-    counts = [f"{states.count(state)} {state}" for state in STATE_COLOURS]
+    counts = [f"{states.count(state)} {state}" for state in STATES]
     free = "" if found.free_bytes is None else f", {size(found.free_bytes)} free on its disk"
     unfinished = (
         f", {found.unfinished} unfinished (`messager compact` deletes what was killed)" if found.unfinished else ""
@@ -109,7 +109,6 @@ def _show_recorders(found: StoreStatus) -> None:
             )
             for each in found.recorders
         ],
-        colours=STATE_COLOURS,
     )
 
 

@@ -60,7 +60,7 @@ def test_what_cannot_be_unpacked_is_told_in_one_line(run: Run, tmp_path: Path) -
     one_line(run("unpack", "a.pack", "--store", "o.db"), 2, "'game-1' exists already", "--exp")
     run("rm", "game-1", "--yes", "--store", "o.db")
     one_line(run("unpack", "a.jsonl", "--exp", "x"), 2, "messager import")
-    one_line(run("unpack", "messager.db"), 2, "messager.db, line 1: no pack")
+    one_line(run("unpack", "messager.db"), 2, "messager.db, line 1: not a pack")
     one_line(run("unpack", "missing.pack"), 2, "No such file")
     one_line(run("unpack", "a.pack", "--head", "abc"), 2, "not a head")
     data = (tmp_path / "a.pack").read_bytes()

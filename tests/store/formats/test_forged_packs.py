@@ -94,7 +94,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "an exp_id that nobody can type": (lambda p: p[1]["experiment"].update(exp_id="@x"), "cannot be an exp_id"),
     "a tag that cannot be printed": (lambda p: p[1].update(tags=["\x1b[31m"]), "cannot be a tag"),
     "tags that are none": (lambda p: p[1].update(tags=[5]), "a tag is not a string"),
-    "another line in between": (lambda p: p.insert(3, {"recorder": 1, "x": 2}), "line 4: here recorder should stand"),
+    "another line in between": (lambda p: p.insert(3, {"recorder": 1, "x": 2}), "line 4: expected recorder"),
     "a kind there is not": (lambda p: p[5].update(kind=["sent"]), "is none of sent"),
     "no channel": (lambda p: p[5].pop("channel"), "has no channel"),
     "an id that is no JSON": (lambda p: p[5].update(from_id="{"), "an id is not JSON"),
@@ -102,7 +102,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         lambda p: (p[5].pop("from_id"), p[5].update(from_id_base64="Iv8i")),
         "an id is not UTF-8",
     ),
-    "an id that is kept in another way": (lambda p: p[5].update(from_id=" 1"), "not as it is kept"),
+    "an id that is kept in another way": (lambda p: p[5].update(from_id=" 1"), "not JSON in its canonical form"),
     "an id that is nested": (lambda p: p[5].update(from_id="[" * 101 + "]" * 101), "an id is nested deeper than 100"),
     "meta that is nested": (
         lambda p: p[5].update(meta='{"a":' + "[" * 100 + "]" * 100 + "}"),
@@ -124,10 +124,10 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "no base64": (lambda p: (p[5].pop("payload"), p[5].update(payload_base64="@")), "is not base64"),
     "bytes that claim to be text": (
         lambda p: (p[5].pop("payload"), p[5].update(payload_base64="/w==")),
-        "not marked so",
+        "not marked as such",
     ),
     "something behind the end": (lambda p: p.append({"more": 1}), "line 29: something follows the end"),
-    "nothing": (lambda p: p.clear() or p.append({}), "no pack"),
+    "nothing": (lambda p: p.clear() or p.append({}), "not a pack"),
     "an export": (lambda p: p.insert(0, {"format": "messager/1"}), "messager import"),
 }
 
