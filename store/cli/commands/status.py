@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import json_option, open_log, run, store_option
+from ..options import asynchronous, json_option, open_log, store_option
 from ..output import facts, length, print_json, size, table
 
 if TYPE_CHECKING:
@@ -38,12 +38,13 @@ STATES = ("alive", "idle", "dead")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless there is a problem; for cron.")
 @store_option
 @json_option
-def command(spool: str | None, idle: float, min_free: int, quiet: bool, store: str, as_json: bool) -> None:
+@asynchronous
+async def command(spool: str | None, idle: float, min_free: int, quiet: bool, store: str, as_json: bool) -> None:
     """Report the state of a store: recorders, spools, disk space, and problems.
 
     Exit code 1 if there is a problem, each with a line that names the remedy; 3 if the store is unavailable.
     """
-    found = run(_status(spool, idle, min_free, store))
+    found = await _status(spool, idle, min_free, store)
     if as_json and (found.problems or not quiet):
         print_json({**asdict(found), "ok": not found.problems})
     elif found.problems or not quiet:
