@@ -81,12 +81,12 @@ def _show(data: dict[str, Any]) -> None:
         ],
         spares=("PID", "STARTED"),
     )
-    _show_unheard(data)
+    _show_unrecorded(data)
 
 
-def _show_unheard(data: dict[str, Any]) -> None:
+def _show_unrecorded(data: dict[str, Any]) -> None:
     from ...recording.unheard import unheard_by
 
     for row in data["recorders"]:
         for line in unheard_by(row["meta"]):
-            click.echo(f"{click.style('not heard', fg='yellow')}  recorder {row['recorder']}: {line}")
+            click.echo(f"{click.style('not recorded', fg='yellow')}  recorder {row['recorder']}: {line}")

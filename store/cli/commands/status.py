@@ -83,11 +83,11 @@ def show(found: StoreStatus) -> None:
     _show_spools(found)
     click.echo()
     for line in found.unheard:
-        click.echo(f"{click.style('not heard', fg='yellow')}  {safe(line)}")
+        click.echo(f"{click.style('not recorded', fg='yellow')}  {safe(line)}")
     for problem in found.problems:
-        click.echo(f"{click.style('needs you', fg='red', bold=True)}  {safe(problem.what)}: {safe(problem.remedy)}")
+        click.echo(f"{click.style('problem', fg='red', bold=True)}  {safe(problem.what)}: {safe(problem.remedy)}")
     if not found.problems:
-        click.echo(f"{click.style('ok', fg='green')}  nothing needs you")
+        click.echo(f"{click.style('ok', fg='green')}  no problems")
 
 
 def _show_recorders(found: StoreStatus) -> None:
