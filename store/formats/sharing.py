@@ -10,7 +10,7 @@ from ..log.event import Event
 from ..privacy.json_paths import PathRedactor, changes_of
 from ..privacy.pseudonyms import Pseudonyms
 from ..privacy.redaction import structure
-from ..recording.identity import Identifier
+from ..recording.derived_ids import DerivedIds
 
 _MACHINE = frozenset(
     [
@@ -65,7 +65,7 @@ class Sharing:
         self.no_text = 0
         """Number of payloads that are not text, in which no names are replaced."""
         self._names: Pseudonyms | None = None
-        self._identifier = Identifier()
+        self._derived = DerivedIds()
 
     def begin(self, agents: Iterable[Any]) -> None:
         """Start the export of an experiment with these agents."""
@@ -74,7 +74,7 @@ class Sharing:
     def event(self, entry: Event) -> Event:
         """Return the changed event."""
         if self.clean is not None:
-            changes = changes_of(self.clean, self._identifier, entry)
+            changes = changes_of(self.clean, self._derived, entry)
             entry = replace(entry, **changes) if changes else entry
         if self._names is None:
             return entry

@@ -118,15 +118,16 @@ async def command(
 
 def _fitting(patterns: tuple[str, ...], broker: str, keep_names: bool) -> list[str]:
     """Return the patterns for the broker: on MQTT, exps:... becomes exps/..., unless `keep_names`."""
-    from messager import topics
-    from messager.brokers.urls import is_mqtt
+    from messager import channels
+    from messager.brokers import kind_of
 
-    if not is_mqtt(broker):
+    kind = kind_of(broker)
+    if kind.separator == ":":
         return list(patterns)
-    wanted = list(patterns) if keep_names else [topics.as_topic(pattern) for pattern in patterns]
+    wanted = list(patterns) if keep_names else [channels.with_separator(name, kind.separator) for name in patterns]
     for topic in wanted:
         try:
-            topics.filter_of(topic)
+            kind.check_pattern(topic)
         except ValueError as error:
             raise click.UsageError(str(error)) from None
     for pattern, topic in zip(patterns, wanted, strict=True):

@@ -134,18 +134,18 @@ def _user() -> str:
 async def _redact(
     exp: str, chosen: RedactionFilter, who: str, why: str, ids: bool, dry_run: bool, yes: bool, store: str
 ) -> bool:
-    from ...privacy.redaction import check_words, finish, redact
+    from ...privacy.redaction import redact
+    from ...privacy.refusal import check_reason
+    from ...privacy.scrubbing import finish_scrub
 
     if not dry_run:  # before the question
-        check_words(chosen, who, why)
+        check_reason(chosen, who=who, why=why)
     async with open_log(store) as log:
         of = await log.experiment(exp)
         with Progress("searching") as progress:
-            planned = await redact(
-                log, of, chosen, who=who, why=why or "a dry run", ids=ids, dry_run=True, progress=progress
-            )
+            planned = await redact(log, of, chosen, who=who, why=why, ids=ids, dry_run=True, progress=progress)
         if not planned.events and not planned.done_before:
-            if not dry_run and await finish(log):
+            if not dry_run and await finish_scrub(log):
                 note(_FINISHED)
             click.echo(safe(f"no event of {of.exp_id} matches: nothing to redact"))
             return False
@@ -154,7 +154,7 @@ async def _redact(
         if dry_run:
             return True
         if planned.events and not yes and not ask("Erase them permanently?"):
-            if await finish(log):
+            if await finish_scrub(log):
                 note(_FINISHED)
             click.echo("nothing was redacted")
             return False
@@ -205,7 +205,7 @@ async def _mask_meta(exp: str, dry_run: bool, yes: bool, store: str) -> bool:
 
 
 async def _scrub(store: str) -> None:
-    from ...privacy.redaction import scrub
+    from ...privacy.scrubbing import scrub
 
     async with open_log(store) as log:
         await scrub(log)

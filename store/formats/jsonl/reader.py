@@ -56,7 +56,7 @@ async def import_jsonl(
         assert of is not None
         try:
             await _import_events(log, of, source, header, progress)
-            await deliveries.work_out(log.database, of.id)  # while hidden, so that a kill leaves no part
+            await deliveries.fill(log.database, of.id)  # while hidden, so that a kill leaves no part
             await registry.publish_import(log.database, of, exp_id)
         except BaseException:
             await discard(log, of)

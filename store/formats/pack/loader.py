@@ -176,7 +176,7 @@ class Loader:
     async def publish(self, of: dict[str, Any], exp_id: str) -> None:
         """Make the experiment visible, in one transaction."""
         if of["status"] == "closed":
-            await deliveries.work_out(self._database, self.of.id)
+            await deliveries.fill(self._database, self.of.id)
         async with self._database.writing() as connection:
             taken = select(experiment.c.id).where(experiment.c.exp_id == exp_id)
             if (await connection.execute(taken)).first() is not None:

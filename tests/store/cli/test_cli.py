@@ -340,7 +340,7 @@ def test_bad_input_gets_one_line_with_the_remedy(imported: Run, tmp_path: Path) 
     (tmp_path / "bad.jsonl").write_text(json.dumps(LINES[0]) + "\n{broken\n")
     one_line(imported("import", "bad.jsonl", "--exp", "bad"), 2, "bad.jsonl, line 2", "Nothing was imported")
     for speed in ("0", "-1", "fast", "nan", ""):
-        one_line(imported("replay", "game-1", "--speed", speed), 2, "is no speed")
+        one_line(imported("replay", "game-1", "--speed", speed), 2, "is not a speed")
     one_line(imported("replay", "game-1", "--since", "whenever"), 2, "whenever", "mark:NAME")
     one_line(imported("replay", "game-1", "--map", "nonsense"), 2, "OLD=NEW")
     one_line(imported("replay", "game-1", "--max-gap", "-5"), 2, "no length of time")

@@ -9,7 +9,8 @@ import pytest
 
 from messager_store import Event
 from messager_store.cli.commands.diff import _show, command
-from messager_store.queries.comparison import CONTEXT, LEAD, LONGEST, Comparison, Difference
+from messager_store.queries.comparison import CONTEXT, Comparison, Difference
+from messager_store.queries.text_diff import LEAD, LONGEST
 
 LOREM = "lorem ipsum dolor sit amet " * 300
 
@@ -186,7 +187,7 @@ def test_a_comparison_is_put_into_words() -> None:
 def test_of_many_differences_the_words_have_the_first() -> None:
     words = str(differing(150))
     assert words.count(", message ") == 3 and words.endswith("\n\nand 147 more channels")
-    assert "\n  B (nothing: it ends here)\n" in words
+    assert "\n  B (no message: it ends here)\n" in words
 
 
 def test_what_pytest_prints_of_a_comparison_names_the_first_difference() -> None:

@@ -94,7 +94,7 @@ def test_a_dry_run_of_redact_only_says_what_it_would_do(run: Run) -> None:
         (("e1", "--where", "channel", "--why", "x"), ["KEY=VALUE"]),
         (("e1", "--where", "contains=", "--why", "x"), ["KEY=VALUE"]),
         (("e1", "--where", "kind=shout", "--why", "x", "--yes"), ["no kind shout"]),
-        (("e1", "--where", "matches=(", "--why", "x", "--yes"), ["no regular expression"]),
+        (("e1", "--where", "matches=(", "--why", "x", "--yes"), ["not a regular expression"]),
         (("e1", "--where", "since=whenever", "--why", "x", "--yes"), ["whenever"]),
         (("e1", "--where", "cursor=1", "--why", "x", "--yes"), ["cursor"]),
         (("e1", "--where", "kind=sent", "--yes"), ["--why"]),
@@ -130,7 +130,7 @@ def test_an_export_can_be_made_for_others(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["", "a..b", "."])
 def test_an_export_with_a_path_that_is_none_writes_nothing(run: Run, tmp_path: Path, path: str) -> None:
-    one_line(run("export", "e1", "-o", "b.jsonl", "--redact", path), 2, "is no path")
+    one_line(run("export", "e1", "-o", "b.jsonl", "--redact", path), 2, "is not a path")
     assert not (tmp_path / "b.jsonl").exists()
 
 

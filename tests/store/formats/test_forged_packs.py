@@ -25,6 +25,8 @@ from tests.store.formats.test_jsonl import everything, write
 from tests.store.formats.test_pack import lines_of, nothing_is_in, rows, seal
 from tests.support.logs import filled, sent
 
+pytestmark = pytest.mark.any_database
+
 
 async def test_any_flipped_byte_is_refused_and_leaves_nothing(log: EventLog, other: EventLog, tmp_path: Path) -> None:
     await everything(log)
