@@ -207,7 +207,7 @@ def test_compact_says_what_it_takes_and_gives_back(run: Run, tmp_path: Path) -> 
 
 def test_status_is_for_cron(run: Run, tmp_path: Path) -> None:
     done = run("status")
-    assert done.returncode == 0 and "nothing needs you" in done.stdout and "0 open, 2 closed" in done.stdout
+    assert done.returncode == 0 and "no problems" in done.stdout and "0 open, 2 closed" in done.stdout
     quiet = run("status", "--quiet")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
     data = json.loads(run("status", "--json").stdout)
