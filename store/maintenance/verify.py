@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import func, select
 
 from ..db.database import Database
 from ..db.schema import (
@@ -31,9 +29,9 @@ from ..errors import ExperimentNotFound
 from ..experiments.registry import Experiment, RecorderRow, by_exp_id, every, recorders_of
 from ..json_text import is_deep, is_no_text
 from ..log import chain
+from ..log.chain_walk import WRONG_TYPE, WalkedBatch, fetch_from, walk
 from ..log.event import iso
 from ..log.event_log import EventLog
-from ..log.hashed_fields import CHANNEL_NAME, RECIPIENT_NAME, SENDER_NAME, events_page, facts, origin
 from ..log.names import name_hash
 from ..log.redaction_records import SealCheck
 from ..privacy.meta_credentials import find_in_meta
@@ -49,9 +47,6 @@ UNSCRUBBED = (
     "a redaction was cut off before the file was rewritten, which may still hold what was taken out: "
     "`messager redact --scrub`"
 )
-
-_WRONG_TYPE = (struct.error, TypeError, AttributeError, OverflowError)
-"""What a value of a type or size that its column should not hold makes the check raise."""
 
 
 @dataclass(slots=True)
@@ -134,7 +129,7 @@ async def verify(
     verdict = Verdict(of.exp_id, "", recorders=len(recorders))
     try:
         verdict.head = chain.head_of(recorders)
-    except _WRONG_TYPE:
+    except WRONG_TYPE:
         verdict.wrong("a recorder's uuid or head is a value of the wrong type, so there is no head")
     if head is not None and not (head and verdict.head.startswith(head)):
         former = seals.former(head) if head else None
@@ -159,7 +154,7 @@ async def verify(
     for row in recorders:
         try:
             await _verify_recorder(database, of, row, ordinal_of, seals, verdict, tell)
-        except _WRONG_TYPE:
+        except WRONG_TYPE:
             verdict.wrong(f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type")
     for problem in seals.finish({row.ordinal: row.uuid for row in recorders}):
         verdict.wrong(problem)
@@ -232,19 +227,20 @@ async def _verify_recorder(
     seals.link(row.ordinal, 0, link)
     counted = _Counters()
     expected, told = 1, 0
-    async for part in _batches(database, row):
+    async for walked in walk(fetch_from(database), row.id, ordinal_of, last=_end(row)):
+        part = walked.row
         verdict.batches += 1
         if counted.events - told >= PAGE:
             tell(told := counted.events)
         place = f"{who}, batch at seq {part.first_seq}"
         if part.first_seq != expected:
             verdict.wrong(f"{who}: the batch after seq {expected - 1} starts at {part.first_seq}")
-        expected = part.first_seq + part.count
-        await _verify_batch(database, of, row, part, counted, ordinal_of, place, seals, verdict)
+        expected = walked.end
+        await _verify_batch(of, row, walked, counted, place, seals, verdict)
         try:
-            link = chain.next_link(of.schema_version, link, part.digest, *facts(part._mapping))
+            link = walked.link(of.schema_version, link)
             counted.worst_unacknowledged = max(counted.worst_unacknowledged, part.unacknowledged)
-        except _WRONG_TYPE:
+        except WRONG_TYPE:
             verdict.wrong(f"{place}: its row holds a value of the wrong type")
         if link != part.chain_hash:
             verdict.wrong(f"{place}: the chain does not go on from the batch before it")
@@ -300,49 +296,35 @@ class _Counters:
 
 
 async def _verify_batch(
-    database: Database,
     of: Experiment,
     row: RecorderRow,
-    part: Any,
+    walked: WalkedBatch,
     counted: _Counters,
-    ordinal_of: dict[int, int],
     place: str,
     seals: SealCheck,
     verdict: Verdict,
 ) -> None:
     """Encode the batch's events again and hold them against digest, checks and times."""
-    digest = chain.BatchDigest()
+    part = walked.row
     seqs: list[int] = []
     times: list[int] = []
-    async for entry in _events(database, row.id, part.first_seq, part.first_seq + part.count):
-        seq = entry.id & _SEQ_MASK
-        if entry.experiment_id != of.id:
-            verdict.wrong(f"{place}: the event of seq {seq} is filed under another experiment")
-        if entry.strangers:
-            verdict.wrong(f"{place}: the event of seq {seq} has names of another kind or experiment, or of none")
-        seqs.append(seq)
-        seals.see(row.ordinal, row.role, seq, entry.flags, entry.meta, entry.payload)
-        try:
-            counted.add(entry.kind, entry.ts, len(entry.payload))
-            times.append(entry.ts)
-            digest.add(
-                seq,
-                entry.ts,
-                entry.kind,
-                entry.flags,
-                entry.channel,
-                entry.sender,
-                entry.recipient,
-                entry.msg_id,
-                entry.duration_ns,
-                entry.receivers,
-                origin(entry.cause, ordinal_of),
-                entry.meta,
-                entry.payload,
-            )
-        except _WRONG_TYPE:
-            verdict.wrong(f"{place}: the event of seq {seq} holds a value of the wrong type")
-            digest.checks.append(-1)
+    async for page in walked.events():
+        for entry in page:
+            seq = entry.seq
+            if entry.experiment_id != of.id:
+                verdict.wrong(f"{place}: the event of seq {seq} is filed under another experiment")
+            if entry.strange_names:
+                verdict.wrong(f"{place}: the event of seq {seq} has names of another kind or experiment, or of none")
+            seqs.append(seq)
+            seals.see(row.ordinal, row.role, seq, entry.flags, entry.meta, entry.payload)
+            unreadable = seq in walked.unreadable
+            try:
+                counted.add(entry.kind, entry.ts, len(entry.payload))
+                times.append(entry.ts)
+            except WRONG_TYPE:
+                unreadable = True
+            if unreadable:
+                verdict.wrong(f"{place}: the event of seq {seq} holds a value of the wrong type")
     missing = part.count - len(seqs)
     if missing:
         first = next((at for at, seq in enumerate(seqs, part.first_seq) if at != seq), part.first_seq + len(seqs))
@@ -351,10 +333,10 @@ async def _verify_batch(
     if len(checks) != part.count or len(part.checks) != 4 * part.count:
         verdict.wrong(f"{place}: it has {len(part.checks)} bytes of checks for {part.count} events")
     else:
-        for seq, check in zip(seqs, digest.checks, strict=True):
+        for seq, check in zip(seqs, walked.digest.checks, strict=True):
             if check != checks[seq - part.first_seq]:
                 verdict.wrong(f"{place}: the event of seq {seq} was changed (or its check was)")
-    if digest.digest() != part.digest and not missing:
+    if walked.digest.digest() != part.digest and not missing:
         verdict.wrong(f"{place}: its events do not have the digest it says")
     if times and (min(times), max(times)) != (part.min_ts, part.max_ts):
         verdict.wrong(f"{place}: its events' times are not the ones it says")
@@ -363,51 +345,6 @@ async def _verify_batch(
 def _end(row: RecorderRow) -> int:
     """The last seq to look at: a recorder that still runs goes on behind it."""
     return row.last_seq if row.state == "alive" else _SEQ_MASK
-
-
-async def _batches(database: Database, row: RecorderRow) -> AsyncIterator[Any]:
-    at = -1
-    while True:
-        query = (
-            select(batch)
-            .where(batch.c.recorder_id == row.id, batch.c.first_seq > at, batch.c.first_seq <= _end(row))
-            .order_by(batch.c.first_seq)
-            .limit(PAGE)
-        )
-        async with database.reading() as connection:
-            parts = (await connection.execute(query)).all()
-        for part in parts:
-            yield part
-        if len(parts) < PAGE:
-            return
-        at = parts[-1].first_seq
-
-
-_STRANGERS = or_(
-    *(
-        func.coalesce(alias.c.what != what, number.is_not(None))
-        | func.coalesce(alias.c.experiment_id != event.c.experiment_id, False)
-        for alias, what, number in (
-            (CHANNEL_NAME, CHANNEL, event.c.channel_id),
-            (SENDER_NAME, AGENT, event.c.from_id),
-            (RECIPIENT_NAME, AGENT, event.c.to_id),
-        )
-    )
-).label("strangers")
-"""Whether an event names a channel as an agent or the other way round, or a name of another experiment, or of none."""
-
-
-async def _events(database: Database, recorder_id: int, first: int, end: int) -> AsyncIterator[Any]:
-    """The events of a stretch of seqs with their names' bytes, one page in memory at a time."""
-    at = first
-    while at < end:
-        async with database.reading() as connection:
-            rows = (await connection.execute(events_page(recorder_id, at, end, PAGE).add_columns(_STRANGERS))).all()
-        for row in rows:
-            yield row
-        if len(rows) < PAGE:
-            return
-        at = (rows[-1].id & _SEQ_MASK) + 1
 
 
 async def _stray_events(database: Database, row: RecorderRow, expected: int, who: str, verdict: Verdict) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +32,8 @@ from ..db.schema import (
 )
 from ..experiments.registry import Experiment, RecorderRow, lock, recorders_of
 from ..log import chain
+from ..log.chain_walk import WalkedBatch, encode, fetch_within, walk
 from ..log.event_log import EventLog
-from ..log.hashed_fields import events_page, facts, origin
 from ..log.names import NameReader
 from ..log.redaction_records import SEAL, Ranges, redactions_of, seal, sealed, written
 from .redaction_filter import Found, RedactionFilter, find
@@ -249,37 +249,34 @@ class _Act:
         query = select(batch.c.chain_hash, batch.c.first_seq, batch.c.count).where(batch.c.recorder_id == row.id)
         behind = query.where(batch.c.first_seq + batch.c.count <= first).order_by(batch.c.first_seq.desc()).limit(1)
         before = (await connection.execute(behind)).one_or_none()
-        at = 0
+        after = -1
         if before is not None:
             old = new = before.chain_hash
-            at = before.first_seq
+            after = before.first_seq
         removed = 0
-        while True:
-            page = select(batch).where(batch.c.recorder_id == row.id, batch.c.first_seq > at)
-            parts = (await connection.execute(page.order_by(batch.c.first_seq).limit(PAGE))).all()
-            links = []
-            for part in parts:
-                covers = facts(part._mapping)
-                if chain.next_link(self.of.schema_version, old, part.digest, *covers) != part.chain_hash:
-                    raise chain_broken(self.store, self.of, row, part.first_seq)
-                old = part.chain_hash
-                base = row.id << SEQ_BITS
-                covered = range(base | covers[0], (base | covers[0]) + covers[1])
-                keys = {"of_recorder": row.id, "at_seq": part.first_seq}
-                if any(number in self.numbers for number in covered):
-                    digest, bytes_gone = await self._blank(connection, row, covers[0], covers[1], part.digest)
-                    removed += bytes_gone
-                    new = chain.next_link(self.of.schema_version, new, digest.digest(), *covers)
-                    values = {"new_digest": digest.digest(), "new_checks": digest.packed_checks()}
-                    await connection.execute(_BATCH, {**keys, **values, "new_chain_hash": new})
-                else:
-                    new = chain.next_link(self.of.schema_version, new, part.digest, *covers)
-                    links.append({**keys, "new_chain_hash": new})
-            if links:
+        links: list[dict[str, Any]] = []
+        version = self.of.schema_version
+        async for walked in walk(fetch_within(connection), row.id, self.ordinals, after=after):
+            part = walked.row
+            if walked.link(version, old) != part.chain_hash:
+                raise chain_broken(self.store, self.of, row, part.first_seq)
+            old = part.chain_hash
+            covered = range(row.id << SEQ_BITS | part.first_seq, row.id << SEQ_BITS | walked.end)
+            keys = {"of_recorder": row.id, "at_seq": part.first_seq}
+            if any(number in self.numbers for number in covered):
+                digest, bytes_gone = await self._blank(connection, row, walked)
+                removed += bytes_gone
+                new = walked.link(version, new, digest.digest())
+                values = {"new_digest": digest.digest(), "new_checks": digest.packed_checks()}
+                await connection.execute(_BATCH, {**keys, **values, "new_chain_hash": new})
+            else:
+                new = walked.link(version, new)
+                links.append({**keys, "new_chain_hash": new})
+            if len(links) == PAGE:
                 await connection.execute(_LINK, links)
-            if len(parts) < PAGE:
-                break
-            at = parts[-1].first_seq
+                links = []
+        if links:
+            await connection.execute(_LINK, links)
         if old != row.head_hash:
             raise chain_broken(self.store, self.of, row, row.last_seq)
         await connection.execute(
@@ -290,35 +287,32 @@ class _Act:
         return new
 
     async def _blank(
-        self, connection: AsyncConnection, row: RecorderRow, first: int, count: int, expected: bytes
+        self, connection: AsyncConnection, row: RecorderRow, walked: WalkedBatch
     ) -> tuple[chain.BatchDigest, int]:
-        """Blank the events of one batch; its new digest, and how many payload bytes are gone."""
-        old, new, removed = chain.BatchDigest(), chain.BatchDigest(), 0
-        async for entries in _events(connection, row.id, first, first + count):
+        """Blank the events of one batch; return its new digest and the number of payload bytes removed."""
+        new, removed = chain.BatchDigest(), 0
+        async for page in walked.events():
+            if walked.unreadable:
+                raise chain_broken(self.store, self.of, row, walked.row.first_seq)
             changes = []
-            for entry in entries:
-                seq = entry.id & _SEQ_MASK
-                given = (entry.duration_ns, entry.receivers, origin(entry.cause, self.ordinals))
-                names = (entry.channel, entry.sender, entry.recipient)
-                encoded = (seq, entry.ts, entry.kind, entry.flags, *names, entry.msg_id, *given)
-                old.add(*encoded, entry.meta, entry.payload)
+            for entry in page:
                 if entry.id not in self.numbers:
-                    new.add(*encoded, entry.meta, entry.payload)
+                    new.extend([encode(entry, self.ordinals)])
                     continue
+                meta = json_text.dump({**self._kept(entry.meta), SEAL: self.mark})
                 flags = (entry.flags & ~NO_TEXT) | REDACTED
-                from_id, to_id = entry.from_id, entry.to_id
+                blank = entry._replace(flags=flags, msg_id=None, meta=meta, payload=b"")
                 if self.ids:
                     flags &= ~(FROM_DERIVED | TO_DERIVED)
-                    names, from_id, to_id = (entry.channel, None, None), None, None
-                meta = json_text.dump({**self._kept(entry.meta), SEAL: self.mark})
-                new.add(seq, entry.ts, entry.kind, flags, *names, None, *given, meta, b"")
+                    blank = blank._replace(flags=flags, sender=None, recipient=None, from_id=None, to_id=None)
+                new.extend([encode(blank, self.ordinals)])
                 removed += len(entry.payload)
-                values = {"new_flags": flags, "new_meta": meta, "new_from_id": from_id, "new_to_id": to_id}
+                values = {f"new_{key}": getattr(blank, key) for key in ("flags", "meta", "from_id", "to_id")}
                 changes.append({"of_event": entry.id, **values})
             if changes:
                 await connection.execute(_EVENT, changes)
-        if old.digest() != expected:
-            raise chain_broken(self.store, self.of, row, first)
+        if walked.digest.digest() != walked.row.digest:
+            raise chain_broken(self.store, self.of, row, walked.row.first_seq)
         return new, removed
 
     def _kept(self, meta: str | None) -> dict[str, Any]:
@@ -335,14 +329,3 @@ def structure(meta: dict[str, Any], holds: Callable[[bytes], bool] | None = None
         key: BLANK if isinstance(value, str) and holds(value.encode("utf-8", "surrogatepass")) else value
         for key, value in kept.items()
     }
-
-
-async def _events(connection: AsyncConnection, recorder_id: int, first: int, end: int) -> AsyncIterator[Sequence[Any]]:
-    """Pages of the events of a stretch of seqs, with their names' bytes."""
-    while True:
-        rows = (await connection.execute(events_page(recorder_id, first, end, PAGE))).all()
-        if rows:
-            yield rows
-        if len(rows) < PAGE:
-            return
-        first = (rows[-1].id & _SEQ_MASK) + 1

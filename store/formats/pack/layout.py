@@ -10,7 +10,6 @@ from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, T
 
 from ...db.schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
 from ...log import chain
-from ...log.hashed_fields import facts
 from ..fields import Unfit, integer, text
 
 FORMAT = "messager-pack/1"
@@ -92,15 +91,15 @@ class Chain:
         self._times: tuple[int, int] | None = None
         self._worst = 0
 
-    def begin(self, part: Mapping[str, Any]) -> None:
-        """The next batch, by its row."""
+    def begin(self, part: Mapping[str, Any], digest: chain.BatchDigest | None = None) -> None:
+        """Begin the next batch, given by its row. With a `digest`, which the caller fills, call `count`, not `add`."""
         if part["first_seq"] != self.last_seq + 1:
             raise Unfit(f"{self._who}: the batch after seq {self.last_seq} starts at {part['first_seq']}")
         integer(part["count"], "count", 1, MOST_BATCH_EVENTS)
         if self.last_seq + part["count"] >= 1 << SEQ_BITS:
             raise Unfit(f"{self._who} has more events than a recorder can have")
         self._part = part
-        self._digest = chain.BatchDigest()
+        self._digest = chain.BatchDigest() if digest is None else digest
         self._batch_times = None
 
     def add(
@@ -119,10 +118,9 @@ class Chain:
         payload: bytes,
     ) -> None:
         """The next event of the batch; `cause` as for `chain.BatchDigest.add`."""
-        self.last_seq += 1
         try:
             self._digest.add(
-                self.last_seq,
+                self.last_seq + 1,
                 ts,
                 kind,
                 flags,
@@ -136,11 +134,22 @@ class Chain:
                 meta,
                 payload,
             )
-            self._counts[KINDS[(kind or len(KINDS) + 1) - 1]] += 1
-        except (struct.error, TypeError, AttributeError, IndexError):
-            raise Unfit(f"{self._who}: the event of seq {self.last_seq} holds a value of the wrong type") from None
+        except (struct.error, TypeError, AttributeError):
+            raise self.unreadable() from None
+        self.count(ts, kind, payload)
+
+    def count(self, ts: int, kind: int, payload: bytes) -> None:
+        """Count the next event of the batch."""
+        if not 1 <= kind <= len(KINDS):
+            raise self.unreadable()
+        self.last_seq += 1
+        self._counts[KINDS[kind - 1]] += 1
         self._payload_bytes += len(payload)
         self._batch_times = _wider(self._batch_times, ts, ts)
+
+    def unreadable(self) -> Unfit:
+        """Return the error for a next event that cannot be hashed."""
+        return Unfit(f"{self._who}: the event of seq {self.last_seq + 1} holds a value of the wrong type")
 
     def end(self) -> None:
         """The batch is complete."""
@@ -152,7 +161,7 @@ class Chain:
             raise Unfit(f"{place}: its events do not have the digest it says")
         if self._batch_times != (part["min_ts"], part["max_ts"]):
             raise Unfit(f"{place}: its events' times are not the ones it says")
-        self._link = chain.next_link(self._version, self._link, part["digest"], *facts(part))
+        self._link = chain.next_link(self._version, self._link, part["digest"], *chain.facts(part))
         if self._link != part["chain_hash"]:
             raise Unfit(f"{place}: the chain does not go on from the batch before it")
         self._times = _wider(self._times, part["min_ts"], part["max_ts"])
