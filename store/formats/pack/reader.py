@@ -97,7 +97,7 @@ async def _unpack(
             raise ExperimentExists(wanted, "Unpack it under another --exp.")
         claimed = chain.head((row["uuid"], row["head_hash"]) for row in loading.claims)
         if claimed != told:
-            raise Unfit(f"its recorders have the head {claimed}, it says {told}")
+            raise Unfit(f"its recorders have the head {claimed}, but it names {told}")
         if head is not None and not (head and claimed.startswith(head)):
             raise Unfit(f"its head is {claimed}, not {head}")
         seals = await _redactions(lines, loading, redactions)
@@ -193,7 +193,7 @@ async def _events(
                     raise Unfit(problem)
                 size += len(row[-1])
                 if size > claims["payload_bytes"]:
-                    raise Unfit(f"recorder {ordinal} has more bytes of payload than it says")
+                    raise Unfit(f"recorder {ordinal} has more bytes of payload than its row")
                 loading.add_event(claims["id"], sealed.last_seq, row)
                 done += 1
                 if loading.is_full:
@@ -215,7 +215,7 @@ async def _events(
 def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
     row = row_from_json(RECORDER, data)
     if row["ordinal"] != ordinal:
-        raise Unfit(f"recorder {row['ordinal']} stands where recorder {ordinal} should")
+        raise Unfit(f"recorder {row['ordinal']} is in the place of recorder {ordinal}")
     if not _UUID.fullmatch(row["uuid"]):
         raise Unfit(f"{row['uuid']!r} is not a uuid of a recorder")
     if not all(isinstance(pattern, str) for pattern in json_text(row["patterns"], "patterns", list)):
@@ -306,6 +306,6 @@ class _PackFile(InputFile):
         """Check that the last line has the hash of all lines above, and that nothing follows."""
         said = self.next("end")["end"]
         if said != self._above:
-            raise Unfit(f"the lines above have the SHA-256 {self._above}, not {said}: something in them was changed")
+            raise Unfit(f"the lines above have the SHA-256 {self._above}, not {said}: they were changed")
         if self._file.readline(1):
             raise Unfit("something follows the end of the pack")
