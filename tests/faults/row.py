@@ -81,6 +81,11 @@ class Run:
     folder: Path
     dice: random.Random
 
+    @property
+    def short(self) -> bool:
+        """Whether this is one try, as in `make test`: each fault is made, but fewer times and with less traffic."""
+        return self.tries == 1
+
     def place(self, name: str) -> Path:
         """A new folder inside the run's."""
         made = self.folder / name
