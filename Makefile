@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench faults nightly ray clean
+.PHONY: help demo test lint format bench pictures faults nightly ray clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -43,6 +43,9 @@ nightly: $(VENV)/ray lint  ## Run the tests with random seeds, many examples and
 
 ray: $(VENV)/ray  ## Run the tests that need Ray, which is an 80 MB download
 	$(BIN)/python -m pytest tests/store/test_ray.py
+
+pictures: $(VENV)/demo  ## Draw the pictures of README.md
+	$(BIN)/python docs/pictures.py
 
 clean:  ## Remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from messager import channels, topics
+from messager import channels
+from messager.brokers.mqtt import topics
 
 LEVEL = st.text("ab:*?[]\\$", max_size=3)
 TOPIC = st.lists(LEVEL, min_size=1, max_size=4).map("/".join).filter(bool)
@@ -30,17 +31,17 @@ def test_a_message_may_be_as_large_as_the_protocol_has_room_for() -> None:
 def test_a_channel_comes_back_from_its_topic(channel: str) -> None:
     for name in (channel, f"exps:{channel}"):
         if not name.startswith("exps/"):
-            assert topics.as_channel(topics.as_topic(name)) == name
+            assert channels.with_separator(channels.with_separator(name, "/"), ":") == name
     for name in (channel, f"exps/{channel}"):
         if not name.startswith("exps:"):
-            assert topics.as_topic(topics.as_channel(name)) == name
+            assert channels.with_separator(channels.with_separator(name, ":"), "/") == name
 
 
 def test_channels_of_the_grammar_are_topics_of_the_grammar() -> None:
-    assert topics.as_topic("exps:e1:agents:7:agent-chat") == "exps/e1/agents/7/agent-chat"
-    assert topics.as_channel("exps/e1/user-payback") == "exps:e1:user-payback"
+    assert channels.with_separator("exps:e1:agents:7:agent-chat", "/") == "exps/e1/agents/7/agent-chat"
+    assert channels.with_separator("exps/e1/user-payback", ":") == "exps:e1:user-payback"
     for other in ("irc:#rust", "exps", "expst:1", "a/b"):
-        assert topics.as_topic(other) == other == topics.as_channel(other)
+        assert channels.with_separator(other, "/") == other == channels.with_separator(other, ":")
 
 
 @pytest.mark.parametrize(

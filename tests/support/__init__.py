@@ -21,8 +21,8 @@ from typing import Any
 
 import asyncpg
 
-from messager import Clock, Messager, MessageRecord, topics
-from messager.brokers import Broker, MqttBroker
+from messager import Clock, Messager, MessageRecord
+from messager.brokers import Broker, MqttBroker, kind_of
 from messager_store.recording.auto_recorder import AutoRecorder
 from messager_store.testing import Databases, execute
 from tests.support import forks
@@ -85,7 +85,7 @@ def told(broker: Broker, *receivers: int) -> list[int | None]:
 def carried(broker: Broker, messages: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Those that a broker takes: on MQTT not every channel is a topic."""
     return [
-        (channel, data) for channel, data in messages if not (isinstance(broker, MqttBroker) and topics.fault(channel))
+        (channel, data) for channel, data in messages if kind_of(broker.url).publish_fault(channel, len(data)) is None
     ]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from messager.brokers.internal import INITIALS, is_hidden, is_internal
+from messager.brokers import kind_of
+from messager.brokers.redis.kind import INTERNAL_INITIALS, is_hidden
 
 REDIS, MQTT = "redis://localhost:6379/0", "mqtt://localhost:1883"
 
@@ -26,10 +27,9 @@ REDIS, MQTT = "redis://localhost:6379/0", "mqtt://localhost:1883"
     ],
 )
 def test_redis_publishes_by_itself_on_these_channels(channel: bytes) -> None:
-    assert is_internal(channel, REDIS) and is_internal(channel, "memory://")
-    assert channel[:1] in INITIALS
-    assert not is_internal(channel, MQTT)
-    assert is_internal(channel, MQTT, REDIS)  # at one of the two
+    assert kind_of(REDIS).is_internal(channel) and kind_of("memory://").is_internal(channel)
+    assert channel[:1] in INTERNAL_INITIALS
+    assert not kind_of(MQTT).is_internal(channel)
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_redis_publishes_by_itself_on_these_channels(channel: bytes) -> None:
     ],
 )
 def test_programs_publish_on_any_other_channel_of_redis(channel: bytes) -> None:
-    assert not is_internal(channel, REDIS)
+    assert not kind_of(REDIS).is_internal(channel)
 
 
 @pytest.mark.parametrize("topic", [b"$SYS/broker/uptime", b"$share/group/a", b"$CONTROL/dynamic-security/v1", b"$"])
 def test_topics_that_begin_with_a_dollar_sign_belong_to_an_mqtt_broker(topic: bytes) -> None:
-    assert is_internal(topic, MQTT) and is_internal(topic, "mqtts://localhost")
-    assert not is_internal(topic.removeprefix(b"$"), MQTT)
+    assert kind_of(MQTT).is_internal(topic) and kind_of("mqtts://localhost").is_internal(topic)
+    assert not kind_of(MQTT).is_internal(topic.removeprefix(b"$"))
 
 
 @pytest.mark.parametrize(

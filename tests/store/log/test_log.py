@@ -18,6 +18,7 @@ from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import AmbiguousExperiment, BadCursor, ExperimentNotFound, StoreError
 from messager_store.experiments import registry
 from messager_store.log.cursor import resolve
+from messager_store.log.event_rows import MAX_FETCHED
 from messager_store.log.redaction_records import redactions_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
@@ -345,7 +346,7 @@ async def test_large_payloads_are_held_a_few_at_a_time(log: EventLog) -> None:
     pages = [page async for page in reading.pages(log.database, of, reading.Selection(), reading.Span())]
     sizes = [sum(len(entry.payload) for entry in page) for page in pages]
     assert sum(len(page) for page in pages) == 24
-    assert max(sizes) <= reading.HELD + len(payload) + reading.LARGE
+    assert max(sizes) <= reading.HELD + len(payload) + MAX_FETCHED
     found = await listed(log.read("e1"))
     assert [len(entry.payload) for entry in found] == [len(payload), 5] * 12
     assert found[0].payload == payload

@@ -12,32 +12,18 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from . import channels
+from ... import channels
 
 RULES = "MQTT 3.1.1, section 4.7"
 MOST_BYTES = 65535
 """The longest a topic or a filter may be."""
 MOST_PACKET_BYTES = 268_435_455 - 4
 """Bytes of a topic and its payload: what the protocol has room for."""
-_SWAP = str.maketrans(":/", "/:")
 _GLOB = re.compile(r"[*?]|\[\^?(?:\\.|[^\]\\]-.|[^\]\\])*\]?|\\(?P<escaped>.)", re.DOTALL)
 """A wildcard of a glob, or a character that is escaped, as `channels.matches` reads them."""
 # What the standard forbids, and what it lets a server close the connection for (1.5.3), which some do:
 # that would take the messages with it that are on their way.
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-
-
-def as_topic(channel: str) -> str:
-    """A channel `exps:...` as the topic `exps/...`; any other stays as it is.
-
-    `:` and `/` change places, so that nothing is lost: `as_channel` gives the same channel back.
-    """
-    return channel.translate(_SWAP) if channel.startswith("exps:") else channel
-
-
-def as_channel(topic: str) -> str:
-    """A topic `exps/...` as the channel `exps:...`; any other stays as it is."""
-    return topic.translate(_SWAP) if topic.startswith("exps/") else topic
 
 
 def fault(topic: bytes, size: int = 0) -> str | None:

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from .. import channels
-from ..errors import BrokerUnavailable, PublishError
-from .internal import is_hidden
-from .protocol import Backlog, OutputLimits
+from ... import channels
+from ...errors import BrokerUnavailable, PublishError
+from ..protocol import Backlog, OutputLimits
+from ..redis.kind import is_hidden
 
 
 class MemoryBroker:
