@@ -11,7 +11,8 @@ from typing import Any
 
 from . import channels
 from .brokers.protocol import Broker, PubSub
-from .brokers.redis.broker import RedisBroker, RedisConfig
+from .brokers.redis.broker import RedisBroker
+from .brokers.redis.config import RedisConfig
 from .clock import Clock
 from .errors import ListenerDied, NotConnected
 from .hooks import LogHook, LogList, OfferedHook, offered
@@ -108,7 +109,7 @@ class Messager:
         """
         if "_given" not in vars(self):
             return super().__getstate__()
-        travels = self._owned or getattr(self.broker, "travels", False)
+        travels = self._owned or getattr(self.broker, "picklable", False)
         if self.connected or not travels or self._hooks:
             raise TypeError(
                 f"a Messager goes to another process before {self._CONNECT}() and without log hooks, and made with a "

@@ -14,10 +14,13 @@ from . import channels
 from .brokers.mqtt import topics as names
 from .brokers.mqtt.broker import MqttBroker
 from .brokers.mqtt.pubsub import MqttPubSub
-from .brokers.mqtt.session import Message
 from .brokers.protocol import Broker
+from .drivers import needed
 from .errors import BrokerUnavailable, NotConnected
 from .record import MessageRecord
+
+with needed("aiomqtt"):
+    from aiomqtt import Message
 
 TRIES = 3
 RETRY_SECONDS = 10.0

@@ -1,6 +1,6 @@
 """Brokers behind one protocol: Redis, MQTT, and one in memory.
 
-Each is imported when it is first named: redis-py and pydantic take longer than all the rest.
+Each is imported when it is first used: redis-py and pydantic take longer than everything else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .memory.broker import MemoryBroker
     from .mqtt.broker import MqttBroker
     from .protocol import Backlog, Broker, OutputLimits, PubSub, Retaining
-    from .redis.broker import RedisBroker, RedisConfig
+    from .redis.broker import RedisBroker
+    from .redis.config import RedisConfig
 
 _EXPORTS = {
     "BROKER_KINDS": "factory",
@@ -26,7 +27,7 @@ _EXPORTS = {
     "OutputLimits": "protocol",
     "PubSub": "protocol",
     "RedisBroker": "redis.broker",
-    "RedisConfig": "redis.broker",
+    "RedisConfig": "redis.config",
     "Retaining": "protocol",
     "kind_of": "factory",
     "open_broker": "factory",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import ConnectionPool
 
-from messager.brokers.redis.watch import Watcher
+from messager.brokers.redis.monitor import ServerMonitor
 from tests.support import until
 
 CONNECTION: Any = ConnectionPool().make_connection()  # type: ignore[no-untyped-call]
@@ -36,7 +36,7 @@ class LosesCancellation:
 
 async def test_a_watcher_stops_although_a_cancellation_was_lost() -> None:
     watch = LosesCancellation()
-    watcher = Watcher(watch, CONNECTION, lambda reason, serving: None)
+    watcher = ServerMonitor(watch, CONNECTION, lambda reason, serving: None)
     await watch.asked.wait()
     async with asyncio.timeout(5):
         await watcher.stop()
@@ -51,7 +51,7 @@ async def test_a_question_that_fails_in_an_unknown_way_is_logged(caplog: pytest.
             raise ValueError("no answer that anybody knows")
 
     watch = Fails()
-    watcher = Watcher(watch, CONNECTION, lambda reason, serving: None)
+    watcher = ServerMonitor(watch, CONNECTION, lambda reason, serving: None)
     await until(lambda: watch.closed)
     await watcher.stop()
     assert "cannot be confirmed" in caplog.text and "no answer that anybody knows" in caplog.text
