@@ -38,7 +38,7 @@ faults: $(VENV)/test  ## Kill, cut, fill, lock and step, many times: the long fo
 	$(BIN)/python -m tests.faults --long
 
 ray: $(VENV)/ray  ## Run the tests that need Ray (80 MB to download)
-	$(BIN)/python -m pytest tests/integration/test_ray.py
+	$(BIN)/python -m pytest tests/store/test_ray.py
 
 clean:  ## Remove what was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from messager_store.cli import SECTIONS, cli
+from messager_store.cli import cli
+from messager_store.cli.verbs import sections
 
 PAGE = Path(__file__).with_name("cli.md")
 INTRODUCTION = """# The command line
@@ -37,9 +38,9 @@ def help_of(*path: tuple[str, click.Command]) -> str:
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION, help_of()]
-    for section, verbs in SECTIONS.items():
+    for section, verbs in sections().items():
         parts.append(f"## {section}\n")
-        for verb in verbs:
+        for verb in (each.name for each in verbs):
             command = cli.get_command(click.Context(cli), verb)
             assert command is not None
             parts += [f"### messager {verb}\n", help_of((verb, command))]

@@ -17,8 +17,8 @@ from typing import Any
 
 from messager import Messager, MessageRecord, Msg, RedisConfig
 
-from ..experiments import registry
 from ..log.event_log import EventLog
+from ..recording.closing import close
 from ..recording.recorder import Durability, Recorder
 
 GROUPS = {"north": (1, 2, 3), "south": (4, 5, 6), "shop": (7, 8)}
@@ -168,7 +168,7 @@ async def live(log: EventLog, config: RedisConfig, exp_id: str, ticks: int, dura
             task.cancel()
         await asyncio.gather(*dispatching, return_exceptions=True)
         await on_the_way.none()  # so that everything sent has its receptions in the log
-    await registry.close(log.database, await log.experiment(exp_id))
+    await close(log, await log.experiment(exp_id))
 
 
 async def _survey(driver: Messager) -> None:

@@ -27,11 +27,13 @@ from ..errors import ExperimentExists
 from ..experiments import registry
 from ..experiments.registry import Experiment, RecorderRow
 from ..log.event import Event, NewEvent
-from ..log.event_log import EventLog, Writer
+from ..log.event_log import EventLog
 from ..log.messages import causes
 from ..log.names import all_names
 from ..log.redaction_records import without_seal
-from ..maintenance.removal import clear_away, sweep_imports
+from ..log.writer import Writer
+from ..maintenance.removal import discard, sweep_unfinished
+from ..queries import deliveries
 from .fields import Unfit, bytes_field
 from .files import written
 from .sharing import Sharing
@@ -181,7 +183,7 @@ async def import_jsonl(
     source = Source(path)
     with source.opened():
         header = source.header()
-        await sweep_imports(log.database)
+        await sweep_unfinished(log)
         of = await registry.create(
             log.database,
             f"importing {exp_id} {uuid4().hex}",
@@ -193,9 +195,10 @@ async def import_jsonl(
         assert of is not None
         try:
             await _import_events(log, of, source, header, progress)
+            await deliveries.work_out(log.database, of.id)  # while it is hidden: a kill here leaves nothing half done
             await registry.publish_import(log.database, of, exp_id)
         except BaseException:
-            await clear_away(log.database, of)
+            await discard(log, of)
             raise
     made = await registry.by_exp_id(log.database, exp_id)
     assert made is not None

@@ -14,8 +14,8 @@ from ..errors import ExperimentExists, RecorderExists, StoreError
 from ..experiments.provenance import this_process
 from ..experiments.registry import Experiment
 from ..log import chain
-from ..log.event_log import new_uuid
 from ..log.names import intern
+from ..log.writer import new_uuid
 from ..maintenance.retention import EVENT_BYTES
 from ..queries import deliveries
 from .fields import Unfit

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..db.database import Database
 from ..db.schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
 from ..errors import ExperimentExists, StoreError
 from ..experiments import registry
@@ -23,7 +22,7 @@ from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import agent_value
 from ..log.redaction_records import RedactionRow, SealCheck
-from ..maintenance.removal import clear_away, sweep_imports
+from ..maintenance.removal import discard, sweep_unfinished
 from .fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
 from .lines import Lines, parsed
 from .loading import Loading
@@ -79,11 +78,11 @@ async def unpack(
     """
     lines = _Lines(path)
     with lines.opened():
-        return await _unpack(log.database, lines, exp_id, head, progress)
+        return await _unpack(log, lines, exp_id, head, progress)
 
 
 async def _unpack(
-    database: Database,
+    log: EventLog,
     lines: _Lines,
     exp_id: str | None,
     head: str | None,
@@ -91,11 +90,11 @@ async def _unpack(
 ) -> Experiment:
     of, tags, redactions, told = _description(lines)
     wanted = of["exp_id"] if exp_id is None else registry.checked_exp_id(exp_id)
-    await sweep_imports(database)
-    loading = await Loading.begin(database, of, wanted, tags)
+    await sweep_unfinished(log)
+    loading = await Loading.begin(log.database, of, wanted, tags)
     try:
         await _recorders(lines, loading, of["recorders"])
-        if await registry.by_exp_id(database, wanted) is not None:  # and it is not this very recording
+        if await registry.by_exp_id(log.database, wanted) is not None:  # and it is not this very recording
             raise ExperimentExists(wanted, "Unpack it under another --exp.")
         claimed = chain.head((row["uuid"], row["head_hash"]) for row in loading.claims)
         if claimed != told:
@@ -108,9 +107,9 @@ async def _unpack(
         lines.check_end()
         await loading.publish(of, wanted)
     except BaseException:
-        await clear_away(database, loading.of)
+        await discard(log, loading.of)
         raise
-    made = await registry.by_exp_id(database, wanted)
+    made = await registry.by_exp_id(log.database, wanted)
     assert made is not None
     return made
 

@@ -23,7 +23,7 @@ from .event import Fields
 from .names import Unknown
 
 if TYPE_CHECKING:
-    from .event_log import Writer
+    from .writer import Writer
 
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
 MOST_PAYLOAD = 900_000_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -24,40 +23,7 @@ from .batch import Batch
 from .cursor import Point
 from .event import Event, Fields
 from .names import NameWriter, Unknown, agent_key, agent_value
-
-
-class Writer:
-    """One recorder's place in the log: what it appends next, and to which chain.
-
-    Made by `EventLog.register` and `EventLog.take_over`. One writer is used by one task at a time.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        of: Experiment,
-        number: int,
-        ordinal: int,
-        uuid_: str,
-        epoch: int = 1,
-        last_seq: int = 0,
-        head_hash: bytes | None = None,
-    ) -> None:
-        self.experiment = of
-        self.id = number
-        self.ordinal = ordinal
-        self.uuid = uuid_
-        self.epoch = epoch
-        self.last_seq = last_seq
-        self.head_hash = chain.first_link(uuid_) if head_hash is None else head_hash
-        self.names = NameWriter(database, of.id)
-        self.ids = {0: number, ordinal: number}
-        """Ids of the experiment's recorders by ordinal, as far as causes have named them; 0 is this one."""
-
-
-def new_uuid() -> str:
-    """A recorder's name."""
-    return uuid.uuid4().hex
+from .writer import Writer, new_uuid
 
 
 class EventLog:

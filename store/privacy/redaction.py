@@ -34,7 +34,7 @@ from ..db.schema import (
 )
 from ..errors import DamagedStore, ExperimentBusy, ScrubUnfinished, StoreError
 from ..experiments.provenance import this_process
-from ..experiments.registry import Experiment, RecorderRow, head_of, lock, recorders_of
+from ..experiments.registry import Experiment, RecorderRow, lock, recorders_of
 from ..log import chain
 from ..log.event_log import EventLog
 from ..log.hashed_fields import events_page, facts, origin
@@ -101,7 +101,7 @@ async def redact(
         recorders = await recorders_of(database, of.id)
         if not dry_run:
             refuse_busy(of, recorders)
-        found = await find(database, of, chosen, recorders, ids=ids, progress=progress)
+        found = await find(log, of, chosen, recorders, ids=ids, progress=progress)
         result = await _described(log, of, found, recorders, dry_run)
         if dry_run:
             return result
@@ -173,7 +173,7 @@ async def _described(
     names = NameReader(log.database)
     await names.load({number for number in found.channels if number is not None})
     most = sorted(found.channels.items(), key=lambda pair: -pair[1])
-    head = head_of(recorders)
+    head = chain.head_of(recorders)
     return Redaction(
         of.exp_id,
         len(found.ids),

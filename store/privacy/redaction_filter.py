@@ -18,6 +18,7 @@ from ..errors import StoreError
 from ..experiments.registry import Experiment, RecorderRow
 from ..log.cursor import resolve
 from ..log.event import Cursor
+from ..log.event_log import EventLog
 from ..log.reading import Selection
 
 KEYS = ("channel", "agent", "from", "to", "kind", "cursor", "since", "until", "contains", "matches")
@@ -206,7 +207,7 @@ class Found:
 
 
 async def find(
-    database: Database,
+    log: EventLog,
     of: Experiment,
     chosen: RedactionFilter,
     recorders: list[RecorderRow],
@@ -219,14 +220,14 @@ async def find(
 
     `progress` is told how many events of how many were looked at."""
     asked = chosen.checked().matcher()
-    conditions = await chosen.conditions(database, of, recorders)
+    conditions = await chosen.conditions(log.database, of, recorders)
     columns = [event.c.id, event.c.kind, event.c.channel_id, event.c.flags, event.c.from_id, event.c.to_id]
     if asked is not None:
         columns += [event.c.payload, event.c.meta, event.c.msg_id]
     found = Found()
     done, total = 0, sum(row.last_seq for row in recorders)
     for row in sorted(recorders, key=lambda row: row.id):
-        async for seq in _find(database, row, conditions, columns, asked, found, ids=ids):
+        async for seq in _find(log.database, row, conditions, columns, asked, found, ids=ids):
             if progress is not None:
                 progress(done + seq, total)
         done += row.last_seq

@@ -15,7 +15,8 @@ from typing import Any
 
 from ..errors import BadEvent, RecorderFenced, SpoolDamaged, SpoolFull, StoreError, StoreUnavailable
 from ..experiments.registry import recorder_by_uuid
-from ..log.event_log import EventLog, Writer
+from ..log.event_log import EventLog
+from ..log.writer import Writer
 from .buffer import BATCH_EVENTS, Backlog, unfit
 from .spool import Spool
 

@@ -28,8 +28,8 @@ from ..log.messages import ON_THE_WIRE, Sources, message_count, message_pages, s
 from ..log.names import all_names
 from ..log.reading import Selection, Span
 from .clock import Rate, ReplayClock
-from .flow_control import Flow, Message
-from .guard import published_channels, refuse_live
+from .flow_control import FlowControl, Message
+from .guard import published_channels, refuse_feedback
 from .report import ReplayReport
 
 BATCH_MESSAGES = 500
@@ -152,7 +152,7 @@ class Replay:
         """Pause, resume, or change the speed of a replay that runs."""
         self._rate = None if checked is None else Rate(checked, self.clock)
         self._most = BATCH_MESSAGES if self._rate is None else min(BATCH_MESSAGES, self._rate.together)
-        self._flow = Flow(broker, max_hold=max_hold, holding=self._tell)
+        self._flow = FlowControl(broker, max_hold=max_hold, holding=self._tell)
         self.report = ReplayReport("", self._speed, dry_run, checked)
         """What was done so far."""
         self._started = 0
@@ -190,9 +190,9 @@ class Replay:
         await self._plan(of, span, rule)
         self.report.skipped = total - self.report.planned
         if whole:
-            self.report.unsent = rule.unsent
+            self.report.unrecorded_senders = rule.unrecorded_senders
         if not self._into_live:
-            await refuse_live(database, of, self._selection, self._map, self._broker.url)
+            await refuse_feedback(self._log, of, self._selection, self._map, self._broker.url)
         if self._dry_run:
             with contextlib.suppress(MessagerError):  # a dry run needs no broker, but tells what it would say
                 await self._flow.begin()
@@ -221,7 +221,7 @@ class Replay:
         if self._into_live:
             return
         try:
-            await refuse_live(self._log.database, of, self._selection, self._map, self._broker.url)
+            await refuse_feedback(self._log, of, self._selection, self._map, self._broker.url)
         except ReplayRefused as error:
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
 
@@ -389,7 +389,7 @@ class Replay:
     async def _wait_for_subscribers(self, of: Experiment) -> None:
         if not self._subscribers or not self.report.planned:
             return
-        wanted = await published_channels(self._log.database, of, self._selection, self._map)
+        wanted = await published_channels(self._log, of, self._selection, self._map)
         deadline = time.monotonic() + self._wait_timeout
         while True:
             there = await self._broker.subscriber_count(wanted)

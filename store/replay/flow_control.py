@@ -39,7 +39,7 @@ Message = tuple[bytes, bytes]
 _PAYLOAD = itemgetter(1)
 
 
-class Flow:
+class FlowControl:
     """Spends credit on messages and earns it by looking at the subscribers.
 
     `max_hold` is for how many seconds a subscriber may read nothing before the replay is

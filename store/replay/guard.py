@@ -8,17 +8,17 @@ from collections.abc import Iterable
 from messager import channels
 from messager.brokers import kind_of
 
-from ..db.database import Database
 from ..db.schema import CHANNEL
 from ..errors import ReplayRefused
 from ..experiments.registry import Experiment, RecorderRow, recorders_of
 from ..log.channel_map import ChannelMap
+from ..log.event_log import EventLog
 from ..log.names import all_names
 from ..log.reading import Selection
 
 
-async def refuse_live(
-    database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap, broker_url: str
+async def refuse_feedback(
+    log: EventLog, of: Experiment, chosen: Selection, mapping: ChannelMap, broker_url: str
 ) -> None:
     """Raise `ReplayRefused` where a recorder that is alive would append the replay to what is replayed.
 
@@ -27,11 +27,13 @@ async def refuse_live(
     """
     if of.status != "open":
         return
-    alive = [row for row in await recorders_of(database, of.id) if row.state == "alive" and _may_hear(row, broker_url)]
+    alive = [
+        row for row in await recorders_of(log.database, of.id) if row.state == "alive" and _may_hear(row, broker_url)
+    ]
     if not alive:
         return
-    targets = await published_channels(database, of, chosen, mapping)
-    own = {channels.encode(channel) for channel in (await all_names(database, of.id, CHANNEL)).values()}
+    targets = await published_channels(log, of, chosen, mapping)
+    own = {channels.encode(channel) for channel in (await all_names(log.database, of.id, CHANNEL)).values()}
     for row in alive:
         heard = _first(target for target in targets if _hears(row, target, own))
         if heard is not None:
@@ -42,10 +44,10 @@ async def refuse_live(
             )
 
 
-async def published_channels(database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap) -> list[bytes]:
+async def published_channels(log: EventLog, of: Experiment, chosen: Selection, mapping: ChannelMap) -> list[bytes]:
     """Return the channels that a replay may publish on, sorted. Only patterns of channels choose among them."""
-    known = (await all_names(database, of.id, CHANNEL)).values()
-    chosen = await chosen.as_recorded(database, of)
+    known = (await all_names(log.database, of.id, CHANNEL)).values()
+    chosen = await chosen.as_recorded(log.database, of)
     return sorted({mapping(channel) for channel in known if chosen.takes_channel(channel)})
 
 

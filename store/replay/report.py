@@ -77,7 +77,7 @@ class ReplayReport:
     published: int = 0
     skipped: int = 0
     """Events of the experiment that were not to be published: filtered out, or no message of their own."""
-    unsent: dict[str, int] = field(default_factory=dict)
+    unrecorded_senders: dict[str, int] = field(default_factory=dict)
     """By channel, how many messages more were heard than recorded as sent: they are not among those to publish.
     Of a whole experiment only."""
     internal: dict[str, int] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class ReplayReport:
             "planned": self.planned,
             "published": self.published,
             "skipped": self.skipped,
-            "unsent": self.unsent,
+            "unrecorded_senders": self.unrecorded_senders,
             "internal": self.internal,
             "no_subscriber": self.no_subscriber,
             "failed": self.failed,

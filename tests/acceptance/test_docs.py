@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from messager.testing import MqttServer, RedisServer
-from messager_store.cli import HELP
+from messager_store.cli.verbs import VERBS
 from tests.support import ROOT, messager
 
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -214,7 +214,7 @@ def test_commands_in_the_readme_are_ones_that_there_are(tmp_path: Path, redis: R
     seeded(tmp_path)
     for words in commands("README.md"):
         verb = words[1]
-        assert verb in HELP, words
+        assert verb in VERBS, words
         helped = messager(verb, "--help", cwd=tmp_path).stdout
         for option in (word for word in words[2:] if word.startswith("-")):
             assert re.search(rf"{re.escape(option)}\b", helped), (words, option)

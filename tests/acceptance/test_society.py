@@ -58,7 +58,7 @@ async def test_a_driver_and_groups_in_processes_of_their_own_are_recorded_on_all
         recorders = await recorders_of(log.database, of.id)
         assert len(recorders) == 4 and {row.state for row in recorders} == {"ended"}
         events = [entry async for entry in log.read(of)]
-        verdict = await verify(log.database, of)
+        verdict = await verify(log, of)
         assert verdict.problems == []
     kinds = Counter(entry.kind for entry in events)
     chats = ROUNDS * len(pairs)

@@ -81,13 +81,13 @@ async def imported_or_refused(log: EventLog, path: Path, data: bytes) -> None:
     if of is None:
         assert len(complaint.splitlines()) == 1
     else:
-        assert (await verify(log.database, of)).problems == []
+        assert (await verify(log, of)).problems == []
         json.dumps(await overview(log, of))
         async for entry in log.read(of):  # and whatever came in can be looked at
             assert isinstance(entry.text, str)
             json.dumps(event_to_dict(entry))
             assert entry.msg.formatted_str() is not None
-        await remove(log.database, of)
+        await remove(log, of)
     assert await rows(log) == before
 
 

@@ -116,4 +116,4 @@ async def test_export_import_export_gives_the_same_bytes(
     again = await import_jsonl(log, first, uuid4().hex)
     await export_jsonl(log, again.exp_id, second)
     assert first.read_bytes() == second.read_bytes()
-    assert (await verify(log.database, again)).problems == []
+    assert (await verify(log, again)).problems == []

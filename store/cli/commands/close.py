@@ -22,7 +22,8 @@ def command(exp: str, force: bool, store: str) -> None:
 
 async def _close(exp: str, force: bool, store: str) -> None:
     from ...experiments import registry
-    from ...recording.repair import close
+    from ...log.chain import head_of
+    from ...recording.closing import close
     from .repair import show
 
     async with opened(store) as log:
@@ -32,5 +33,5 @@ async def _close(exp: str, force: bool, store: str) -> None:
             return
         for known in await close(log, of, force=force):
             show(known)
-        head = registry.head_of(await registry.recorders_of(log.database, of.id))
+        head = head_of(await registry.recorders_of(log.database, of.id))
     click.echo(safe(f"{of.exp_id} is closed; its head is {head}"))

@@ -24,7 +24,7 @@ async def _compact(force: bool, yes: bool, store: str) -> None:
     from ...maintenance.compaction import compact, plan
 
     async with opened(store) as log:
-        planned = await plan(log.database, while_recorded=force)
+        planned = await plan(log, while_recorded=force)
 
         def show() -> None:
             needs = [(f"takes {size(need.bytes)}", f"of {need.folder}, for a while") for need in planned.needs]
@@ -39,5 +39,5 @@ async def _compact(force: bool, yes: bool, store: str) -> None:
 
         confirmed("Compact it?", yes, "nothing was done", show)
         note(f"compacting {log.location} ...")
-        after = await compact(log.database)
+        after = await compact(log)
     click.echo(f"from {size(planned.bytes)} to {size(after)}: {size(max(planned.bytes - after, 0))} given back")

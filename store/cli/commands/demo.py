@@ -66,7 +66,7 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
         )
         _step(f"{len(data['recorders'])} recorders logged {data['events']} events ({kinds}) into {log.location}")
 
-        verdict = await verify(log.database, await log.experiment(exp_id))
+        verdict = await verify(log, await log.experiment(exp_id))
         if not verdict.ok:
             raise click.ClickException(f"the log is not as promised: {verdict.problems[0]}")
         _step(f"the log keeps its promises; its head is {verdict.head[:16]}...")

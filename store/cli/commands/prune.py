@@ -13,7 +13,7 @@ from ..output import note, print_json
 from .rm import remove_all, show
 
 if TYPE_CHECKING:
-    from ...maintenance.retention import Holding
+    from ...maintenance.retention import Usage
 
 
 @click.command()
@@ -61,7 +61,7 @@ async def _prune(
         for word in keep:
             if word not in known:
                 raise click.UsageError(f"--keep-tag: no experiment has the tag {word!r}, so it keeps none")
-        found, left_open = await outdated(log.database, before, keep_tags=keep, with_open=with_open)
+        found, left_open = await outdated(log, before, keep_tags=keep, with_open=with_open)
         if left_open and not as_json:
             note(f"{plural(left_open, 'open experiment')} just as old: `messager close`, or --open, includes them")
         for each in found:
@@ -69,7 +69,7 @@ async def _prune(
                 exp_id = each.experiment.exp_id
                 note(f"left out: events of {exp_id} wait in {each.spool}; `messager drain` stores them")
         found = [each for each in found if not each.spool]
-        gone: list[Holding] = []
+        gone: list[Usage] = []
         if not found:
             note(f"nothing to remove in {log.location}")
         elif dry_run:
@@ -78,12 +78,12 @@ async def _prune(
         else:
             question = f"Remove {plural(len(found), 'experiment')} from {log.location}?"
             confirmed(question, yes, "nothing was removed", lambda: show(found))
-            gone = await remove_all(log, found, force=False, spare_changed=True, quiet=as_json)
+            gone = await remove_all(log, found, force=False, if_unchanged=True, quiet=as_json)
     if as_json:
         print_json([_entry(each, removed=each in gone) for each in found])
 
 
-def _entry(each: Holding, *, removed: bool) -> dict[str, Any]:
+def _entry(each: Usage, *, removed: bool) -> dict[str, Any]:
     from ...log.event import iso
 
     return {

@@ -243,14 +243,13 @@ def _named(report: ReplayReport) -> Iterator[tuple[str, str]]:
         yield "", f"and {others:,} more"
 
 
-def _show_unsent(report: ReplayReport) -> None:
-    """Say what was heard of senders that nobody recorded: a replay has sendings where there are any."""
-    if report.unsent:
-        most = max(report.unsent, key=lambda channel: report.unsent[channel])
-        where = _cut(most) + (
-            f" and {plural(len(report.unsent) - 1, 'other channel')}" if len(report.unsent) > 1 else ""
-        )
-        told = f"{plural(sum(report.unsent.values()), 'message')} more heard than recorded as sent, on {where}"
+def _show_unrecorded_senders(report: ReplayReport) -> None:
+    """Warn of messages that were received but not recorded as sent: a replay publishes sendings if there are any."""
+    received = report.unrecorded_senders
+    if received:
+        where = _cut(max(received, key=lambda channel: received[channel]))
+        where += f" and {plural(len(received) - 1, 'other channel')}" if len(received) > 1 else ""
+        told = f"{plural(sum(received.values()), 'message')} more heard than recorded as sent, on {where}"
         click.secho(f"{told}: left out; --kind received has what was heard", fg="yellow", err=True)
 
 
@@ -283,7 +282,7 @@ def _show(report: ReplayReport, *, waited: bool = False) -> None:
         if report.failed:
             facts([("refused", f"{plural(report.failed, 'message')}, for certain"), *_named(report)])
         _show_internal(report)
-        _show_unsent(report)
+        _show_unrecorded_senders(report)
         return
     if not report.planned:
         _show_internal(report)
@@ -313,7 +312,7 @@ def _show(report: ReplayReport, *, waited: bool = False) -> None:
         lines.append(("flow control", "off: the broker does not tell what waits for its subscribers"))
     facts(lines)
     _show_internal(report)
-    _show_unsent(report)
+    _show_unrecorded_senders(report)
     if report.published and report.no_subscriber == report.published:
         remedy = "patterns of other channels count as well" if waited else "--wait-for-subscribers 1 waits for somebody"
         click.secho(f"nobody was listening; {remedy}", fg="yellow", err=True)

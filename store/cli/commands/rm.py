@@ -13,7 +13,7 @@ from ..output import Progress, note, size, table
 if TYPE_CHECKING:
     from ...experiments.registry import Experiment
     from ...log.event_log import EventLog
-    from ...maintenance.retention import Holding
+    from ...maintenance.retention import Usage
 
 
 @click.command()
@@ -30,7 +30,7 @@ def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> None:
 
 
 async def _rm(words: tuple[str, ...], force: bool, yes: bool, store: str) -> None:
-    from ...maintenance.retention import holdings
+    from ...maintenance.retention import usage_of
 
     async with opened(store) as log:
         chosen: dict[int, Experiment] = {}
@@ -39,7 +39,7 @@ async def _rm(words: tuple[str, ...], force: bool, yes: bool, store: str) -> Non
             if yes and word not in (of.exp_id, of.name, "@last"):
                 raise click.UsageError(f"{word!r} is only the beginning of {of.exp_id!r}: with --yes, give all of it")
             chosen[of.id] = of
-        found = await holdings(log.database, list(chosen.values()))
+        found = await usage_of(log, list(chosen.values()))
         if not force:
             await _refuse_busy(log, found)
             _refuse_spooled(found)
@@ -52,7 +52,7 @@ async def _rm(words: tuple[str, ...], force: bool, yes: bool, store: str) -> Non
         await remove_all(log, found, force=force)
 
 
-async def _refuse_busy(log: EventLog, found: list[Holding]) -> None:
+async def _refuse_busy(log: EventLog, found: list[Usage]) -> None:
     """Before anything is asked or removed."""
     from ...experiments.registry import refuse_while_recorded
 
@@ -61,7 +61,7 @@ async def _refuse_busy(log: EventLog, found: list[Holding]) -> None:
             await refuse_while_recorded(log.database, each.experiment, "remove it")
 
 
-def _refuse_spooled(found: list[Holding]) -> None:
+def _refuse_spooled(found: list[Usage]) -> None:
     from ...errors import StoreError
 
     for each in found:
@@ -72,7 +72,7 @@ def _refuse_spooled(found: list[Holding]) -> None:
             )
 
 
-def show(found: list[Holding]) -> None:
+def show(found: list[Usage]) -> None:
     """A table of what goes."""
     from ...log.event import iso
 
@@ -101,8 +101,8 @@ def show(found: list[Holding]) -> None:
 
 
 async def remove_all(
-    log: EventLog, found: list[Holding], *, force: bool, spare_changed: bool = False, quiet: bool = False
-) -> list[Holding]:
+    log: EventLog, found: list[Usage], *, force: bool, if_unchanged: bool = False, quiet: bool = False
+) -> list[Usage]:
     """Remove them one after another; which ones there were to be removed."""
     from ...errors import ExperimentBusy, ExperimentChanged
     from ...maintenance.removal import remove
@@ -112,10 +112,10 @@ async def remove_all(
         try:
             with Progress(f"removing {safe(each.experiment.exp_id)}:") as progress:
                 removed = await remove(
-                    log.database,
+                    log,
                     each.experiment,
-                    spare_busy=not force,
-                    spare_changed=spare_changed,
+                    if_idle=not force,
+                    if_unchanged=if_unchanged,
                     progress=progress,
                 )
         except (ExperimentBusy, ExperimentChanged) as error:

@@ -14,7 +14,7 @@ from ..options import json_option, opened, run, store_option
 from ..output import facts, length, print_json, size, table
 
 if TYPE_CHECKING:
-    from ...maintenance.status import Standing
+    from ...maintenance.status import StoreStatus
 
 STATE_COLOURS = {"alive": "green", "idle": "yellow", "dead": "red"}
 
@@ -53,15 +53,15 @@ def command(spool: str | None, idle: float, min_free: int, quiet: bool, store: s
         raise click.exceptions.Exit(1)
 
 
-async def _status(spool: str | None, idle: float, min_free: int, store: str) -> Standing:
-    from ...maintenance.status import standing
+async def _status(spool: str | None, idle: float, min_free: int, store: str) -> StoreStatus:
+    from ...maintenance.status import status
 
     folder = spool or os.environ.get("MESSAGER_SPOOL")
     async with opened(store) as log:
-        return await standing(log, Path(folder) if folder else None, idle_s=idle, min_free=min_free << 20)
+        return await status(log, Path(folder) if folder else None, idle_s=idle, min_free=min_free << 20)
 
 
-def show(found: Standing) -> None:
+def show(found: StoreStatus) -> None:
     """Figures, who has not ended, what waits, and what needs a person."""
     states = [each.state for each in found.recorders]
     counts = [f"{states.count(state)} {state}" for state in STATE_COLOURS]
@@ -88,7 +88,7 @@ def show(found: Standing) -> None:
         click.echo(f"{click.style('ok', fg='green')}  nothing needs you")
 
 
-def _show_recorders(found: Standing) -> None:
+def _show_recorders(found: StoreStatus) -> None:
     if not found.recorders:
         return
     click.echo()
@@ -112,7 +112,7 @@ def _show_recorders(found: Standing) -> None:
     )
 
 
-def _show_spools(found: Standing) -> None:
+def _show_spools(found: StoreStatus) -> None:
     import time
 
     if not found.spools:

@@ -25,8 +25,9 @@ def command(file: str, exp: str | None, head: str | None, store: str) -> None:
 
 
 async def _unpack(file: str, exp: str | None, head: str | None, store: str) -> None:
-    from ...experiments.registry import head_of, recorders_of
+    from ...experiments.registry import recorders_of
     from ...formats.unpack import unpack
+    from ...log.chain import head_of
 
     async with opened(store, create=True) as log:
         with Progress("unpacked") as progress:

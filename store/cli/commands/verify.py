@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from ...maintenance.verify import Verdict
 
 
-class Negative(click.ClickException):
-    """A negative answer, told as an error is: exit code 1."""
-
-    negative = True
-
-
 @click.command()
 @click.argument("exp", required=False)
 @click.option("--all", "every", is_flag=True, help="Every experiment, and the store around them.")
@@ -42,8 +36,8 @@ def command(exp: str | None, every: bool, head: str | None, store: str, as_json:
 
     try:
         verdicts = run(_verify(exp, head, store, as_json))
-    except DamagedStore as error:  # the answer to what was asked, and a negative one
-        raise Negative(str(error)) from None
+    except DamagedStore as error:  # a negative answer (exit code 1), not wrong use
+        raise click.ClickException(str(error)) from None
     if as_json:
         found = [{**asdict(verdict), "ok": verdict.ok} for verdict in verdicts]
         print_json(found if every else found[0])
@@ -65,13 +59,13 @@ async def _verify(exp: str | None, head: str | None, store: str, quiet: bool) ->
     async with opened(store) as log:
         with Progress("checked") as progress:
             if exp is None:
-                async for verdict in verify_all(log.database, progress):
+                async for verdict in verify_all(log, progress):
                     progress.clear()
                     verdicts.append(verdict)
                     if not quiet:
                         show(verdict)
             else:
-                verdicts.append(await verify(log.database, await log.experiment(exp), head, progress=progress))
+                verdicts.append(await verify(log, await log.experiment(exp), head, progress=progress))
         if exp is not None and not quiet:
             show(verdicts[0])
         if not verdicts and not quiet:
