@@ -19,7 +19,7 @@ from .hooks import LogHook, LogList, OfferedHook, offered
 from .interceptor import allows
 from .message_queue import MessageQueue
 from .msg import Msg, as_dict
-from .publisher import Outbox
+from .publisher import Publisher
 from .record import MessageRecord, mark_record
 
 YIELD_EVERY = 20
@@ -93,7 +93,7 @@ class Messager:
         self._offered: list[OfferedHook] = []
         self._name: str | None = None
         self._meta: dict[str, Any] = {}
-        self._outbox = Outbox(self.broker, self.clock, self._hooks)
+        self._publisher = Publisher(self.broker, self.clock, self._hooks)
         self._pubsub: PubSub | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # in which it is connected
         self._connecting = asyncio.Lock()
@@ -206,7 +206,7 @@ class Messager:
                 log.exception("the log hook %r could not be stopped", hook)
 
     async def _disconnect(self) -> None:
-        await self._outbox.flushed()
+        await self._publisher.flushed()
         await self._stop_listening()
         if self._owned:
             await self.broker.close()
@@ -281,16 +281,16 @@ class Messager:
             except Exception as error:
                 record.kind = "failed"
                 record.meta = {"outcome": "not_sent", "error": f"the interceptor raised: {error!r}"}
-                self._outbox.tell(record)
+                self._publisher.tell(record)
                 raise
             if not passes:
                 record.kind, record.duration_ns = "blocked", self.clock.now() - started
-                self._outbox.tell(record)
+                self._publisher.tell(record)
                 self._log_list.after(record)
                 return
             if not self.connected:
                 raise NotConnected("not sent: the messager was closed while the interceptor was asked")
-        await self._outbox.send(record, started)
+        await self._publisher.send(record, started)
         self._log_list.after(record)
 
     def mark(self, name: str, /, **fields: Any) -> None:
@@ -298,7 +298,7 @@ class Messager:
 
         Raises `TypeError` or `ValueError` for fields that JSON cannot hold.
         """
-        self._outbox.tell(mark_record(self.clock.now(), name, fields))
+        self._publisher.tell(mark_record(self.clock.now(), name, fields))
 
     def describe(self, name: str | None = None, /, **meta: Any) -> None:
         """Say what this experiment is: a name, and whatever a person may look for later (config, seed).
@@ -377,7 +377,7 @@ class Messager:
     def _received(self, message: dict[str, Any]) -> None:
         channel = channels.decode(message["channel"])
         meta = message.get("meta")
-        self._outbox.tell(MessageRecord("received", self.clock.now(), channel, message["data"], meta=meta))
+        self._publisher.tell(MessageRecord("received", self.clock.now(), channel, message["data"], meta=meta))
         self.message_queue.put_nowait(message)
 
     def _gap(self, reason: str, since: int, until: int | None) -> None:
@@ -386,7 +386,7 @@ class Messager:
         start = self.clock.at(since)
         meta = {"reason": reason, "since": start, "until": end, "count": None}
         log.warning("messages may be missing for %.3f s: %s", (end - start) / 1e9, reason)
-        self._outbox.tell(MessageRecord("gap", now, meta=meta))
+        self._publisher.tell(MessageRecord("gap", now, meta=meta))
 
     async def _stop_listening(self) -> None:
         task, self.receive_messages_task = self.receive_messages_task, None
@@ -409,7 +409,7 @@ class Messager:
     def _remove(self, hook: LogHook, heir: LogHook | None = None) -> None:
         if hook in self._hooks:
             self._hooks.remove(hook)
-            self._outbox.gone(hook, heir)
+            self._publisher.gone(hook, heir)
 
     def _introduce(self, hook: LogHook) -> None:
         connected = getattr(hook, "connected", None)

@@ -123,7 +123,7 @@ class Messager(redis_messager.Messager):
         if not self.connected:
             raise NotConnected("cannot ping: not connected. Call `await messager.connect()` first.")
         started = self.clock.now()
-        await self._outbox.send(MessageRecord("sent", started, "ping", PING, message="ping"), started)
+        await self._publisher.send(MessageRecord("sent", started, "ping", PING, message="ping"), started)
 
     async def subscribe(self, topics: Any, agents: Any = None) -> None:
         """Subscribe to a topic, a list of topics, or a list of (topic, qos); wildcards are welcome.

@@ -104,7 +104,7 @@ class _Wave:
             future.cancel()
 
 
-class Outbox:
+class Publisher:
     """Publishes records through a broker, in the order in which they were handed over."""
 
     def __init__(self, broker: Broker, clock: Clock, hooks: Sequence[LogHook]) -> None:

@@ -94,17 +94,15 @@ def _forget_registrations(store: str, recorders: list[RecorderRow]) -> None:
             continue
         try:
             with contextlib.closing(Spool.open(Path(left))) as spool:
-                if spool.enrolment is not None and (spool.facts["recorder"], spool.facts.get("store")) == (
+                if spool.registration is not None and (spool.facts["recorder"], spool.facts.get("store")) == (
                     row.uuid,
                     store,
                 ):
-                    spool.forget_enrolment()
+                    spool.forget_registration()
         except (FileNotFoundError, SpoolHeld):  # its recorder learns that it was fenced
             continue
         except (SpoolDamaged, SpoolFull) as error:
-            logger.warning(
-                "draining the spool of recorder %d may add it again: %s. Delete the file", row.ordinal, error
-            )
+            logger.warning("draining %s may add recorder %d again: %s. Delete the file", left, row.ordinal, error)
 
 
 async def _check_unchanged(connection: AsyncConnection, of: Experiment) -> None:

@@ -137,7 +137,7 @@ def _spool_problems(found: StoreStatus, accepting: set[str]) -> list[Problem]:
     problems = []
     for info in found.spools:
         waiting = f"{info.events:,} events of {info.exp_id} wait in {info.path}"
-        if info.store and info.enrolled and info.recorder not in accepting and not info.held:
+        if info.store and info.registered and info.recorder not in accepting and not info.held:
             what = f"{waiting}, but the experiment is closed or not in {found.store}: it accepts no more events"
             problems.append(Problem(what, "to discard the events, delete the file"))
         elif info.damage:

@@ -36,7 +36,7 @@ from ..log.event_log import EventLog
 from ..log.hashed_fields import CHANNEL_NAME, RECIPIENT_NAME, SENDER_NAME, events_page, facts, origin
 from ..log.names import name_hash
 from ..log.redaction_records import SealCheck
-from ..privacy.meta_credentials import places
+from ..privacy.meta_credentials import find_in_meta
 
 PAGE = 2000
 _SEQ_MASK = (1 << SEQ_BITS) - 1
@@ -164,7 +164,7 @@ async def verify(
     for problem in seals.finish({row.ordinal: row.uuid for row in recorders}):
         verdict.wrong(problem)
     verdict.notes += seals.notes()
-    if found := places(of, recorders):
+    if found := find_in_meta(of, recorders):
         more = f" and {len(found) - SHOWN_PLACES} more" if len(found) > SHOWN_PLACES else ""
         verdict.notes.append(
             f"its meta holds what looks like credentials ({'; '.join(found[:SHOWN_PLACES])}{more}): "

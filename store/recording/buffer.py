@@ -1,4 +1,4 @@
-"""The backlog: what a recorder accepted and the store has not acknowledged, in order.
+"""The buffer: what a recorder accepted and the store has not acknowledged, in order.
 
 New events wait in memory. Those that wait too long are moved to the spool, on disk. Each
 has its seq from the moment it is accepted, so that wherever it is, what the store has is
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
     0 where that is not known."""
 
 
-class Backlog:
+class Buffer:
     """Events by seq: the oldest on disk, the newest in memory.
 
     `horizon` gives a moment (ns UTC) before which nothing has happened that is still to be told.

@@ -33,7 +33,7 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
                 "with `messager drain`, or close without them with --force."
             )
     await registry.mark_closed(log.database, of, force=force)
-    await deliveries.work_out(log.database, of.id)
+    await deliveries.fill(log.database, of.id)
     return found
 
 
@@ -41,7 +41,7 @@ async def _refuse_left_over(log: EventLog, of: Experiment) -> None:
     """Raise as `close` does if recorders that were never registered in the store hold events for the experiment."""
     for folder in await folders_of(log):
         for info in await asyncio.to_thread(list, spools(folder)):
-            if info.enrolled or (info.store, info.exp_id) != (log.location, of.exp_id):
+            if info.registered or (info.store, info.exp_id) != (log.location, of.exp_id):
                 continue
             if info.held:
                 raise ExperimentBusy(of.exp_id, [f"one that has no place in it yet, with its spool {info.path}"])

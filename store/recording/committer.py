@@ -17,7 +17,7 @@ from ..errors import BadEvent, RecorderFenced, SpoolDamaged, SpoolFull, StoreErr
 from ..experiments.registry import recorder_by_uuid
 from ..log.event_log import EventLog
 from ..log.writer import Writer
-from .buffer import BATCH_EVENTS, Backlog, unfit
+from .buffer import BATCH_EVENTS, Buffer, unfit
 from .spool import Spool
 
 FLUSH_SECONDS = 0.02
@@ -34,7 +34,7 @@ log = logging.getLogger("messager_store")
 
 
 class Committer:
-    """Commits one recorder's backlog in the name of its writer; made in the event loop that it works in.
+    """Commits one recorder's buffer in the name of its writer; made in the event loop that it works in.
 
     Where there is no writer yet, `join` is asked for one, again and again while it raises `StoreUnavailable`.
     What goes wrong then, whoever gave `join` tells. Where the experiment takes no more events, the recorder ends;
@@ -45,7 +45,7 @@ class Committer:
         self,
         events: EventLog,
         writer: Writer | None,
-        backlog: Backlog,
+        buffer: Buffer,
         facts: dict[str, Any],
         join: Callable[[], Awaitable[Writer]],
         anew: Callable[[], Spool] | None = None,
@@ -59,7 +59,7 @@ class Committer:
         self._anew = anew
         self._shut_out = False  # the log takes no more from this writer
         self._log = events
-        self._backlog = backlog
+        self._buffer = buffer
         self._facts = facts  # what is to be noted about this recorder with the next heartbeat
         self._wake = asyncio.Event()
         self._flush_now = False
@@ -78,7 +78,7 @@ class Committer:
         self.loop = asyncio.get_running_loop()
         """In which it works."""
         self._task = self.loop.create_task(self._run())
-        if backlog.waiting or facts:
+        if buffer.waiting or facts:
             self.look()
 
     @property
@@ -97,7 +97,7 @@ class Committer:
         """Something was accepted into an empty memory, or more than a batch is waiting there."""
         self._wake.set()
         self._set_alarm()
-        if self._backlog.crowded and self._spool_error is None:
+        if self._buffer.crowded and self._spool_error is None:
             self._start_spooling()
 
     def note(self, facts: dict[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Committer:
     async def hold(self, most: int | None = None) -> None:
         """Hold a sender back until there is room, or at most so many events are in memory, but not for ever."""
         deadline = time.monotonic() + HOLD_SECONDS
-        while self._backlog.full or (most is not None and len(self._backlog) > most):
+        while self._buffer.full or (most is not None and len(self._buffer) > most):
             left = deadline - time.monotonic()
             if left <= 0:
                 self._held_out = True
@@ -127,7 +127,7 @@ class Committer:
 
         Where somebody was held back in vain already, at once.
         """
-        while self._backlog.secured < seq:
+        while self._buffer.secured < seq:
             if self._held_out and self._spool_error is not None:
                 raise StoreUnavailable(self._log.location, f"not sent, and {self._spool_error}")
             self._spool_in_need()
@@ -142,13 +142,13 @@ class Committer:
         """Return once everything accepted so far is in the store. Raises `StoreError` where a commit fails."""
         if self.failure is not None:
             raise self.failure
-        if self._ended and self._backlog.waiting:
+        if self._ended and self._buffer.waiting:
             raise StoreError(
-                f"the recorder has ended; {self._backlog.spool_only} events wait in {self._backlog.spool.path}"
+                f"the recorder has ended; {self._buffer.spool_only} events wait in {self._buffer.spool.path}"
             )
-        if self._backlog.waiting:
-            self._backlog.tell_drops()
-            await self._wait_for(self._backlog.last, store=True)
+        if self._buffer.waiting:
+            self._buffer.tell_drops()
+            await self._wait_for(self._buffer.last, store=True)
 
     async def stop(self) -> None:
         """Commit what waits and say that the recorder has ended; what the store does not take stays in the spool."""
@@ -158,9 +158,9 @@ class Committer:
         self._wake.set()
         stuck = False
         while not self._task.done() and not stuck:
-            before = self._backlog.acknowledged
+            before = self._buffer.acknowledged
             await asyncio.wait([self._task], timeout=2 * STOP_SECONDS)
-            if not self._task.done() and self._backlog.acknowledged == before:
+            if not self._task.done() and self._buffer.acknowledged == before:
                 stuck = True
                 self._task.cancel()
                 await asyncio.wait([self._task], timeout=STOP_SECONDS)
@@ -177,7 +177,7 @@ class Committer:
 
     @property
     def _exp_id(self) -> str:
-        return str(self._backlog.spool.facts["exp_id"])
+        return str(self._buffer.spool.facts["exp_id"])
 
     async def _wait_for(self, seq: int, *, store: bool) -> None:
         done: asyncio.Future[None] = self.loop.create_future()
@@ -189,7 +189,7 @@ class Committer:
     def _answer(self) -> None:
         """Tell those who wait for something to be safe that it is, and senders that there is room."""
         if self._waiters:
-            acknowledged, secured = self._backlog.acknowledged, self._backlog.secured
+            acknowledged, secured = self._buffer.acknowledged, self._buffer.secured
             for seq, store, done in self._waiters:
                 if seq <= (acknowledged if store else secured) and not done.done():
                     done.set_result(None)
@@ -216,7 +216,7 @@ class Committer:
                     await self._begin_anew()
                 if self._place_wanted:
                     self._writer = await self._join()
-                while self._backlog.waiting:
+                while self._buffer.waiting:
                     await self._commit()
                     self._answer()
                     if not self._pressing:
@@ -247,16 +247,16 @@ class Committer:
     @property
     def _place_wanted(self) -> bool:
         """Whether to join: at the beginning, and where a place was lost, once there is something for another."""
-        return self._writer is None and (not self._backlog.before or self._backlog.waiting > 0)
+        return self._writer is None and (not self._buffer.before or self._buffer.waiting > 0)
 
     @property
     def _pressing(self) -> bool:
         """Whether to commit without waiting for more."""
-        waiting = len(self._backlog)
-        return self.ending or self._flush_now or waiting >= BATCH_EVENTS or self._backlog.waiting > waiting
+        waiting = len(self._buffer)
+        return self.ending or self._flush_now or waiting >= BATCH_EVENTS or self._buffer.waiting > waiting
 
     async def _something_to_do(self) -> None:
-        if not self._backlog.waiting:
+        if not self._buffer.waiting:
             await self._woken(HEARTBEAT_SECONDS)
         self._wake.clear()
         if not self._pressing:
@@ -271,7 +271,7 @@ class Committer:
         """Append the next batch. One whose fate is unknown is looked for before it is sent again."""
         if self._uncertain:
             await self._recover()
-        batch = await self._backlog.next_batch()
+        batch = await self._buffer.next_batch()
         if batch is None:
             return
         events = batch.events
@@ -285,13 +285,13 @@ class Committer:
             except BadEvent as error:  # must not stop those behind it
                 log.error("%s; it is not recorded", error)
                 events[error.index] = unfit(events[error.index], error)
-                self._backlog.lost += 1
+                self._buffer.lost += 1
             except StoreUnavailable:
                 if not await self._recover():
                     raise
                 break
         self._uncertain = self._held_out = False
-        self._backlog.acknowledge(self.writer.last_seq)
+        self._buffer.acknowledge(self.writer.last_seq)
         self._last_commit = time.monotonic()
         if self._away:
             self._away = False
@@ -301,7 +301,7 @@ class Committer:
         """See what the store has; how many events more than we knew of."""
         found = await self._log.recover(self.writer)
         self._uncertain = self._held_out = False
-        self._backlog.acknowledge(self.writer.last_seq)
+        self._buffer.acknowledge(self.writer.last_seq)
         return found
 
     async def _take_place_again(self) -> bool:
@@ -317,7 +317,7 @@ class Committer:
         if writer.last_seq not in expected and not await self._drained_by_others(known.last_seq, writer):
             return False  # somebody else wrote in our name
         self._writer, self._uncertain = writer, False
-        self._backlog.acknowledge(writer.last_seq)
+        self._buffer.acknowledge(writer.last_seq)
         log.warning("%s had been taken for dead; it goes on", self._who)
         return True
 
@@ -325,17 +325,17 @@ class Committer:
         """Go on as another recorder with what the log has not got of this one."""
         assert self._anew is not None
         row = await recorder_by_uuid(self._log.database, self.writer.uuid)
-        if row is not None and self._backlog.acknowledged < row.last_seq + self._backlog.before <= self._backlog.last:
-            self._backlog.acknowledge(row.last_seq)  # committed, although we were not told
-        await self._backlog.begin_anew(self._anew())
+        if row is not None and self._buffer.acknowledged < row.last_seq + self._buffer.before <= self._buffer.last:
+            self._buffer.acknowledge(row.last_seq)  # committed, although we were not told
+        await self._buffer.begin_anew(self._anew())
         log.warning("%s takes no more events: what comes, and what it has not got, goes elsewhere", self._exp_id)
         self._writer, self._uncertain, self._shut_out = None, False, False
 
     async def _drained_by_others(self, known: int, writer: Writer) -> bool:
         """Whether what is there behind `known` is what our spool holds: somebody did not see that we hold it."""
-        if not known < writer.last_seq <= self._backlog.spool.last_seq - self._backlog.before:
+        if not known < writer.last_seq <= self._buffer.spool.last_seq - self._buffer.before:
             return False
-        ours = await self._backlog.spooled(known + 1, writer.last_seq - known)
+        ours = await self._buffer.spooled(known + 1, writer.last_seq - known)
         return [entry.ts for entry in ours] == await self._log.times(writer, known + 1)
 
     async def _touch(self, *, ending: bool) -> None:
@@ -344,7 +344,7 @@ class Committer:
         if ending:
             facts |= {"ended_at": time.time_ns(), "unclean": 0}
         if facts or time.monotonic() - self._last_commit >= HEARTBEAT_SECONDS:
-            complete = {} if self._backlog.waiting else {"complete_until": self._backlog.horizon()}
+            complete = {} if self._buffer.waiting else {"complete_until": self._buffer.horizon()}
             try:
                 await self._log.touch(self.writer, **complete, **facts)
             except BaseException:
@@ -356,32 +356,32 @@ class Committer:
         if not isinstance(error, StoreError):
             log.exception("%s cannot commit; trying again", self._who)
         elif not self._away and self.joined:
-            log.warning("%s; trying again, and keeping events in %s meanwhile", error, self._backlog.spool.path)
+            log.warning("%s; trying again, and keeping events in %s meanwhile", error, self._buffer.spool.path)
         self._away = True
 
     def _set_alarm(self, wait: float | None = None) -> None:
         """See to it that what the store does not acknowledge in time goes to the spool."""
         if self._alarm is None and not self._ended:
             if wait is None:
-                wait = max(0.0, self._patience() - self._backlog.oldest_age)
+                wait = max(0.0, self._patience() - self._buffer.oldest_age)
             self._alarm = self.loop.call_later(wait, self._overdue)
 
     def _patience(self) -> float:
         """How long (s) an event may wait in memory for the store."""
-        return SPOOL_AGAIN_SECONDS if self._away or self._backlog.spool.first_seq else SPOOL_SECONDS
+        return SPOOL_AGAIN_SECONDS if self._away or self._buffer.spool.first_seq else SPOOL_SECONDS
 
     def _overdue(self) -> None:
         self._alarm = None
-        if self._ended or not len(self._backlog):
+        if self._ended or not len(self._buffer):
             return
-        if self._backlog.oldest_age >= self._patience():
+        if self._buffer.oldest_age >= self._patience():
             self._start_spooling()
         else:
             self._set_alarm()
 
     def _spool_in_need(self) -> None:
         """Somebody waits, and the store will not answer soon."""
-        if (self._away or self._backlog.spool_only) and self._spool_error is None:
+        if (self._away or self._buffer.spool_only) and self._spool_error is None:
             self._start_spooling()
 
     def _start_spooling(self) -> None:
@@ -390,14 +390,14 @@ class Committer:
 
     async def _spool(self) -> None:
         try:
-            await self._backlog.to_disk()
+            await self._buffer.to_disk()
             self._spool_error, self._held_out = None, False
         except SpoolFull as error:
             if self._spool_error is None:
                 log.error("%s", error)
             self._spool_error = error
         self._answer()
-        if len(self._backlog):
+        if len(self._buffer):
             self._set_alarm(SPOOL_SECONDS if self._spool_error else self._patience())
 
     async def _end(self, error: Exception | None = None) -> None:
@@ -411,17 +411,17 @@ class Committer:
             if isinstance(error, RecorderFenced):
                 self.failure = error
             try:
-                if self.failure is None and (self.joined or self._backlog.waiting):
-                    await self._backlog.end(time.time_ns())
+                if self.failure is None and (self.joined or self._buffer.waiting):
+                    await self._buffer.end(time.time_ns())
                 else:
-                    await self._backlog.to_disk()
+                    await self._buffer.to_disk()
             except Exception as full:
-                self._backlog.lost += len(self._backlog)
-                told = f"{self._backlog.lost} events are lost: {error}; and {full}"
+                self._buffer.lost += len(self._buffer)
+                told = f"{self._buffer.lost} events are lost: {error}; and {full}"
                 self.failure = StoreUnavailable(self._log.location, told)
-            waiting, path = self._backlog.spool_only, self._backlog.spool.path
+            waiting, path = self._buffer.spool_only, self._buffer.spool.path
             left = f"{waiting} events wait in {path}: put them into the store with `messager drain`"
             if self.joined:
                 log.error("%s; nothing more is recorded; %s", error, left if waiting else "nothing is left over")
         self._refuse(error or StoreError("the recorder has ended"), everybody=True)
-        self._backlog.close()
+        self._buffer.close()

@@ -34,7 +34,7 @@ from ..log.event import NewEvent
 from ..log.event_log import EventLog
 from ..log.writer import Writer
 from .buffer import BATCH_BYTES, BATCH_EVENTS, unfit
-from .registration import Enrolment, enrol
+from .registration import Registration, register
 from .spool import LOCKS, Spool
 from .spools import left_in, spool_folder, spools
 
@@ -77,7 +77,7 @@ def waited_for(store: str, folder: str | None = None, *, adopt: bool = False) ->
     dialect = for_store(store)
     beside = dialect.spool_folder
     folders = {Path(folder)} if folder else {Path(beside), spool_folder(beside)}
-    waiting = [info for each in folders for info in spools(each) if not info.enrolled]
+    waiting = [info for each in folders for info in spools(each) if not info.registered]
     return any(adopt or info.store == dialect.location for info in waiting)
 
 
@@ -130,9 +130,9 @@ async def drain_left(log_: EventLog, own: Path, exp_id: str) -> None:
 async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callable[[int], None] | None) -> Drained:
     done = Drained(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
     row = await recorder_by_uuid(log_.database, done.recorder)
-    if row is None and spool.enrolment is not None and (adopt or spool.facts.get("store") == log_.location):
+    if row is None and spool.registration is not None and (adopt or spool.facts.get("store") == log_.location):
         try:
-            done.exp_id = await _enrolled(log_, spool.enrolment)
+            done.exp_id = await _registered(log_, spool.registration)
         except (StoreUnavailable, DamagedStore):
             raise
         except Exception as error:  # another version may have said anything; it must not keep others out
@@ -181,21 +181,21 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
     return await _removed(spool, done)
 
 
-async def _enrolled(log_: EventLog, said: dict[str, Any]) -> str:
+async def _registered(log_: EventLog, said: dict[str, Any]) -> str:
     """Take in a recorder whose store never came, as it would have been taken in; the exp_id."""
-    who = Enrolment(**said)
+    who = Registration(**said)
     if unknown := who.row.keys() - recorder.c.keys():
         raise StoreError(f"it says {', '.join(sorted(unknown))} of its recorder, which this version does not know")
     who.row["heartbeat_at"] = who.row["started_at"]  # a drain is no sign of its life
-    return (await enrol(log_, who)).experiment.exp_id
+    return (await register(log_, who)).experiment.exp_id
 
 
 def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool) -> str | None:
     """Why a spool is not drained into this store, if it is not."""
     store = str(spool.facts.get("store", ""))
-    if store != log_.location and os.path.exists(store) and not (adopt and spool.enrolment is not None):
+    if store != log_.location and os.path.exists(store) and not (adopt and spool.registration is not None):
         return f"it belongs to the store {store}: drain it into that one, with --store"
-    if row is None and spool.enrolment is not None:
+    if row is None and spool.registration is not None:
         return (
             f"it belongs to the store {store}, which never took its recorder in: drain it into that one, with --store, "
             "or into this one, with --adopt"

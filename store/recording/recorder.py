@@ -29,12 +29,12 @@ from ..experiments.registry import Experiment
 from ..log.event import Fields, NewEvent
 from ..log.event_log import EventLog
 from ..log.writer import Writer, new_uuid
-from .buffer import Backlog
+from .buffer import Buffer
 from .closing import close
 from .committer import STOP_SECONDS, Committer
+from .derived_ids import DEFAULT_SENDER, DerivedIds
 from .draining import drain_left
-from .identity import DEFAULT_SENDER, Identifier
-from .registration import Enrolment, enrol
+from .registration import Registration, register
 from .spool import ENDING, SPOOL_BYTES, Spool
 from .spools import spool_folder
 
@@ -55,7 +55,7 @@ class Recorder:
     that is there: "append" (the default while it is open), "fail" (the default when it is closed), or
     "new": a fresh experiment with a number behind its exp_id; "next": the first of exp_id, exp_id-2,
     exp_id-3 ... that is open or not there. `sender` are the rules for finding a
-    sender that nobody named (see `messager_store.recording.identity`). `redact` is given every event before it
+    sender that nobody named (see `messager_store.recording.derived_ids`). `redact` is given every event before it
     is kept anywhere, and returns it as it may be kept, or None for not at all. `spool` is the folder
     for events that wait for the store (default: `MESSAGER_SPOOL`, else one beside the store), and
     `spool_bytes` how much this recorder may put there. With `close_experiment`, the experiment is
@@ -91,13 +91,13 @@ class Recorder:
         self.durability: Durability = durability
         self.uuid = new_uuid()
         """Its name, which its row and its spool bear."""
-        self._identifier = Identifier(sender)
+        self._derived_ids = DerivedIds(sender)
         self._redact = redact
         self._spool_bytes = spool_bytes
         self._close_experiment = close_experiment
         folder = spool_folder(log.database.dialect.spool_folder, spool)
-        self._backlog = Backlog(self._spool_in(folder, spool_bytes), self.clock, self._horizon)
-        self._enrolment = Enrolment(
+        self._buffer = Buffer(self._spool_in(folder, spool_bytes), self.clock, self._horizon)
+        self._registration = Registration(
             uuid=self.uuid,
             exp_id=self.exp_id,
             if_exists=if_exists,
@@ -136,17 +136,17 @@ class Recorder:
     @property
     def acknowledged(self) -> int:
         """The seq of this recorder's last event that the store has."""
-        return self._backlog.acknowledged
+        return self._buffer.acknowledged
 
     @property
     def spooled(self) -> int:
         """How many events are in the spool and not in the store."""
-        return self._backlog.spool_only
+        return self._buffer.spool_only
 
     @property
     def dropped(self) -> int:
         """How many events are in the log only as the number of a gap, or not at all: nothing took them."""
-        return self._backlog.lost
+        return self._buffer.lost
 
     @property
     def failure(self) -> StoreError | None:
@@ -156,11 +156,11 @@ class Recorder:
     @property
     def spool_path(self) -> Path:
         """The file that it spools to; there only while something is in it."""
-        return self._backlog.spool.path
+        return self._buffer.spool.path
 
     def __len__(self) -> int:
         """How many events wait for the store."""
-        return self._backlog.waiting
+        return self._buffer.waiting
 
     def __bool__(self) -> bool:
         return True
@@ -171,11 +171,11 @@ class Recorder:
         What an earlier recorder of the experiment left in the spool is put into the store first.
         Raises `ExperimentClosed`, `ExperimentExists`, or what opening the store raises.
         """
-        self._enrolment.check()
+        self._registration.check()
         self._prepare()
         await self._look_around()
         writer = await self.join()
-        self._committer = Committer(self.log, writer, self._backlog, self._facts, self.join)
+        self._committer = Committer(self.log, writer, self._buffer, self._facts, self.join)
 
     def begin(self, join: Callable[[], Awaitable[Writer]]) -> None:
         """Take events at once, and a place in the experiment as soon as `join`, which awaits ours, gives one.
@@ -190,16 +190,16 @@ class Recorder:
             await self._look_around()
             return await join()
 
-        self._committer = Committer(self.log, None, self._backlog, self._facts, joined, self._anew)
+        self._committer = Committer(self.log, None, self._buffer, self._facts, joined, self._anew)
 
     async def join(self) -> Writer:
         """Find or make the experiment, in an open store, and take a place in it. Raises as `start` does."""
-        who = self._enrolment
+        who = self._registration
         meta = who.meta
-        writer = await enrol(self.log, who, lambda exp_id: drain_left(self.log, self.spool_path, exp_id))
+        writer = await register(self.log, who, lambda exp_id: drain_left(self.log, self.spool_path, exp_id))
         self._experiment = writer.experiment
-        self.exp_id = self._backlog.spool.facts["exp_id"] = writer.experiment.exp_id
-        self._backlog.spool.enrolment = None
+        self.exp_id = self._buffer.spool.facts["exp_id"] = writer.experiment.exp_id
+        self._buffer.spool.registration = None
         if who.meta is not meta:
             self._describe()
         return writer
@@ -253,7 +253,7 @@ class Recorder:
         if records:
             self._under_way[id(records[-1])] = (records[-1], self._stamps.now())
         if self.durability == "buffered":
-            if self._backlog.full and self._committer is not None:
+            if self._buffer.full and self._committer is not None:
                 await self._committer.hold()
             return
         committer = self._started()
@@ -261,7 +261,7 @@ class Recorder:
             raise committer.failure
         if committer.ending:
             raise StoreError(f"not sent: the recorder of {self.exp_id} has ended, and it is strict")
-        if self._backlog.full:
+        if self._buffer.full:
             await committer.hold()
         last, now = 0, self._stamps.now()
         refused: dict[int, Exception] = {}
@@ -291,17 +291,17 @@ class Recorder:
         if self._intents and (intent := self._intents.pop(id(record), None)) is not None:
             if record.kind == "sent":
                 return  # it is in the log already
-            seq = intent[1] - self._backlog.before  # what it takes back may be in another experiment
+            seq = intent[1] - self._buffer.before  # what it takes back may be in another experiment
             cause, ts = (0, seq) if seq > 0 else None, max(ts, intent[2])  # never before that
         if self._committer is not None and self._committer.ending:
-            self._backlog.lost += 1
+            self._buffer.lost += 1
             return
         try:
             entry = self._entry(record, ts, cause)  # now, as the object that was sent may change afterwards
         except Exception as error:
             if record.kind != "failed":
                 log.exception("a %s event cannot be read; it is not recorded", record.kind)
-                self._backlog.drop(1)
+                self._buffer.drop(1)
                 return
             log.exception("a failed event cannot be read; only its outcome is recorded")
             entry = _bare(record, ts, cause, error)
@@ -317,8 +317,8 @@ class Recorder:
             "anchor_monotonic": clock.monotonic_ns,
         }
         self._stamps = clock
-        self._enrolment.row = {**self._enrolment.row, **facts}
-        self._keep_enrolment()
+        self._registration.row = {**self._registration.row, **facts}
+        self._keep_registration()
         if self._committer is None:
             self._facts = facts
         else:
@@ -326,9 +326,9 @@ class Recorder:
 
     def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
         """Keep a name and meta with the experiment, where it has no name, and no such key, yet."""
-        who = self._enrolment
+        who = self._registration
         who.name, who.meta = who.name or name, {**meta, **who.meta}
-        self._keep_enrolment()
+        self._keep_registration()
         if self._experiment is not None and self._committer is not None and not self._committer.ending:
             self._committer.loop.call_soon_threadsafe(self._describe)  # it may be said anywhere
 
@@ -337,9 +337,9 @@ class Recorder:
 
         Raises `TypeError` for what JSON cannot hold.
         """
-        self._enrolment.facts = {**self._enrolment.facts, **facts}
-        meta = json_text.dump(self._enrolment.facts)
-        self._keep_enrolment()
+        self._registration.facts = {**self._registration.facts, **facts}
+        meta = json_text.dump(self._registration.facts)
+        self._keep_registration()
         if self._committer is not None:
             self._committer.note({"meta": meta})
 
@@ -352,11 +352,11 @@ class Recorder:
         committer = self._committer
         if committer is not None and not committer.ending:
             committer.ending = True
-            if committer.joined or self._backlog.waiting:
+            if committer.joined or self._buffer.waiting:
                 try:
-                    self._backlog.save(time.time_ns())
+                    self._buffer.save(time.time_ns())
                 finally:
-                    self._backlog.lost += len(self._backlog)
+                    self._buffer.lost += len(self._buffer)
 
     def mark(self, name: str, /, **fields: Any) -> None:
         """Log a step, a tick or a note of this recorder's own. Raises `TypeError` for what JSON cannot hold."""
@@ -369,9 +369,9 @@ class Recorder:
         """
         await self._started().flush()
 
-    async def room(self, most: int) -> None:
+    async def wait_for_capacity(self, most: int) -> None:
         """Return once at most so many events wait in memory; in one outage after `HOLD_SECONDS` in all."""
-        if self._committer is not None and (len(self._backlog) > most or self._backlog.full):
+        if self._committer is not None and (len(self._buffer) > most or self._buffer.full):
             await self._committer.hold(most)
 
     def _spool_in(self, folder: Path, most: int, before: int = 0) -> Spool:
@@ -381,9 +381,9 @@ class Recorder:
     def _anew(self) -> Spool:
         """Become another recorder; its spool."""
         self.uuid = new_uuid()
-        spool = self._spool_in(self.spool_path.parent, self._spool_bytes, self._backlog.acknowledged)
-        self._enrolment.uuid, self._enrolment.spool = self.uuid, str(spool.path)
-        spool.enrolment = self._enrolment.said()
+        spool = self._spool_in(self.spool_path.parent, self._spool_bytes, self._buffer.acknowledged)
+        self._registration.uuid, self._registration.spool = self.uuid, str(spool.path)
+        spool.registration = self._registration.said()
         self._experiment = None
         return spool
 
@@ -391,7 +391,7 @@ class Recorder:
         if self._committer is not None:
             raise StoreError("a recorder starts once; make another one to go on")
         here = this_process()
-        self._enrolment.row = {
+        self._registration.row = {
             "host": here.host,
             "pid": here.pid,
             "boot_id": here.boot_id,
@@ -400,17 +400,17 @@ class Recorder:
             "anchor_monotonic": self.clock.monotonic_ns,
             **self._facts,
         }
-        self._keep_enrolment()
+        self._keep_registration()
 
     async def _look_around(self) -> None:
-        if not self._enrolment.facts:
-            self._enrolment.facts = await asyncio.to_thread(circumstances)
-            self._keep_enrolment()
+        if not self._registration.facts:
+            self._registration.facts = await asyncio.to_thread(circumstances)
+            self._keep_registration()
 
-    def _keep_enrolment(self) -> None:
+    def _keep_registration(self) -> None:
         """Let the spool have what the store is to be told, for a drain to tell it."""
         if self._experiment is None:
-            self._backlog.spool.enrolment = self._enrolment.said()
+            self._buffer.spool.registration = self._registration.said()
 
     def _describe(self) -> None:
         self._describing = asyncio.get_running_loop().create_task(self._put_description(self._describing))
@@ -418,7 +418,7 @@ class Recorder:
     async def _put_description(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
-        who = self._enrolment
+        who = self._registration
         try:
             await registry.describe(self.log.database, self.experiment, name=who.name, tags=who.tags, meta=who.meta)
         except StoreError as error:
@@ -429,14 +429,14 @@ class Recorder:
         return min([self._stamps.now(), *(began for _, began in self._under_way.values())])
 
     def _accept(self, entry: Fields) -> int | None:
-        """Put an event into the backlog; its seq, or None where there was no room."""
-        seq = self._backlog.add(entry)
+        """Put an event into the buffer; its seq, or None where there was no room."""
+        seq = self._buffer.add(entry)
         if seq is None:
-            if self._backlog.lost == 1:
+            if self._buffer.lost == 1:
                 log.error("neither the store %s nor the spool takes events: they are being dropped", self.log.location)
             return None
         self.accepted += 1
-        if self._backlog.notable and self._committer is not None:
+        if self._buffer.notable and self._committer is not None:
             self._committer.look()
         return seq
 
@@ -451,9 +451,9 @@ class Recorder:
         flags, msg_id = 0, None
         if channel is not None:
             if to_id is None:
-                to_id = self._identifier.recipient(channel)
+                to_id = self._derived_ids.recipient(channel)
                 flags = TO_DERIVED if to_id is not None else 0
-            sender, msg_id = self._identifier.said(payload, record.message, sender=from_id is None)
+            sender, msg_id = self._derived_ids.said(payload, record.message, sender=from_id is None)
             if sender is not None:
                 from_id = sender
                 flags |= FROM_DERIVED

@@ -1,7 +1,7 @@
-"""Enrolment: how a recorder gets its experiment and its place in the log.
+"""Registration: how a recorder gets its experiment and its place in the log.
 
-A recorder enrols itself. Where its store never came, it leaves what it would have said in its
-spool, and whoever drains that enrols it.
+A recorder registers itself. Where its store never came, it leaves what it would have said in its
+spool, and whoever drains that registers it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOTED = ("git", "command", "host")
 
 
 @dataclass(slots=True)
-class Enrolment:
+class Registration:
     """What a recorder says of itself and of its experiment. JSON holds all of it."""
 
     uuid: str
@@ -65,7 +65,7 @@ class Enrolment:
             self.tags = []
 
 
-async def enrol(store: EventLog, who: Enrolment, first: Callable[[str], Awaitable[None]] | None = None) -> Writer:
+async def register(store: EventLog, who: Registration, first: Callable[[str], Awaitable[None]] | None = None) -> Writer:
     """Find or make the experiment, and take a place in it; `first` is awaited with its exp_id in between.
 
     Where an answer is lost, asking again gives the same place. A name or tags that do not fit are left out, and

@@ -60,8 +60,8 @@ class Spool:
         """Everything its recorder had accepted by then (ns UTC) is here or in the store."""
         self.ended_at: int | None = None
         """When its recorder ended, if it said so."""
-        self.enrolment: dict[str, Any] | None = None
-        """What its recorder would say to the store, where that has not taken it in yet (see `Enrolment`)."""
+        self.registration: dict[str, Any] | None = None
+        """What its recorder would say to the store, where that has not taken it in yet (see `Registration`)."""
         self.damaged_at: int | None = None
         """The byte from which on it cannot be read, where more follows than a frame cut short."""
         self._limit = limit
@@ -134,7 +134,7 @@ class Spool:
             except Exception as error:
                 raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be kept: {error}") from None
         last = first_seq + len(entries) - 1
-        enrolment = self.enrolment
+        enrolment = self.registration
         frames.append(self._note(enrolment, complete_until=complete_until, last_seq=last - self._before))
         self._append(b"".join(frames), first_seq)
         self._noted = enrolment
@@ -147,10 +147,10 @@ class Spool:
 
         `next_seq` is what the store lacks where nothing is here. Raises `SpoolFull`.
         """
-        self._append(self._note(self.enrolment, ended_at=ended_at), next_seq)
+        self._append(self._note(self.registration, ended_at=ended_at), next_seq)
         self.ended_at = ended_at
 
-    def forget_enrolment(self) -> None:
+    def forget_registration(self) -> None:
         """Note in a spool that was left that the store took its recorder in: no drain does it again.
 
         Raises `SpoolFull`, or `SpoolDamaged` where nothing can be put behind a damage.
@@ -168,7 +168,7 @@ class Spool:
         except OSError as error:
             raise SpoolFull(str(self.path), error.strerror or str(error)) from None
         self._size += len(frame)
-        self.enrolment = None
+        self.registration = None
 
     def _note(self, enrolment: dict[str, Any] | None, **facts: int) -> bytes:
         news = {} if enrolment is None or enrolment is self._noted else {"enrolment": enrolment}
@@ -313,7 +313,7 @@ class Spool:
             count += what == _EVENT
             self.complete_until = told.get("complete_until", self.complete_until)
             self.ended_at = told.get("ended_at", self.ended_at)
-            self.enrolment = told.get("enrolment", self.enrolment)
+            self.registration = told.get("enrolment", self.registration)
             self._size = file.tell()
         if count:
             self.first_seq, self.last_seq = first, first + count - 1

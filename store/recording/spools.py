@@ -28,7 +28,7 @@ class SpoolInfo:
     """Whether its recorder lives, and drains it itself."""
     damage: str | None
     """What is wrong with it, if something is."""
-    enrolled: bool
+    registered: bool
     """Whether the store took its recorder in before; else a drain makes its experiment, and its place there."""
 
 
@@ -73,5 +73,5 @@ def spools(folder: Path) -> Iterator[SpoolInfo]:
             oldest,
             held,
             damage,
-            spool.enrolment is None,
+            spool.registration is None,
         )

@@ -65,7 +65,7 @@ class Tap:
             look_at = time.monotonic() + LOOK_SECONDS
             deadline = None if duration is None else time.monotonic() + duration
             while max_events is None or self.messages < max_events:
-                await self._recorder.room(BUFFERED)  # meanwhile messages wait in Redis, which has room for them
+                await self._recorder.wait_for_capacity(BUFFERED)  # meanwhile messages wait in the broker
                 if self._recorder.failure is not None:
                     raise self._recorder.failure
                 left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())

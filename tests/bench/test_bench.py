@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure import Stage, Values, measured
+from bench.measure import Stage, Values, measure
 from bench.rows import NAMES, Row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,13 +66,13 @@ def test_a_row_is_one_json_object() -> None:
 def test_sides_take_turns_and_the_median_counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.startup.Halves", Halves, raising=False)
     row = Row("halves", "this", "that", "startup:Halves", 1.5)
-    (result,) = measured([row], stage, 3)
+    (result,) = measure([row], stage, 3)
     assert stage.shared["calls"] == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert (result.ratio, result.spread, result.met) == (2.0, (2.0, 5.0), True)
     assert result.to_dict()["extra"] == {"ours_flush_s": 0.5}
 
 
 def test_a_row_that_fails_says_why(stage: Stage) -> None:
-    (result,) = measured([Row("broken", "this", "that", "startup:Nobody", 1.0)], stage, 3)
+    (result,) = measure([Row("broken", "this", "that", "startup:Nobody", 1.0)], stage, 3)
     assert result.failed is not None and "Nobody" in result.failed
     assert result.met is None

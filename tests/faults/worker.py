@@ -63,7 +63,7 @@ class Told:
 
 def tell_secured(log: EventLog, recorder: Recorder) -> None:
     """Say after every commit, and every write to the spool, up to which seq no crash can take events away."""
-    append, spool = log.append, recorder._backlog.spool
+    append, spool = log.append, recorder._buffer.spool
     write = spool.write
 
     async def append_and_tell(writer: Any, events: Any, **more: Any) -> None:

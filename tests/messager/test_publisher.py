@@ -56,7 +56,7 @@ async def test_messages_that_were_on_their_way_when_everything_was_cancelled_are
         gathered = [asyncio.create_task(messager.send_message("slow", {})) for _ in range(2)]
         await first
         await writing.wait()
-        task = messager._outbox._task
+        task = messager._publisher._task
         assert task is not None
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -258,7 +258,7 @@ async def test_a_wave_that_was_cancelled_before_it_began_leaves_nobody_waiting()
     class Cancelling(Listed):
         def after(self, record: Any) -> None:
             if record.channel == "first":
-                asyncio.get_running_loop().call_soon(lambda: tasks.append(messager._outbox._task))
+                asyncio.get_running_loop().call_soon(lambda: tasks.append(messager._publisher._task))
                 asyncio.get_running_loop().call_soon(lambda: tasks[0] and tasks[0].cancel())
             super().after(record)
 

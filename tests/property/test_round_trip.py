@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from messager import MemoryBroker, channels
@@ -21,11 +21,9 @@ from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.names import agent_value
 from messager_store.maintenance.verify import verify
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, carried
+from tests.support.examples import WITH_STORE
 
-SETTINGS = settings(
-    deadline=None, database=None, print_blob=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-MANY, FEW = settings(SETTINGS, max_examples=40), settings(SETTINGS, max_examples=20)
+pytestmark = pytest.mark.any_database
 
 payloads = st.binary(max_size=200) | st.sampled_from(HOSTILE_PAYLOADS)
 wire_channels = st.binary(min_size=1, max_size=30) | st.sampled_from(HOSTILE_CHANNELS)
@@ -59,7 +57,7 @@ def key(agent: Any) -> bytes | None:
     return None if agent is None else agent_value(agent)
 
 
-@MANY
+@WITH_STORE
 @given(messages)
 async def test_what_is_appended_is_what_is_read_and_what_is_published(log: EventLog, wanted: Messages) -> None:
     of = await recorded(log, wanted)
@@ -70,7 +68,7 @@ async def test_what_is_appended_is_what_is_read_and_what_is_published(log: Event
     await _comes_back(log, of, MemoryBroker(), in_order(wanted))
 
 
-@FEW
+@WITH_STORE
 @pytest.mark.parametrize("broker", ["redis", "mqtt"], indirect=True)
 @example(wanted=[(0, b"a", b"1", None, ""), (1, b"$SYS/uptime", b"2", None, "")])
 @example(wanted=[(0, b"$\x00", b"", None, None)])
@@ -103,7 +101,7 @@ async def _comes_back(log: EventLog, of: Experiment, broker: Broker, wanted: Mes
 metas = st.none() | st.dictionaries(st.text(st.characters(), max_size=5), any_json | st.just(math.nan), max_size=3)
 
 
-@MANY
+@WITH_STORE
 @given(messages, metas, st.booleans())
 async def test_export_import_export_gives_the_same_bytes(
     log: EventLog, tmp_path: Path, wanted: Messages, meta: dict[str, Any] | None, packed: bool

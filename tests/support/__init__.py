@@ -7,6 +7,7 @@ import contextlib
 import os
 import pty
 import re
+import shutil
 import signal
 import sqlite3
 import ssl
@@ -89,16 +90,17 @@ def carried(broker: Broker, messages: Sequence[tuple[bytes, bytes]]) -> list[tup
 
 
 class Stores:
-    """Stores of one kind: files in a folder, or databases that are copies of `template`."""
+    """Stores of one kind, files in a folder or databases: copies of `template`, which is empty and migrated."""
 
-    def __init__(self, folder: Path, databases: Databases | None = None, template: str = "") -> None:
+    def __init__(self, folder: Path, databases: Databases | None, template: str) -> None:
         self._folder, self._databases, self._template = folder, databases, template
         self._made: list[str] = []
 
     def fresh(self) -> str:
         """The URL or file name of another one."""
         if self._databases is None:
-            made = str(self._folder / f"{'other' if self._made else 'log'}{len(self._made) or ''}.db")
+            made = self._file()
+            shutil.copyfile(self._template, made)
         else:
             made = self._databases.create(self._template)
         self._made.append(made)
@@ -106,10 +108,11 @@ class Stores:
 
     def unmade(self) -> str:
         """One without tables."""
-        if self._databases is None:
-            return self.fresh()
-        self._made.append(self._databases.create())
+        self._made.append(self._file() if self._databases is None else self._databases.create())
         return self._made[-1]
+
+    def _file(self) -> str:
+        return str(self._folder / f"{'other' if self._made else 'log'}{len(self._made) or ''}.db")
 
     def move_away(self, made: str) -> None:
         """Have one where nobody looks for it."""

@@ -20,6 +20,8 @@ from messager_store import EventLog
 from messager_store.experiments.registry import recorders_of
 from tests.support import agentsociety_1_3
 
+pytestmark = pytest.mark.any_database
+
 WORKFLOW = [
     {"type": "step", "steps": 2},
     {"type": "survey", "target_agent": [5], "survey": None},

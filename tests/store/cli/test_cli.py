@@ -222,14 +222,14 @@ def test_replay_options_reach_the_library(imported: Run) -> None:
         "exps:h:agents:1:agent-chat": 1,
     }
     assert planned("--exclude", "*agents:2*", "--map", "exps:g:*=x:*", "--agent", "2") == {"x:agents:1:agent-chat": 1}
-    assert planned("--start", "1s", "--end", "2s") == {"exps:g:agents:1:agent-chat": 1}
+    assert planned("--since", "1s", "--until", "2s") == {"exps:g:agents:1:agent-chat": 1}
     one_line(imported("replay", "game-1", "--kind", "mark"), 2, "never on the wire")
     looped = json.loads(imported("replay", "game-1", "--speed", "max", "--loop", "3", "--json").stdout)
     assert (looped["published"], looped["loops"]) == (9, 3)
     fast = json.loads(imported("replay", "game-1", "--max-gap", "1ms", "--json").stdout)
     assert fast["published"] == 3 and fast["recorded_s"] == 0.002
     text = imported("replay", "game-1", "--speed", "max").stdout
-    assert "published      3 messages" in text and "asked for max" in text
+    assert "published      3 messages" in text and "requested: max" in text
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
@@ -315,7 +315,7 @@ def test_db_verbs(run: Run, tmp_path: Path) -> None:
     assert run("db", "current").stdout == f"{HEAD_REVISION}\n"
     assert "0001" in run("db", "history").stdout
     assert run("db", "check").returncode == 0
-    one_line(run("db", "downgrade", "base", input="y\n"), 2, "say --yes")
+    one_line(run("db", "downgrade", "base", input="y\n"), 2, "add --yes")
     assert run("db", "current").stdout == f"{HEAD_REVISION}\n"
     assert run("db", "downgrade", "base", "--yes").returncode == 0
     assert run("db", "current").stdout == "none\n"
@@ -340,8 +340,8 @@ def test_bad_input_gets_one_line_with_the_remedy(imported: Run, tmp_path: Path) 
     (tmp_path / "bad.jsonl").write_text(json.dumps(LINES[0]) + "\n{broken\n")
     one_line(imported("import", "bad.jsonl", "--exp", "bad"), 2, "bad.jsonl, line 2", "Nothing was imported")
     for speed in ("0", "-1", "fast", "nan", ""):
-        one_line(imported("replay", "game-1", "--speed", speed), 2, "is no speed")
-    one_line(imported("replay", "game-1", "--start", "whenever"), 2, "whenever", "mark:NAME")
+        one_line(imported("replay", "game-1", "--speed", speed), 2, "is not a speed")
+    one_line(imported("replay", "game-1", "--since", "whenever"), 2, "whenever", "mark:NAME")
     one_line(imported("replay", "game-1", "--map", "nonsense"), 2, "OLD=NEW")
     one_line(imported("replay", "game-1", "--max-gap", "-5"), 2, "no length of time")
     one_line(imported("events", "game-1", "--kind", "shout"), 2, "kinds are sent")
@@ -439,7 +439,7 @@ def test_mistakes_that_would_publish_on_the_wrong_channels_are_refused(imported:
         one_line(imported("replay", "game-1", "--speed", "max", "--map", mapping), 2, "map")
     for to_exp in ("", "a b", "a:b", "a*", "@2"):
         one_line(imported("replay", "game-1", "--speed", "max", "--to-exp", to_exp), 2, "cannot be the experiment")
-    one_line(imported("replay", "game-1", "--start", "2s", "--end", "1s"), 2, "lies behind the end")
+    one_line(imported("replay", "game-1", "--since", "2s", "--until", "1s"), 2, "lies behind the end")
 
 
 def test_what_did_nothing_says_so(imported: Run, tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_what_did_nothing_says_so(imported: Run, tmp_path: Path) -> None:
     assert done.returncode == 0 and "nobody was listening" in done.stderr
     (tmp_path / "empty.jsonl").write_text("\n")
     one_line(imported("import", "empty.jsonl", "--exp", "x"), 2, "it is empty")
-    one_line(imported("verify", "game-1", "--head", "abc"), 2, "no head")
+    one_line(imported("verify", "game-1", "--head", "abc"), 2, "not a head")
     one_line(imported("ls", "--store", "sqlite://live.db"), 2, "three slashes")
     one_line(imported("ls", "--store", "no/such/live.db"), 3, "no folder")
 

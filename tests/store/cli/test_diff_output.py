@@ -9,7 +9,8 @@ import pytest
 
 from messager_store import Event
 from messager_store.cli.commands.diff import _show, command
-from messager_store.queries.comparison import CONTEXT, LEAD, LONGEST, Comparison, Difference
+from messager_store.queries.comparison import CONTEXT, Comparison, Difference
+from messager_store.queries.text_diff import LEAD, LONGEST
 
 LOREM = "lorem ipsum dolor sit amet " * 300
 
@@ -123,16 +124,16 @@ def test_the_help_explains_every_sign() -> None:
     assert signs == [" ", "A", "B", "~", "a", "b"]
     assert command.help is not None
     words = " ".join(command.help.split())
-    assert "same is printed without a sign" in words
-    assert "A and B in front of the first" in words and "~ in front of where" in words
-    assert "a and b in front of the next" in words
+    assert "none for the last equal message" in words
+    assert "A and B for the first" in words and "~ for the place" in words
+    assert "a and b for the next" in words
 
 
 def test_runs_that_only_their_exp_ids_keep_apart_are_told_the_option(capsys: pytest.CaptureFixture[str]) -> None:
     result = Comparison("one", "two", 1, 1, 2, 2, exp_ids=("a", "b'\x1b"))
     _show(result, full=False)
     shown = capsys.readouterr()
-    assert shown.err.endswith("""B's b'\\x1b; compare them with --to-exp 'b'"'"'\\x1b'\n""")
+    assert shown.err.endswith("""B of b'\\x1b; compare them with --to-exp 'b'"'"'\\x1b'\n""")
     assert "--to-exp" not in shown.out
     result.exp_ids = None
     _show(result, full=False)
@@ -186,7 +187,7 @@ def test_a_comparison_is_put_into_words() -> None:
 def test_of_many_differences_the_words_have_the_first() -> None:
     words = str(differing(150))
     assert words.count(", message ") == 3 and words.endswith("\n\nand 147 more channels")
-    assert "\n  B (nothing: it ends here)\n" in words
+    assert "\n  B (no message: it ends here)\n" in words
 
 
 def test_what_pytest_prints_of_a_comparison_names_the_first_difference() -> None:

@@ -23,6 +23,8 @@ from tests.store.cli.test_cli import one_line
 from tests.support import MESSAGER, messager
 from tests.support.logs import filled, sent
 
+pytestmark = pytest.mark.any_database
+
 WAIT = "waiting for"
 
 

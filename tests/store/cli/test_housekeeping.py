@@ -62,7 +62,7 @@ def test_what_cannot_be_unpacked_is_told_in_one_line(run: Run, tmp_path: Path) -
     one_line(run("unpack", "a.jsonl", "--exp", "x"), 2, "messager import")
     one_line(run("unpack", "messager.db"), 2, "messager.db, line 1: no pack")
     one_line(run("unpack", "missing.pack"), 2, "No such file")
-    one_line(run("unpack", "a.pack", "--head", "abc"), 2, "no head")
+    one_line(run("unpack", "a.pack", "--head", "abc"), 2, "not a head")
     data = (tmp_path / "a.pack").read_bytes()
     (tmp_path / "b.pack").write_bytes(data.replace(b"xxx", b"xyx", 1))
     one_line(run("unpack", "b.pack", "--store", "o.db"), 2, "b.pack, line", "seq 1 was changed", "Nothing was imported")
@@ -129,13 +129,13 @@ def test_rm_says_what_goes_and_asks(run: Run, tmp_path: Path) -> None:
 
 def test_nobody_to_answer_is_no_yes(run: Run) -> None:
     for arguments in (("rm", "game-1"), ("prune", "--older-than", "0s"), ("compact",)):
-        one_line(run(*arguments, input="y\n"), 2, "say --yes")
+        one_line(run(*arguments, input="y\n"), 2, "add --yes")
     assert names(run) == ["game-1", "game-2"]
 
 
 def test_rm_without_asking_takes_no_prefix_and_nothing_where_one_is_unknown(run: Run) -> None:
     run("rm", "game-2", "--yes")
-    one_line(run("rm", "game", "--yes"), 2, "only the beginning of 'game-1'")
+    one_line(run("rm", "game", "--yes"), 2, "only a prefix of 'game-1'")
     one_line(run("rm", "game-1", "gmae", "--yes"), 2, "no experiment 'gmae'")
     assert names(run) == ["game-1"]
     done = run("rm", "game-1", "game-1", "--yes")

@@ -97,7 +97,7 @@ def test_a_replay_with_messages_that_mqtt_refuses_names_them_and_ends_with_one(
     shown = run("--dry-run")
     assert (
         "would publish 1 message, and skip 0 events" in shown
-        and "13 messages, for certain" in shown
+        and "13 messages, certainly" in shown
         and "wildcards" in shown
     )
     assert json.loads(run("--dry-run", "--json"))["failed"] == 13
@@ -126,7 +126,9 @@ async def test_a_replay_that_loses_its_connection_says_what_is_unknown_and_ends_
             done = await asyncio.to_thread(messager, "replay", "e", "--broker", broker, *words, cwd=tmp_path)
             assert done.returncode == 3
             *notes, error = done.stderr.splitlines()
-            assert error.startswith("messager: the answer of mqtt://") and error.endswith("and of 1 nobody knows")
+            assert error.startswith("messager: the answer of mqtt://") and error.endswith(
+                "; the outcome of 1 is unknown"
+            )
             if words:
                 report = json.loads(done.stdout)
                 assert (report["published"], report["unknown"], report["failed"], notes) == (1, 1, 0, [])

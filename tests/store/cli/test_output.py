@@ -8,14 +8,14 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
 
 from messager_store.cli.commands.events import _Lines
 from messager_store.cli.commands.info import _show
-from messager_store.cli.commands.replay import _bar
 from messager_store.cli.commands.rm import show
-from messager_store.cli.output import Progress, table
+from messager_store.cli.output import table
+from messager_store.cli.progress import Progress
+from messager_store.cli.replay_output import ReplayProgress
 
 
 class Terminal(io.StringIO):
@@ -38,12 +38,11 @@ def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def test_a_replay_says_for_whom_it_waits_and_then_that_it_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_of(monkeypatch)
     report: Any = SimpleNamespace(published=0, planned=7, loops=0, held_back_s=0.0, stalled_s=0.0, held_by=None)
-    with _bar(quiet=False, subscribers=3) as show:
-        assert show is not None
+    with ReplayProgress(subscribers=3) as show:
         before = len(terminal.getvalue())
         show(report)
     assert "waiting for 3 subscribers" in terminal.getvalue()[:before]
-    assert "replaying" in terminal.getvalue()[before:] and "0/7" in terminal.getvalue()[before:]
+    assert "replaying" in terminal.getvalue()[before:] and "0 of 7 messages" in terminal.getvalue()[before:]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 200])
@@ -113,25 +112,26 @@ def test_a_message_that_failed_says_what_became_of_it(
     assert line_of("c", kind="sent", meta=meta).endswith("  hello")
 
 
-@pytest.mark.parametrize(
-    ("total", "shown"), [(None, "exported 1,000 events"), (4000, "exported 1,000 of 4,000 events (25%)")]
-)
-def test_progress_is_a_line_that_goes_again(monkeypatch: pytest.MonkeyPatch, total: int | None, shown: str) -> None:
-    terminal = terminal_of(monkeypatch)
-    with Progress("exported") as progress:
-        progress(1000, total)
-    assert terminal.getvalue() == f"\r{shown}\r\x1b[K"
-
-
-@pytest.mark.parametrize(("term", "cleared"), [("xterm", "\r\x1b[K"), ("dumb", "\n")])
-def test_progress_goes_also_where_no_colours_are_wanted(
-    monkeypatch: pytest.MonkeyPatch, term: str, cleared: str
+@pytest.mark.parametrize(("total", "shown"), [(None, "1,000 events"), (4000, "1,000 of 4,000 events")])
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_progress_is_a_line_that_goes_again(
+    monkeypatch: pytest.MonkeyPatch, total: int | None, shown: str, no_color: str
 ) -> None:
     terminal = terminal_of(monkeypatch)
-    monkeypatch.setenv("TERM", term)
-    with click.Context(click.Command("export"), color=False), Progress("exported") as progress:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    with Progress("exporting") as progress:
+        progress(1000, total)
+    assert "exporting" in terminal.getvalue() and shown in terminal.getvalue()
+    assert terminal.getvalue().endswith("\x1b[1A\x1b[2K"), "the line is erased"
+    assert ("\x1b[3" in terminal.getvalue()) == (not no_color)
+
+
+def test_a_terminal_that_cannot_erase_a_line_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = terminal_of(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    with Progress("exporting") as progress:
         progress(1000)
-    assert terminal.getvalue() == f"\rexported 1,000 events{cleared}"
+    assert "exporting" not in terminal.getvalue()
 
 
 TITLES = [("EXP_ID", "left"), ("NAME", "left"), ("EVENTS", "right"), ("TAGS", "left")]

@@ -82,6 +82,12 @@ def test_pipes_and_devices_have_no_format_by_their_name(run: Run, tmp_path: Path
     assert run(verb, "e1", "-o", "/dev/null").returncode == 0
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+@pytest.mark.parametrize("verb", ["export", "pack"])
+def test_a_full_disk_is_an_output_that_is_unavailable(run: Run, verb: str) -> None:
+    one_line(run(verb, "e1", "-o", "/dev/full"), 3, "cannot write /dev/full: No space left on device")
+
+
 @pytest.mark.parametrize("verb", ["export", "pack"])
 @pytest.mark.parametrize("redirection", ["-o /dev/stdout | cat > out", "-o >(cat > out; echo done > end); read < end"])
 def test_a_pipe_that_the_shell_made_is_written_to(run: Run, tmp_path: Path, verb: str, redirection: str) -> None:

@@ -114,7 +114,28 @@ def test_a_replay_says_that_a_pattern_fits_no_channel(run: Run, redis: RedisServ
     for words in (("--dry-run",), ("--speed", "max")):
         done = run("replay", "game-1", "--channel", pattern, *words, "--broker", redis.url)
         assert done.returncode == 0
-        assert (f"--channel {pattern}: no channel of game-1 fits" in done.stderr) != fits
+        assert (f"--channel {pattern}: game-1 has no such channel" in done.stderr) != fits
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown"),
+    [
+        (["--agent", "99"], "--agent 99: game-1 has no such agent\n"),
+        (
+            ["--from", "nobody", "--channel", "x"],
+            "--channel x: game-1 has no such channel\n--from nobody: game-1 has no",
+        ),
+        (["--to", "1", "--channel", "*"], ""),
+    ],
+)
+def test_an_unknown_agent_or_channel_is_noted_by_every_verb_that_filters(
+    run: Run, words: list[str], unknown: str
+) -> None:
+    run("import", "a.jsonl", "--exp", "game-1")
+    for verb in (["events", "game-1"], ["export", "game-1", "-o", "x.jsonl"], ["replay", "game-1", "--dry-run"]):
+        done = run(*verb, *words)
+        assert done.returncode == 0 and done.stderr.startswith(unknown), verb
+        assert ("no such" in done.stderr) == bool(unknown)
 
 
 def test_the_history_says_where_a_store_is(run: Run) -> None:

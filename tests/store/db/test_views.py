@@ -232,11 +232,11 @@ async def test_deliveries_are_there_as_soon_as_an_import_is_and_closing_again_fi
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     published = []
 
-    async def work_out(database: Database, experiment_id: int) -> None:
+    async def fill(database: Database, experiment_id: int) -> None:
         published.extend(of.exp_id for of in await registry.every(database))
-        await deliveries.work_out(database, experiment_id)
+        await deliveries.fill(database, experiment_id)
 
-    monkeypatch.setattr(jsonl, "deliveries", SimpleNamespace(work_out=work_out))
+    monkeypatch.setattr(jsonl, "deliveries", SimpleNamespace(fill=fill))
     of = await import_jsonl(log, tmp_path / "a.jsonl", "e1")
     assert published == []
     assert len(sql(store, "DELETE FROM delivery RETURNING event_id")) == 1

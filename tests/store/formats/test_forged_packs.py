@@ -14,10 +14,9 @@ import pytest
 from messager_store import EventLog
 from messager_store.errors import BadFile, StoreError
 from messager_store.experiments import registry
-from messager_store.formats import lines as file_lines
+from messager_store.formats import input_file
 from messager_store.formats.jsonl import import_jsonl
-from messager_store.formats.pack import pack
-from messager_store.formats.unpack import unpack
+from messager_store.formats.pack import pack, unpack
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
@@ -25,6 +24,8 @@ from messager_store.privacy.redaction_filter import RedactionFilter
 from tests.store.formats.test_jsonl import everything, write
 from tests.store.formats.test_pack import lines_of, nothing_is_in, rows, seal
 from tests.support.logs import filled, sent
+
+pytestmark = pytest.mark.any_database
 
 
 async def test_any_flipped_byte_is_refused_and_leaves_nothing(log: EventLog, other: EventLog, tmp_path: Path) -> None:
@@ -240,7 +241,7 @@ async def test_a_pack_that_was_cut_is_refused(log: EventLog, other: EventLog, tm
 async def test_a_line_without_end_does_not_fill_the_memory(
     log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_lines, "MOST_LINE", 10_000)
+    monkeypatch.setattr(input_file, "MOST_LINE", 10_000)
     await filled(log, [sent(1, b"x" * 20_000)])
     await pack(log, "e1", tmp_path / "a.pack")
     with pytest.raises(BadFile, match="longer than 10,000 bytes"):
@@ -263,7 +264,7 @@ async def test_a_recorder_from_the_future_is_not_alive_for_ever(log: EventLog, o
 async def test_an_import_tells_that_a_file_is_a_pack(log: EventLog, tmp_path: Path) -> None:
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
-    with pytest.raises(BadFile, match="this is no export but a pack; read it with"):
+    with pytest.raises(BadFile, match="this is a pack, not an export; read it with"):
         await import_jsonl(log, tmp_path / "a.pack", "e2")
     with pytest.raises(BadFile, match="read it with `messager import`"):
         await unpack(log, write(tmp_path / "a.jsonl", {"ts": 1, "channel": "c"}))

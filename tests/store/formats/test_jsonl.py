@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from messager import channels
@@ -21,7 +21,10 @@ from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
+from tests.support.examples import WITH_STORE
 from tests.support.logs import filled, sent
+
+pytestmark = pytest.mark.any_database
 
 
 def write(path: Path, *lines: Any) -> Path:
@@ -177,7 +180,7 @@ async def test_a_header_that_is_wrong_is_named(log: EventLog, tmp_path: Path, he
         await import_jsonl(log, write(tmp_path / "a.jsonl", header, {"ts": 1, "channel": "c"}), "e1")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@WITH_STORE
 @given(st.binary(max_size=300) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
 async def test_any_file_is_imported_whole_or_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "any.jsonl"

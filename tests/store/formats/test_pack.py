@@ -16,11 +16,9 @@ import pytest
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
 from messager_store.experiments import registry
-from messager_store.formats import loading, sealed
-from messager_store.formats import pack as packing
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
-from messager_store.formats.pack import pack
-from messager_store.formats.unpack import unpack
+from messager_store.formats.pack import layout, loader, pack, unpack
+from messager_store.formats.pack import writer as packing
 from messager_store.log.chain import head_of
 from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.verify import verify, verify_all
@@ -30,6 +28,8 @@ from messager_store.recording.closing import close
 from tests.store.formats.test_jsonl import everything
 from tests.support import ROOT, sql, until
 from tests.support.logs import filled, sent
+
+pytestmark = pytest.mark.any_database
 
 TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")
 
@@ -55,15 +55,15 @@ def rows(store: str) -> dict[str, list[Any]]:
         "experiment": "SELECT exp_id, name, status, created_at, closed_at, meta, schema_version, recorders "
         "FROM experiment",
         "tag": "SELECT tag FROM tag ORDER BY tag",
-        "recorder": f"SELECT {', '.join(sealed.RECORDER)} FROM recorder ORDER BY ordinal",
-        "batch": f"SELECT {ordinal('recorder_id << 40')}, {', '.join(sealed.BATCH)} FROM batch ORDER BY 1, first_seq",
+        "recorder": f"SELECT {', '.join(layout.RECORDER)} FROM recorder ORDER BY ordinal",
+        "batch": f"SELECT {ordinal('recorder_id << 40')}, {', '.join(layout.BATCH)} FROM batch ORDER BY 1, first_seq",
         "name": "SELECT what, value, hash, text FROM name ORDER BY 1, 2",
         "event": f"SELECT {ordinal('e.id')}, e.id & 1099511627775, ts, kind, c.value, f.value, t.value, flags, "
         f"msg_id, duration_ns, receivers, {ordinal('cause')}, cause & 1099511627775, meta, payload FROM event e "
         "LEFT JOIN name c ON c.id = channel_id LEFT JOIN name f ON f.id = from_id LEFT JOIN name t ON t.id = to_id "
         "ORDER BY 1, 2",
         "delivery": f"SELECT {ordinal('event_id')}, event_id & 1099511627775, received_at FROM delivery ORDER BY 1, 2",
-        "redaction": f"SELECT {', '.join(sealed.REDACTION)} FROM redaction ORDER BY at",
+        "redaction": f"SELECT {', '.join(layout.REDACTION)} FROM redaction ORDER BY at",
     }
     return {table: sql(store, query) for table, query in queries.items()}
 
@@ -236,7 +236,7 @@ def seal(path: Path, lines: list[dict[str, Any]]) -> Path:
 async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_meanwhile(
     log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "FLUSH_EVENTS", 50)
+    monkeypatch.setattr(loader, "FLUSH_EVENTS", 50)
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
     seen: list[int] = []
@@ -257,9 +257,9 @@ async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_
 KILLED = """
 import asyncio, sys
 from messager_store import EventLog
-from messager_store.formats import loading
-from messager_store.formats.unpack import unpack
-loading.FLUSH_EVENTS = 50
+from messager_store.formats.pack import loader
+from messager_store.formats.pack import unpack
+loader.FLUSH_EVENTS = 50
 def look(done, total):
     print(done, flush=True)
     sys.stdin.read()

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from messager import channels
@@ -18,6 +18,7 @@ from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import AmbiguousExperiment, BadCursor, ExperimentNotFound, StoreError
 from messager_store.experiments import registry
 from messager_store.log.cursor import resolve
+from messager_store.log.event_rows import MAX_FETCHED
 from messager_store.log.redaction_records import redactions_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
@@ -25,6 +26,7 @@ from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS
+from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, filled, listed, sent
 
 
@@ -95,9 +97,7 @@ ANY_EVENT = st.builds(
 )
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@WITH_STORE
 @given(st.lists(ANY_EVENT, min_size=1, max_size=40))
 async def test_anything_survives_the_way_through_the_log(store: str, events: list[NewEvent]) -> None:
     exp_id = uuid4().hex
@@ -346,7 +346,7 @@ async def test_large_payloads_are_held_a_few_at_a_time(log: EventLog) -> None:
     pages = [page async for page in reading.pages(log.database, of, reading.Selection(), reading.Span())]
     sizes = [sum(len(entry.payload) for entry in page) for page in pages]
     assert sum(len(page) for page in pages) == 24
-    assert max(sizes) <= reading.HELD + len(payload) + reading.LARGE
+    assert max(sizes) <= reading.HELD + len(payload) + MAX_FETCHED
     found = await listed(log.read("e1"))
     assert [len(entry.payload) for entry in found] == [len(payload), 5] * 12
     assert found[0].payload == payload

@@ -74,6 +74,7 @@ def changed(**more: Any) -> list[NewEvent]:
     return [sent(1, b"1", from_id=3), sent(2, from_id=4, to_id=5, **more), sent(3, b"3", from_id=3)]
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("options", "equal"),
     [

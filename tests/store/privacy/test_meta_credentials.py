@@ -76,8 +76,8 @@ async def test_redact_meta_shows_the_places_asks_and_masks(tmp_path: Path) -> No
     assert "meta: config.jwt" in planned.stderr and "recorder 1: command[2]" in planned.stderr
     assert "hunter2" in run("export", "e1", "-o", "-").stdout
     done = run("redact", "e1", "--meta", "--yes")
-    assert done.stdout == "masked 2 credentials in the meta of e1; its head stays\n", done.stderr
+    assert done.stdout == "masked 2 credentials in the meta of e1; its head is unchanged\n", done.stderr
     assert done.returncode == 0
     assert "hunter2" not in run("export", "e1", "-o", "-").stdout
     again = run("redact", "e1", "--meta", "--yes")
-    assert (again.returncode, again.stdout) == (1, "no meta of e1 holds a credential: nothing to mask\n")
+    assert (again.returncode, again.stdout) == (1, "the meta of e1 holds no credentials: nothing to mask\n")

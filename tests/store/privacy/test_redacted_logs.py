@@ -45,6 +45,7 @@ async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chai
     assert (await verify(log, of)).problems == []
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "change",
     [
@@ -85,6 +86,7 @@ TAMPERED = {
 }
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize("change", TAMPERED)
 async def test_a_redaction_that_was_removed_added_or_changed_is_found(log: EventLog, store: str, change: str) -> None:
     of = await experiment(log)
@@ -136,6 +138,7 @@ async def test_a_copy_carries_the_flag_and_can_be_redacted_itself(log: EventLog,
     assert (await compare(log, "e1", "copy")).redacted == 2
 
 
+@pytest.mark.any_database
 @pytest.mark.parametrize(
     "more", [{"redacted": 1}, {"redacted": True, "payload": "x"}, {"redacted": True, "meta": {"redaction": "00"}}]
 )

@@ -15,6 +15,8 @@ from messager_store.replay import ChannelMap
 from tests.support import messager
 from tests.support.logs import filled, sent
 
+pytestmark = pytest.mark.any_database
+
 
 def run(*pairs: tuple[str, bytes]) -> list[NewEvent]:
     return [sent(at, payload, channel) for at, (channel, payload) in enumerate(pairs)]
@@ -131,7 +133,7 @@ def test_the_verb_says_where_two_runs_differ_and_how_they_compare(tmp_path: Path
         assert messager("import", "run.jsonl", "--exp", exp, cwd=tmp_path).returncode == 0
     apart = messager("diff", "a", "b 1", cwd=tmp_path)
     assert apart.returncode == 1
-    assert apart.stderr.endswith("A's bear the exp_id a, B's b; compare them with --to-exp b\n")
+    assert apart.stderr.endswith("A has channels of a, B of b; compare them with --to-exp b\n")
     together = ("diff", "a", "b 1", "--to-exp", "b")
     done = messager(*together, cwd=tmp_path)
     assert done.stderr == "" and "message 1 (A has 1, B 1)\n" in done.stdout

@@ -19,6 +19,8 @@ from tests.store.recording.test_auto_recorder import recording, said, say
 from tests.support import self_recording
 from tests.support.outages import everything_drained
 
+pytestmark = pytest.mark.any_database
+
 __all__ = ["recording"]
 
 
@@ -110,7 +112,7 @@ async def test_a_program_that_cancels_its_tasks_and_goes_on_is_told_that_it_is_n
     assert await said(store) == [0]
 
 
-SLOW = "from messager_store import committer; committer.FLUSH_SECONDS = 600"
+SLOW = "from messager_store.recording import committer; committer.FLUSH_SECONDS = 600"
 
 
 @pytest.mark.parametrize(

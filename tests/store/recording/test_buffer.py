@@ -1,4 +1,4 @@
-"""The backlog gives every event to the store once and in order, however memory, disk and store take turns."""
+"""The buffer gives every event to the store once and in order, however memory, disk and store take turns."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from messager import Clock
 from messager_store import NewEvent
 from messager_store.errors import SpoolFull
 from messager_store.recording import buffer
-from messager_store.recording.buffer import Backlog
+from messager_store.recording.buffer import Buffer
 from messager_store.recording.spool import Spool
 
 
-def made(folder: Path, **more: Any) -> Backlog:
+def made(folder: Path, **more: Any) -> Buffer:
     clock = Clock()
-    return Backlog(Spool(folder / "r.spool", {"recorder": "r", "exp_id": "e", "store": "s"}, **more), clock, clock.now)
+    return Buffer(Spool(folder / "r.spool", {"recorder": "r", "exp_id": "e", "store": "s"}, **more), clock, clock.now)
 
 
 def entry(number: int) -> NewEvent:
@@ -38,13 +38,13 @@ async def test_whoever_is_faster_the_store_gets_each_event_once_and_in_order(
         for _ in range(dice.randrange(6)):
             await asyncio.sleep(0)
 
-    async def in_thread(self: Backlog, call: Callable[..., Any], *given: Any) -> Any:
+    async def in_thread(self: Buffer, call: Callable[..., Any], *given: Any) -> Any:
         await turns()
         result = call(*given)
         await turns()
         return result
 
-    monkeypatch.setattr(Backlog, "_in_thread", in_thread)
+    monkeypatch.setattr(Buffer, "_in_thread", in_thread)
     monkeypatch.setattr(buffer, "BATCH_EVENTS", dice.randint(1, 7))
     waiting = made(tmp_path)
     stored: list[bytes] = []
@@ -89,16 +89,16 @@ class Held(Spool):
         super().write(first_seq, entries, complete_until)
 
 
-def held(folder: Path) -> tuple[Backlog, Held]:
+def held(folder: Path) -> tuple[Buffer, Held]:
     """One of three events, and its spool."""
     spool, clock = Held(folder), Clock()
-    waiting = Backlog(spool, clock, clock.now)
+    waiting = Buffer(spool, clock, clock.now)
     for number in range(3):
         waiting.add(entry(number))
     return waiting, spool
 
 
-def left(waiting: Backlog) -> list[NewEvent]:
+def left(waiting: Buffer) -> list[NewEvent]:
     """What whoever finds its spool reads there, which is whole."""
     waiting.close()
     spool = Spool.open(waiting.spool.path)

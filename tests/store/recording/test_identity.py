@@ -7,7 +7,7 @@ import json
 import pytest
 
 from messager import Msg
-from messager_store.recording.identity import Identifier
+from messager_store.recording.derived_ids import DerivedIds
 
 
 @pytest.mark.parametrize(
@@ -24,32 +24,32 @@ from messager_store.recording.identity import Identifier
     ],
 )
 def test_the_sender_is_read_from_the_payload_and_else_unknown(payload: object, sender: object) -> None:
-    rules = Identifier()
+    rules = DerivedIds()
     assert rules.said(json.dumps(payload).encode(), None, sender=True)[0] == sender
     assert rules.said(b"", payload, sender=True)[0] == sender
     assert rules.said(b"", payload, sender=False)[0] is None
 
 
 def test_a_rule_can_be_a_path() -> None:
-    rules = Identifier(["header.sender.id"])
+    rules = DerivedIds(["header.sender.id"])
     assert rules.said(b'{"header": {"sender": {"id": 7}}, "from": 1}', None, sender=True) == (7, None)
     assert rules.said(b'{"header": 5, "id": 1}', None, sender=True) == (None, None)
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff", b'"from', b'{"from"', b"[" * 100_000 + b'"from"'])
 def test_a_payload_that_cannot_be_read_has_no_sender(payload: bytes) -> None:
-    assert Identifier().said(payload, None, sender=True) == (None, None)
+    assert DerivedIds().said(payload, None, sender=True) == (None, None)
 
 
 def test_the_recipient_is_read_from_the_channel() -> None:
-    rules = Identifier()
+    rules = DerivedIds()
     assert rules.recipient("exps:e:agents:4:agent-chat") == 4
     assert rules.recipient("exps:e:user-payback") is None
     assert rules.recipient("anything") is None
 
 
 def test_the_id_of_a_msg_is_found_and_hostile_ones_are_not_kept() -> None:
-    rules = Identifier()
+    rules = DerivedIds()
     msg = Msg("a", "b", "user")
     wire = json.dumps(msg.to_dict()).encode()
     assert [

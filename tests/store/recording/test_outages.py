@@ -276,7 +276,7 @@ async def test_memory_that_fills_up_goes_to_disk_before_the_store_is_known_to_be
         with locked(store):
             for number in range(60):
                 taker.after(MessageRecord("sent", number, "c", bytes(20_000)))
-                await taker.room(10_000)
+                await taker.wait_for_capacity(10_000)
     assert (taker.accepted, taker.dropped) == (60, 0)
     assert len(await payloads(log)) == 60
 

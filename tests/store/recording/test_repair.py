@@ -104,7 +104,7 @@ async def test_a_recorder_whose_spool_somebody_drained_goes_on_behind_it(log: Ev
         take(taker, 0, 10)
         await until(lambda: taker.spooled == 10)
         thief = await log.take_over(taker.uuid)  # somebody for whom locks cannot be seen
-        await log.append(thief, taker._backlog.spool.read(1, 10, 10**6))
+        await log.append(thief, taker._buffer.spool.read(1, 10, 10**6))
         take(taker, 10, 10)
         stolen.set()
         await until(lambda: not len(taker))

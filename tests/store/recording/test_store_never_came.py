@@ -25,7 +25,7 @@ from messager_store.maintenance.status import status
 from messager_store.recording import auto_recorder, committer
 from messager_store.recording.closing import close
 from messager_store.recording.draining import Drained, folders_of
-from messager_store.recording.registration import Enrolment, enrol
+from messager_store.recording.registration import Registration, register
 from messager_store.recording.spool import Spool, _frame
 from messager_store.recording.spools import spools
 from tests.store.recording.test_auto_recorder import recording, said, say
@@ -200,7 +200,7 @@ NEVER = """
 import asyncio, os, signal, sys
 from messager import MemoryBroker, Messager
 from messager_store.db.database import Database
-from messager_store.recording.registration import Enrolment, enrol
+from messager_store.recording.registration import Registration, register
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 async def look(self):
     raise StoreUnavailable("the store", "it is away")
@@ -288,8 +288,8 @@ async def test_a_removed_experiment_does_not_come_back_from_the_spool_of_a_recor
         file.write(_frame(1, b"x" * 1000)[:500])  # cut short by the kill
     async with EventLog.open(store) as log:
         with contextlib.closing(Spool.open(left)) as spool:
-            assert spool.enrolment is not None
-            of = (await enrol(log, Enrolment(**spool.enrolment))).experiment
+            assert spool.registration is not None
+            of = (await register(log, Registration(**spool.registration))).experiment
         await remove(log, of)
         [done] = await everything_drained(log, tmp_path)
         assert done.left == 2 and done.reason is not None and "its experiment was removed" in done.reason
@@ -320,13 +320,13 @@ async def test_a_spool_of_a_version_that_says_more_is_told_and_stops_no_recorder
     away.comes()
     [left] = tmp_path.glob("*.spool")
     with contextlib.closing(Spool.open(left)) as spool:
-        entries, facts, said_of_it = spool.read(1, 9, 1 << 20), spool.facts, spool.enrolment
+        entries, facts, said_of_it = spool.read(1, 9, 1 << 20), spool.facts, spool.registration
     left.unlink()
     assert said_of_it is not None
     if "row" in foreign:
         foreign = {"row": {**said_of_it["row"], **foreign["row"]}}
     with contextlib.closing(Spool(left, facts)) as spool:
-        spool.enrolment = {**said_of_it, **foreign}
+        spool.registration = {**said_of_it, **foreign}
         spool.write(1, entries, 1)
     async with EventLog.open(store) as log:
         assert [told in (done.reason or "") for done in await everything_drained(log, tmp_path)] == [True]

@@ -14,6 +14,8 @@ from messager_store.experiments import registry
 from messager_store.recording.closing import close
 from tests.store.replay.test_replay import Heard
 
+pytestmark = pytest.mark.any_database
+
 
 async def recorded(log: EventLog, role: str, patterns: list[str], broker: str | None) -> None:
     """An experiment with one event, whose recorder is alive."""

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, NewEvent, finishing
-from messager_store.db.postgres import append
 from messager_store.errors import StoreUnavailable
-from messager_store.log import event_log as log_room
-from messager_store.log.batch import Batch
+from messager_store.log import batch, event_rows
 from messager_store.maintenance.verify import verify
 from messager_store.testing import execute
 from tests.store.db.postgres.test_postgres import backends
@@ -34,16 +32,15 @@ async def test_a_backend_that_is_killed_within_the_events_has_nobody_else_write_
     of = await experiment(log)
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(0)])
-    made = []
+    made, pack = [], event_rows.pack
 
-    class Killed(Batch):
-        def rows(self, *given: int) -> list[object]:
-            made.append(self.made)
-            if self.made == 1024:
-                sql(store, backends(store))
-            return super().rows(*given)
+    def killed(*given: Any) -> Any:
+        made.append(at := given[3])
+        if at == 1024:
+            sql(store, backends(store))
+        return pack(*given)
 
-    monkeypatch.setattr(log_room, "Batch", Killed)
+    monkeypatch.setattr(event_rows, "pack", killed)
     with caplog.at_level(logging.WARNING, "asyncio"), pytest.raises(StoreUnavailable):
         await log.append(writer, events(20_000))
     assert not caplog.records and made[-1] < 10_000
@@ -58,25 +55,25 @@ async def test_an_append_gives_others_their_turn_again_and_again(
 ) -> None:
     writer = await log.register(await experiment(log), role="tap")
     await log.append(writer, events(1))  # its names are known from here on
-    batches, seen = [], [0]
+    made, seen, pack = 0, [0], event_rows.pack
 
-    class Kept(Batch):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            batches.append(self)
+    def counted(*given: Any) -> Any:
+        nonlocal made
+        packed = pack(*given)
+        made += len(packed[0])
+        return packed
 
     async def watch() -> None:
         while True:
             await asyncio.sleep(0)
-            if batches:
-                seen.append(batches[0].made)
+            seen.append(made)
 
-    monkeypatch.setattr(log_room, "Batch", Kept)
+    monkeypatch.setattr(event_rows, "pack", counted)
     watching = asyncio.create_task(watch())
     await log.append(writer, events(5000))
     watching.cancel()
     assert seen[-1] == 5000
-    assert max(after - before for before, after in pairwise(seen)) <= 2 * append.ROWS
+    assert max(after - before for before, after in pairwise(seen)) <= 2 * batch.ROWS
 
 
 async def test_a_log_that_is_closed_while_names_are_written_leaves_no_connection(store: str) -> None:

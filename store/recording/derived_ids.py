@@ -20,7 +20,7 @@ DEFAULT_SENDER = ("from", "Msg.name")
 _MOST_CHANNELS = 100_000
 
 
-class Identifier:
+class DerivedIds:
     """Applies the rules. A rule is `Msg.name`, or a path of keys such as `from` or `header.sender`."""
 
     def __init__(self, sender: Sequence[str] = DEFAULT_SENDER) -> None:

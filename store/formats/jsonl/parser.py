@@ -1,4 +1,4 @@
-"""What the lines of a JSON Lines file say, checked: a header and events, as `jsonl` tells of them."""
+"""Parser of JSON Lines files: a header and events, every value checked."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 
 from messager import channels
 
-from ..db.schema import FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
-from ..errors import BadFile, StoreError
-from ..experiments import registry
-from ..log.event import NewEvent
-from ..log.redaction_records import SEAL
-from .fields import INT64, Unfit, bytes_of, check_depth, integer_of, text, text_of
-from .lines import Lines, parsed
+from ...db.schema import FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
+from ...errors import BadFile, StoreError
+from ...experiments import registry
+from ...log.event import NewEvent
+from ...log.redaction_records import SEAL
+from ..fields import INT64, Unfit, bytes_of, check_depth, integer_of, text, text_of
+from ..input_file import InputFile, parse_object
 
 FORMAT = "messager/1"
 _MOST_RECORDERS = 1000
-"""Recorders that an import makes without a header that tells of them."""
+"""Maximum number of recorders without a header that describes them."""
 MOST_TOLD = 10_000
-"""Recorders that a header may tell of."""
+"""Maximum number of recorders in a header."""
 MOST_TAGS = 1000
 MOST_NAME = 1024 * 1024
-"""Bytes that a channel, an id or a text beside the payload may have."""
+"""Maximum bytes of a channel, an id or a message id."""
 _HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders"}
 _EVENT_FIELDS = {
     "ts",
@@ -48,7 +48,7 @@ _EVENT_FIELDS = {
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are there once each: of two, nobody could say which one was meant."""
+    """Return the object of key-value pairs. Raise `ValueError` for a repeated key, which is ambiguous."""
     found = dict(pairs)
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -57,8 +57,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-class Source(Lines):
-    """The lines of an import file, as a header and events."""
+class Parser(InputFile):
+    """Parser of a JSON Lines file: the header, then the events, each checked."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -67,7 +67,7 @@ class Source(Lines):
         self._most_recorders = _MOST_RECORDERS
 
     def header(self) -> dict[str, Any]:
-        """The header, or an empty one where the first line is an event already."""
+        """Return the header, or an empty dict if the first line is an event."""
         first = self._next()
         if first is None:
             raise BadFile(self.path, None, "it is empty")
@@ -79,7 +79,7 @@ class Source(Lines):
             raise Unfit(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
         if first.get("format", FORMAT) != FORMAT:
             if str(first["format"]).startswith("messager-pack/"):
-                raise Unfit("this is no export but a pack; read it with `messager unpack`")
+                raise Unfit("this is a pack, not an export; read it with `messager unpack`")
             raise Unfit(f"format {first['format']!r} is not known, only {FORMAT!r}")
         if not isinstance(first.get("name"), str | None):
             raise Unfit("the name is not a string")
@@ -91,7 +91,7 @@ class Source(Lines):
             raise Unfit("meta is not an object")
         for field, most in (("tags", MOST_TAGS), ("recorders", MOST_TOLD)):
             if len(first.get(field, [])) > most:
-                raise Unfit(f"{len(first[field]):,} {field}: there may be {most:,}")
+                raise Unfit(f"{len(first[field]):,} {field}; at most {most:,} are allowed")
         for word in (first.get("name") or "", *first.get("tags", [])):
             text(word, "name or tag")
         try:
@@ -101,23 +101,23 @@ class Source(Lines):
             raise Unfit(str(error)) from None
         check_depth(first.get("meta"), "meta")
         for facts in first.get("recorders", []):
-            check_depth(facts, "what is told of a recorder")
+            check_depth(facts, "the description of a recorder")
         self._most_recorders = max(_MOST_RECORDERS, len(first.get("recorders", [])))
         return first
 
     def events(self) -> Iterator[tuple[int, NewEvent, int | None, int | None, int]]:
-        """(recorder's ordinal, event, its label, the label of its cause, bytes) of every line."""
+        """Yield (ordinal of the recorder, event, its label, label of its cause, bytes) for every line."""
         data, self._first = self._first or self._next(), None
         while data is not None:
             yield *self._event(data), self._length
             data = self._next()
 
     def _next(self) -> dict[str, Any] | None:
-        """The next line that is not empty, as an object."""
+        """Return the next line that is not empty, as an object."""
         while line := self._line():
             self._length = len(line)
             if line.strip():
-                return parsed(line, _once)
+                return parse_object(line, _once)
         return None
 
     def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent, int | None, int | None]:
@@ -166,7 +166,7 @@ class Source(Lines):
 
 
 def _check_names(channel: bytes | None, data: dict[str, Any]) -> None:
-    """Refuse names out of all proportion: each is kept in memory as long as the import lasts."""
+    """Raise `Unfit` for a very long name: names stay in memory until the import ends."""
     for field in ("channel", "from_id", "to_id", "msg_id"):
         value = channel if field == "channel" else data.get(field)
         size = len(value) if isinstance(value, bytes) else len(json.dumps(value))
@@ -175,7 +175,7 @@ def _check_names(channel: bytes | None, data: dict[str, Any]) -> None:
 
 
 def _redacted(data: dict[str, Any]) -> int:
-    """The flag of an event that was redacted where it comes from."""
+    """Return the flag of an event that was redacted in its original store."""
     if not isinstance(data.get("redacted", False), bool):
         raise Unfit("redacted is not true or false")
     if not data.get("redacted"):
@@ -192,7 +192,7 @@ def _payload(data: dict[str, Any]) -> bytes:
         if "payload_base64" in data:
             raise Unfit("both payload and payload_base64")
         try:
-            return json.dumps(data["payload"]).encode()  # as a Messager would have sent it
+            return json.dumps(data["payload"]).encode()  # as a Messager encodes it
         except RecursionError:
             raise Unfit("payload is nested too deep") from None
     return bytes_of(data, "payload") or b""

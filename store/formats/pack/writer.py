@@ -11,18 +11,18 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import case, func, null, select
 
-from ..db.database import Database
-from ..db.schema import KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
-from ..errors import StoreError
-from ..experiments import registry
-from ..experiments.registry import Experiment
-from ..log.chain import head as head_of
-from ..log.event_log import EventLog
-from ..log.hashed_fields import CHANNEL_NAME, NAMED_EVENTS, RECIPIENT_NAME, SENDER_NAME
-from .fields import Unfit, bytes_field
-from .files import written
-from .lines import MOST_LINE
-from .sealed import BATCH, EXPERIMENT, FORMAT, MOST_RECORDERS, MOST_REDACTIONS, RECORDER, REDACTION, Chain, row_to_json
+from ...db.database import Database
+from ...db.schema import KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
+from ...errors import StoreError
+from ...experiments import registry
+from ...experiments.registry import Experiment
+from ...log.chain import head as head_of
+from ...log.event_log import EventLog
+from ...log.hashed_fields import CHANNEL_NAME, NAMED_EVENTS, RECIPIENT_NAME, SENDER_NAME
+from ..fields import Unfit, bytes_field
+from ..input_file import MOST_LINE
+from ..output_file import open_output
+from .layout import BATCH, EXPERIMENT, FORMAT, MOST_RECORDERS, MOST_REDACTIONS, RECORDER, REDACTION, Chain, row_to_json
 
 PAGE = 1000
 LARGE = 32 * 1024
@@ -75,7 +75,7 @@ async def pack(
     taken = await _snapshot(log.database, of)
     total = sum(row["last_seq"] for row in taken.recorders)
     done = 0
-    with written(path) as file:
+    with open_output(path) as file:
         out = _Lines(file)
         try:
             _describe(out, taken, alive)

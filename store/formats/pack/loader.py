@@ -8,18 +8,18 @@ from uuid import uuid4
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from ..db.database import Database
-from ..db.schema import AGENT, KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
-from ..errors import ExperimentExists, RecorderExists, StoreError
-from ..experiments.provenance import this_process
-from ..experiments.registry import Experiment
-from ..log import chain
-from ..log.names import intern
-from ..log.writer import new_uuid
-from ..maintenance.retention import EVENT_BYTES
-from ..queries import deliveries
-from .fields import Unfit
-from .sealed import COUNTED
+from ...db.database import Database
+from ...db.schema import AGENT, KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
+from ...errors import ExperimentExists, RecorderExists, StoreError
+from ...experiments.provenance import this_process
+from ...experiments.registry import Experiment
+from ...log import chain
+from ...log.names import intern
+from ...log.writer import new_uuid
+from ...maintenance.retention import EVENT_BYTES
+from ...queries import deliveries
+from ..fields import Unfit
+from .layout import COUNTED
 
 FLUSH_EVENTS = 5000
 FLUSH_BYTES = 8 * 1024 * 1024
@@ -176,7 +176,7 @@ class Loading:
     async def publish(self, of: dict[str, Any], exp_id: str) -> None:
         """Make it visible, in one step."""
         if of["status"] == "closed":
-            await deliveries.work_out(self._database, self.of.id)
+            await deliveries.fill(self._database, self.of.id)
         async with self._database.writing() as connection:
             taken = select(experiment.c.id).where(experiment.c.exp_id == exp_id)
             if (await connection.execute(taken)).first() is not None:

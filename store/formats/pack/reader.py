@@ -13,20 +13,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..db.schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
-from ..errors import ExperimentExists, StoreError
-from ..experiments import registry
-from ..experiments.registry import Experiment
-from ..json_text import is_no_text
-from ..log import chain
-from ..log.event_log import EventLog
-from ..log.names import agent_value
-from ..log.redaction_records import RedactionRow, SealCheck
-from ..maintenance.removal import discard, sweep_unfinished
-from .fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
-from .lines import Lines, parsed
-from .loading import Loading
-from .sealed import (
+from ...db.schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
+from ...errors import ExperimentExists, StoreError
+from ...experiments import registry
+from ...experiments.registry import Experiment
+from ...json_text import is_no_text
+from ...log import chain
+from ...log.event_log import EventLog
+from ...log.names import agent_value
+from ...log.redaction_records import RedactionRow, SealCheck
+from ...maintenance.removal import discard, sweep_unfinished
+from ..fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
+from ..input_file import InputFile, parse_object
+from .layout import (
     BATCH,
     EXPERIMENT,
     FORMAT,
@@ -37,6 +36,7 @@ from .sealed import (
     Chain,
     row_from_json,
 )
+from .loader import Loading
 
 _MOST_REDACTION_BYTES = 64 * 1024 * 1024
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
@@ -283,7 +283,7 @@ def _check_id(agent: bytes) -> None:
         raise Unfit("an id is JSON, but not as it is kept")
 
 
-class _Lines(Lines):
+class _Lines(InputFile):
     """The lines of a pack, and the hash of those above the last."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -298,7 +298,7 @@ class _Lines(Lines):
             raise Unfit("the pack ends here, too early")
         self._above = self._sha.hexdigest()
         self._sha.update(line)
-        data = parsed(line)
+        data = parse_object(line)
         if keys and data.keys() != set(keys):
             raise Unfit(f"here {' and '.join(keys)} should stand")
         return data

@@ -1,9 +1,4 @@
-"""What a pack is made of, and the checks that writing and reading one share.
-
-A pack is lines of JSON: the format; the experiment; its recorders; its redactions; then for each recorder,
-in order, every batch with its events behind it; and an end with the SHA-256 of all lines above.
-Bytes are hex in the rows; in an event they are text, or base64 where they are not UTF-8.
-"""
+"""Rows as a pack holds them, and the checks that packing and unpacking share."""
 
 from __future__ import annotations
 
@@ -13,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
 
-from ..db.schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
-from ..log import chain
-from ..log.hashed_fields import facts
-from .fields import Unfit, integer, text
+from ...db.schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
+from ...log import chain
+from ...log.hashed_fields import facts
+from ..fields import Unfit, integer, text
 
 FORMAT = "messager-pack/1"
 MOST_RECORDERS = 20_000

@@ -1,4 +1,4 @@
-"""Reading a file that may come from anybody: its lines, none of them without bounds, each an object of JSON."""
+"""Input files, which may come from anybody: lines of limited length, each a JSON object of limited size."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from ..json_text import MOST_PARTS, is_crowded
 from .fields import Unfit
 
 MOST_LINE = 256 * 1024 * 1024
-"""Bytes a line may have, unpacked. A longer one is refused when so much of it was read. One event must
-fit into a line; Redis cuts off who is sent more than 32 MB."""
+"""Maximum bytes of a line, uncompressed. One event must fit into a line; Redis disconnects a subscriber at 32 MB."""
 
 
-class Lines:
-    """The lines of a file (`-` for standard input), from the first to the last.
+class InputFile:
+    """The lines of a file (`-` for standard input), in order.
 
-    What raises `Unfit` while the file is open becomes a `BadFile` that names the line read last.
+    While the file is open, `Unfit` becomes a `BadFile` that names the last line read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -34,7 +33,7 @@ class Lines:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Hold the file open, unpacked where it is gzip."""
+        """Open the file, and decompress it if it is gzip."""
         try:
             with contextlib.ExitStack() as stack:
                 raw: Any = sys.stdin.buffer if self.path == "-" else stack.enter_context(open(self.path, "rb"))
@@ -50,7 +49,7 @@ class Lines:
             raise BadFile(self.path, None, error.strerror or str(error)) from None
 
     def _line(self) -> bytes:
-        """The next line, with what ends it; nothing behind the last one."""
+        """Return the next line with its line feed, or nothing at the end."""
         line: bytes = self._file.readline(MOST_LINE + 1)
         self._number += 1
         if len(line) > MOST_LINE:
@@ -61,8 +60,10 @@ class Lines:
         return BadFile(self.path, self._number or None, reason)
 
 
-def parsed(line: bytes, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None) -> dict[str, Any]:
-    """The object that a line is. `pairs_hook`, as `json.loads` has it, may refuse one with a `ValueError`."""
+def parse_object(
+    line: bytes, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Return the JSON object of a line. `pairs_hook`, as in `json.loads`, may raise `ValueError`."""
     if is_crowded(line):
         raise Unfit(f"made of more than {MOST_PARTS:,} values")
     try:
