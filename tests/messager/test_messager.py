@@ -403,7 +403,7 @@ async def test_a_subclass_may_use_listen_for_messages_with_a_pubsub_of_redis_py(
 @pytest.mark.parametrize("config", ["redis://:hush@localhost", None, {"server": "localhost"}])
 def test_what_is_no_address_is_refused_with_what_would_be_one(config: Any) -> None:
     with pytest.raises(
-        TypeError, match=r"RedisConfig or a broker, not with a (str|NoneType|dict): `open_broker"
+        TypeError, match=r"RedisConfig or a broker, not with a (str|NoneType|dict)\. .*`messager\.open_broker"
     ) as told:
         Messager(config, "e1")
     assert "hush" not in str(told.value)
