@@ -115,9 +115,9 @@ class Messager:
         picklable = self._owned or getattr(self.broker, "picklable", False)
         if self.connected or not picklable or self._hooks:
             raise TypeError(
-                f"a Messager can be pickled only before {self._CONNECT}(), without log hooks, and if it was made with "
-                f"a {self._ADDRESS} or with an unconnected broker of `messager.open_broker(url)`. Connect it and add its "
-                "hooks in the process that uses it."
+                f"a Messager can be pickled only before {self._CONNECT}() and without log hooks, and made with a "
+                f"{self._ADDRESS}, or with a broker of `messager.open_broker(url)` that is not connected either. "
+                "Connect it, and add its hooks, in the process that uses it."
             )
         given = {**self._given, "message_interceptor": self._message_interceptor}
         return {"given": given, "name": self._name, "meta": self._meta}

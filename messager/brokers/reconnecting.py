@@ -51,8 +51,26 @@ class ReconnectingSubscriber(ABC, Generic[C]):
     async def _subscribe_again(self, connection: C) -> None:
         """Restore all subscriptions. Raises `BrokerUnavailable`."""
 
+    @abstractmethod
+    async def _wait(self, timeout: float) -> dict[str, Any] | None:
+        """Wait for a message, or `timeout` seconds. Return a gap if the connection was made again."""
+
+    @abstractmethod
+    def _taken(self, message: dict[str, Any]) -> None:
+        """Handle that a message left the inbox."""
+
     async def _stop_tasks(self) -> None:
         """Stop the tasks of the connection that was lost."""
+
+    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
+        inbox = self._inbox
+        if not inbox:
+            gap = await self._wait(timeout)
+            if gap is not None or not inbox:
+                return gap
+        message = inbox.popleft()
+        self._taken(message)
+        return message
 
     def lost_since(self) -> int | None:
         return None if self._lost is None else self._lost[1]

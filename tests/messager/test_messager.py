@@ -449,5 +449,5 @@ def test_a_messager_that_listens_may_be_closed_in_another_event_loop(redis: Redi
         [sys.executable, "-c", ELSEWHERE, str(redis.port), loop], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split() == ["False", str(loop == "running")], done.stderr
-    line = "closed in another event loop than that of init(), which does not run"
+    line = "closed in another event loop than init(), which does not run"
     assert (line in done.stderr) == (loop != "running")

@@ -345,7 +345,7 @@ async def test_one_with_a_broker_of_a_url_goes_to_another_process_and_closes_the
 
 
 def test_a_url_is_no_hostname() -> None:
-    with pytest.raises(ValueError, match=r"hostname is the name of a host.*MqttBroker.from_url") as told:
+    with pytest.raises(ValueError, match=r"hostname is the name of a host.*open_broker") as told:
         Messager("mqtt://u:hush@localhost")
     assert "hush" not in str(told.value)
     with pytest.raises(TypeError, match="hostname or a broker"):

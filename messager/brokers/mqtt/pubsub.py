@@ -98,15 +98,8 @@ class MqttPubSub(ReconnectingSubscriber[Session]):
                 with contextlib.suppress(NoAnswer):  # messages that still arrive match no pattern
                     await self._connection.unsubscribe(unneeded)
 
-    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
-        inbox = self._inbox
-        if not inbox:
-            gap = await self._wait(timeout)
-            if gap is not None or not inbox:
-                return gap
-        message = inbox.popleft()
+    def _taken(self, message: dict[str, Any]) -> None:
         self._inbox_bytes -= len(message["data"])
-        return message
 
     async def aclose(self) -> None:
         self._set_patterns({})
@@ -171,7 +164,6 @@ class MqttPubSub(ReconnectingSubscriber[Session]):
             raise BrokerUnavailable(self._url, reason) from None
 
     async def _wait(self, timeout: float) -> dict[str, Any] | None:
-        """Wait for a message, or `timeout` seconds. Return a gap if the connection was made again."""
         deadline = time.monotonic() + timeout
         while not self._inbox:
             session = self._connection

@@ -345,7 +345,7 @@ def _hint(error: Exception, access: Access) -> str:
 
 
 def _error_text(error: Exception) -> str:
-    """An error of paho or of the network in a few words, with the remedy where one is known."""
+    """Return the text of an error of paho or of the network, with the remedy if one is known."""
     if isinstance(error, _Refused):
         if error.reason in ("Not authorized", "Bad user name or password"):
             return "not authorized: give the right user and password, as in mqtt://USER:PASSWORD@HOST"

@@ -56,18 +56,11 @@ class RedisPubSub(ReconnectingSubscriber[SubscribedConnection]):
             for connection in self._connections():
                 connection.unsubscribe(gone)
 
-    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
-        inbox = self._inbox
-        if not inbox:
-            gap = await self._wait(timeout)
-            if gap is not None or not inbox:
-                return gap
-        message = inbox.popleft()
-        if not inbox:
+    def _taken(self, message: dict[str, Any]) -> None:
+        if not self._inbox:
             self._inbox_bytes = 0
             for connection in self._connections():
                 connection.resume()
-        return message
 
     def unconfirmed_since(self) -> int | None:
         return None if self._connection is None else self._connection.unconfirmed_since
@@ -134,7 +127,6 @@ class RedisPubSub(ReconnectingSubscriber[SubscribedConnection]):
             await connection.subscribe(list(self._patterns))
 
     async def _wait(self, timeout: float) -> dict[str, Any] | None:
-        """Wait for a message, or `timeout` seconds. Return a gap if the connection was made again."""
         deadline = time.monotonic() + timeout
         while not self._inbox:
             if self._connection is None:
