@@ -34,7 +34,7 @@ def decode(channel: str | bytes) -> str:
 
 def _checked(channel: Any) -> bytes:
     if not isinstance(channel, bytes):
-        raise TypeError(f"a channel is a str or bytes, not {channel!r:.100}")
+        raise TypeError(f"invalid channel: {channel!r:.100}. Give a str or bytes.")
     return channel
 
 

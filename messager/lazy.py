@@ -8,9 +8,10 @@ from typing import Any
 
 
 def lazy_exports(
-    package: str, namespace: dict[str, Any], modules: Mapping[str, str]
+    package: str, namespace: dict[str, Any], names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package; `modules` has the module of each exported name."""
+    """Return `__getattr__` and `__dir__` of a package; `names` has the exported names of each module, with spaces."""
+    modules = {name: module for module, listed in names.items() for name in listed.split()}
 
     def getattribute(name: str) -> Any:
         if name not in modules:

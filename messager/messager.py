@@ -17,13 +17,11 @@ from .clock import Clock
 from .errors import ListenerDied, NotConnected
 from .hooks import LogHook, LogList, OfferedHook, offered
 from .interceptor import allows
+from .listener import Listener
 from .message_queue import MessageQueue
 from .msg import Msg, as_dict
 from .publisher import Publisher
 from .record import MessageRecord, mark_record
-
-YIELD_EVERY = 20
-"""Messages after which a listener lets other tasks run, on a stream that never pauses."""
 
 log = logging.getLogger("messager")
 
@@ -293,7 +291,9 @@ class Messager:
                 self._log_list.after(record)
                 return
             if not self.connected:
-                raise NotConnected("not sent: the messager was closed while the interceptor was asked")
+                raise NotConnected(
+                    "not sent: the Messager was closed while the interceptor was asked. Send before closing it."
+                )
         await self._publisher.send(record, started)
         self._log_list.after(record)
 
@@ -336,61 +336,19 @@ class Messager:
 
     async def _listen_for_messages(self, pubsub: PubSub, channels: Iterable[str]) -> None:
         """Subscribe, then queue and log what arrives, until cancelled. Part of the contract."""
-        queue = self.message_queue
+        listener = Listener(pubsub, self.message_queue, self.clock, self._publisher.tell)
         try:
             await pubsub.psubscribe(*channels)
             self._listening.set()
-            received = 0
-            while True:
-                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=1)
-                if message is None:
-                    continue
-                if message["type"] == "pmessage":
-                    self._received(message)
-                    received += 1
-                    if queue.stops_reading:
-                        await queue.emptied()
-                    elif received % YIELD_EVERY == 0:
-                        await asyncio.sleep(0)
-                elif message["type"] == "gap":
-                    self._gap(message["reason"], message["since"], message["until"])
+            await listener.run()
         except asyncio.CancelledError:
             raise
         except Exception as error:
             log.error("the listener of experiment %s ended: %s", self.exp_id, error)
             raise
         finally:
-            self._tell_unread(pubsub)
+            listener.log_unread()
             await pubsub.aclose()
-
-    def _tell_unread(self, pubsub: PubSub) -> None:
-        """Log a gap if the listener ends while it is disconnected, or with `queue_bytes` before it has read all."""
-        since = getattr(pubsub, "lost_since", lambda: None)()
-        reason = "the listener ended while disconnected"
-        if since is None:
-            since = getattr(pubsub, "unconfirmed_since", lambda: None)()
-            reason = "the listener ended while nobody confirmed its server"
-        if self.message_queue.limit is not None:
-            unread = getattr(pubsub, "unread_since", lambda: None)()
-            if unread is not None:
-                since = unread if since is None else min(since, unread)
-                reason = "the listener ended before it had read everything (queue_bytes)"
-        if since is not None:
-            self._gap(reason, since, None)
-
-    def _received(self, message: dict[str, Any]) -> None:
-        channel = channels.decode(message["channel"])
-        meta = message.get("meta")
-        self._publisher.tell(MessageRecord("received", self.clock.now(), channel, message["data"], meta=meta))
-        self.message_queue.put_nowait(message)
-
-    def _gap(self, reason: str, since: int, until: int | None) -> None:
-        now = self.clock.now()
-        end = now if until is None else self.clock.at(until)
-        start = self.clock.at(since)
-        meta = {"reason": reason, "since": start, "until": end, "count": None}
-        log.warning("messages may be missing for %.3f s: %s", (end - start) / 1e9, reason)
-        self._publisher.tell(MessageRecord("gap", now, meta=meta))
 
     async def _stop_listening(self) -> None:
         task, self.receive_messages_task = self.receive_messages_task, None

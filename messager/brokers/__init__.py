@@ -19,19 +19,13 @@ if TYPE_CHECKING:
     from .redis.config import RedisConfig
 
 _EXPORTS = {
-    "BROKER_KINDS": "factory",
-    "Backlog": "protocol",
-    "Broker": "protocol",
-    "BrokerKind": "kind",
-    "MemoryBroker": "memory.broker",
-    "MqttBroker": "mqtt.broker",
-    "OutputLimits": "protocol",
-    "PubSub": "protocol",
-    "RedisBroker": "redis.broker",
-    "RedisConfig": "redis.config",
-    "Retaining": "protocol",
-    "kind_of": "factory",
-    "open_broker": "factory",
+    "factory": "BROKER_KINDS kind_of open_broker",
+    "kind": "BrokerKind",
+    "memory.broker": "MemoryBroker",
+    "mqtt.broker": "MqttBroker",
+    "protocol": "Backlog Broker OutputLimits PubSub Retaining",
+    "redis.broker": "RedisBroker",
+    "redis.config": "RedisConfig",
 }
 
 __all__ = [

@@ -220,7 +220,7 @@ class MqttBroker(PicklableBroker):
             events.lost = lambda reason: self._gone(made, reason)
             if closings != self._closings:
                 await made.close()
-                raise BrokerUnavailable(self.url, "it was closed meanwhile")
+                raise BrokerUnavailable(self.url, "it was closed while connecting; connect again")
             self._session = made
         self._used = time.monotonic()
         return self._session
@@ -342,7 +342,7 @@ def _parsed(url: str) -> dict[str, Any]:
 def _tls(given: Mapping[str, str]) -> ssl.SSLContext:
     for name in TLS_OPTIONS:
         if name in given and not os.path.isfile(given[name]):
-            raise URLFault(f"{name} names no file that is there")
+            raise URLFault(f"{name} names no file that exists")
     try:
         context = ssl.create_default_context(cafile=given.get("ca_certs"))
         if "certfile" in given:

@@ -287,7 +287,7 @@ class RedisBroker(PicklableBroker):
             wire = await Wire.open(self._endpoint, self._answered, self._fail)
             if closings != self._closings:
                 await wire.close()
-                raise BrokerUnavailable(self.url, "it was closed meanwhile")
+                raise BrokerUnavailable(self.url, "it was closed while connecting; connect again")
             self._wire, self._superseded = wire, False
             if (check := self._endpoint.check()) is not None:
                 self._monitor = ServerMonitor(check, wire.connection, self._supersede)

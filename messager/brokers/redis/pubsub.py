@@ -131,7 +131,7 @@ class RedisPubSub(ReconnectingSubscriber[SubscribedConnection]):
         while not self._inbox:
             if self._connection is None:
                 if self._lost is None:
-                    raise RuntimeError("psubscribe first: this subscriber has no subscription")
+                    raise RuntimeError("this subscriber has no subscription. Call psubscribe first.")
                 return await self._reconnect(timeout)
             due = min(connection.due for connection in self._connections()) - time.monotonic_ns()
             self._event.clear()

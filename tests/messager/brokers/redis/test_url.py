@@ -113,7 +113,7 @@ def test_a_database_may_be_named_in_several_ways(url: str) -> None:
 
 @pytest.mark.parametrize("url", [5, None, b"redis://one", MemoryBroker()])
 def test_what_is_no_text_opens_no_broker(url: Any) -> None:
-    with pytest.raises(TypeError, match=f"opened by its URL, as in redis://.* not by {type(url).__name__}"):
+    with pytest.raises(TypeError, match=f"opened by a URL, not by {type(url).__name__}"):
         open_broker(url)
 
 
