@@ -86,7 +86,7 @@ def several_hosts(url: str) -> SeveralHosts:
     parts = _PARTS.fullmatch(url)
     if parts is None:
         raise URLFault(ESCAPES)
-    carrier, _, kind = parts["scheme"].lower().partition("+")
+    base, _, kind = parts["scheme"].lower().partition("+")
     hosts = [_address(host, SENTINEL_PORT if kind == "sentinel" else REDIS_PORT) for host in parts["hosts"].split(",")]
     path = [unquote(step) for step in parts["path"].strip("/").split("/") if step]
     service = path.pop(0) if kind == "sentinel" and path else SERVICE
@@ -102,7 +102,7 @@ def several_hosts(url: str) -> SeveralHosts:
     if own and kind != "sentinel":
         raise URLFault(f"there are no sentinels to give {' and '.join(own)} to")
     user = "" if parts["user"] is None else parts["user"] + "@"
-    template = f"{carrier}://{user}localhost/{path[0] if path else 0}?{query}"
+    template = f"{base}://{user}localhost/{path[0] if path else 0}?{query}"
     return SeveralHosts(hosts, service, template, *map(own.get, _OWN_OPTIONS))
 
 

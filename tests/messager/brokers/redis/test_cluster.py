@@ -237,10 +237,10 @@ async def test_a_lone_node_and_one_whose_others_are_out_of_reach_are_kept() -> N
         await pubsub.psubscribe("c:*")
         for node in nodes[1:]:
             node.stop(kill=True)
-        watch = pubsub._endpoint.check()
-        assert watch is not None and pubsub._connection is not None
-        await watch.confirm(pubsub._connection._wire.connection)
-        await watch.aclose()
+        check = pubsub._endpoint.check()
+        assert check is not None and pubsub._connection is not None
+        await check.confirm(pubsub._connection._wire.connection)
+        await check.aclose()
         assert pubsub.lost_since() is None
         await pubsub.aclose()
         await broker.close()
@@ -253,14 +253,14 @@ async def test_nodes_that_do_not_agree_confirm_nobody() -> None:
         broker = RedisBroker.from_url(cluster_url(leaver))
         pubsub = broker.pubsub()
         await pubsub.psubscribe("c:*")
-        watch = pubsub._endpoint.check()
-        assert watch is not None and pubsub._connection is not None
+        check = pubsub._endpoint.check()
+        assert check is not None and pubsub._connection is not None
         connection = pubsub._connection._wire.connection
-        await watch.confirm(connection)
+        await check.confirm(connection)
         await ask(first.port, "CLUSTER", "FORGET", await ask(leaver.port, "CLUSTER", "MYID"))
         with pytest.raises(BrokerUnavailable, match="do not agree"):
-            await watch.confirm(connection)
-        await watch.aclose()
+            await check.confirm(connection)
+        await check.aclose()
         await pubsub.aclose()
         await broker.close()
 
@@ -304,9 +304,9 @@ async def test_a_host_of_the_url_that_left_the_cluster_has_no_say() -> None:
         broker = RedisBroker.from_url(cluster_url(member, leaver))
         pubsub = broker.pubsub()
         await pubsub.psubscribe("c:*")
-        watch = pubsub._endpoint.check()
-        assert watch is not None and pubsub._connection is not None
-        await watch.confirm(pubsub._connection._wire.connection)
-        await watch.aclose()
+        check = pubsub._endpoint.check()
+        assert check is not None and pubsub._connection is not None
+        await check.confirm(pubsub._connection._wire.connection)
+        await check.aclose()
         await pubsub.aclose()
         await broker.close()
