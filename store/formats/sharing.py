@@ -10,7 +10,7 @@ from ..log.event import Event
 from ..privacy.json_paths import PathRedactor, changes_of
 from ..privacy.pseudonyms import Pseudonyms
 from ..privacy.redaction import structure
-from ..recording.derived_ids import Identifier
+from ..recording.derived_ids import DerivedIds
 
 _MACHINE = frozenset(
     [
@@ -65,7 +65,7 @@ class Sharing:
         self.no_text = 0
         """Payloads that are no text, in which no name was looked for."""
         self._names: Pseudonyms | None = None
-        self._identifier = Identifier()
+        self._identifier = DerivedIds()
 
     def begin(self, agents: Iterable[Any]) -> None:
         """Start an export of an experiment that has these agents."""

@@ -15,7 +15,7 @@ from typing import Any
 from ..db.schema import FROM_DERIVED
 from ..errors import StoreError
 from ..log.event import Event, NewEvent
-from ..recording.derived_ids import DEFAULT_SENDER, Identifier
+from ..recording.derived_ids import DEFAULT_SENDER, DerivedIds
 
 BLANK = "[redacted]"
 _DOT = re.compile(r"(?<!\\)\.")
@@ -123,7 +123,7 @@ def redactor(*paths: str, sender: Sequence[str] = DEFAULT_SENDER) -> Callable[[N
     held what was taken out, so there is nothing for `verify` to miss. Raises `StoreError`.
     """
     clean = PathRedactor(*paths)
-    identifier = Identifier(sender)
+    identifier = DerivedIds(sender)
 
     def without(entry: NewEvent) -> NewEvent:
         changes = changes_of(clean, identifier, entry)
@@ -132,7 +132,7 @@ def redactor(*paths: str, sender: Sequence[str] = DEFAULT_SENDER) -> Callable[[N
     return without
 
 
-def changes_of(clean: PathRedactor, identifier: Identifier, entry: NewEvent | Event) -> dict[str, Any]:
+def changes_of(clean: PathRedactor, identifier: DerivedIds, entry: NewEvent | Event) -> dict[str, Any]:
     """What of an event changes when the paths are taken out of it."""
     changes: dict[str, Any] = {}
     payload = clean(entry.payload)
