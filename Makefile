@@ -1,24 +1,24 @@
-# Everything a fresh machine needs: Python 3.11 or later, make, and a package index.
+# Requirements: Python 3.11 or later, make, and a package index.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench faults ray clean
+.PHONY: help demo test lint format bench pictures faults nightly ray clean
 
-help:  ## Say what there is to make
+help:  ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
 
-demo: $(VENV)/demo  ## Run a small society, record it, replay it, check it
+demo: $(VENV)/demo  ## Record a small society, replay it, and compare the two
 	$(BIN)/messager demo
 
-# The tests start hundreds of processes: what is not kept compiled, each of them compiles anew.
-test: $(VENV)/ray lint  ## Lint, type-check, and run every test
+# The tests start hundreds of processes. Without compiled files each of them would compile every module.
+test: $(VENV)/ray lint  ## Lint, check the types, and run every test with fixed seeds
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto
 
 # mypy and import-linter see the folder store/ under the name it installs as.
-lint: $(VENV)/test  ## Ruff, mypy --strict, and the one-direction rule between the packages
+lint: $(VENV)/test  ## Run ruff, mypy --strict, and the contracts between the packages
 	@mkdir -p build/typecheck
 	@ln -sfn ../../messager build/typecheck/messager
 	@ln -sfn ../../store build/typecheck/messager_store
@@ -27,20 +27,27 @@ lint: $(VENV)/test  ## Ruff, mypy --strict, and the one-direction rule between t
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/test  ## Put the code into its standard form
+format: $(VENV)/test  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/bin/python  ## Measure, side by side: make bench ROWS="append read" ROUNDS=9
+bench: $(VENV)/bin/python  ## Measure side by side with peers: make bench ROWS="append read" ROUNDS=9
 	$(BIN)/python bench/run.py $(ROWS) $(if $(ROUNDS),--rounds $(ROUNDS)) $(BENCH)
 
-faults: $(VENV)/test  ## Kill, cut, fill, lock and step, many times: the long form of tests/faults
+faults: $(VENV)/test  ## Run the fault harness in its long form, with a random seed: make faults ONLY="redis-killed"
+	$(BIN)/python -m tests.faults --long $(foreach name,$(ONLY),--only $(name))
+
+nightly: $(VENV)/ray lint  ## Run the tests with random seeds, many examples and every database, then make faults
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --nightly --timeout 1200
 	$(BIN)/python -m tests.faults --long
 
-ray: $(VENV)/ray  ## Run the tests that need Ray (80 MB to download)
-	$(BIN)/python -m pytest tests/integration/test_ray.py
+ray: $(VENV)/ray  ## Run the tests that need Ray, which is an 80 MB download
+	$(BIN)/python -m pytest tests/store/test_ray.py
 
-clean:  ## Remove what was built
+pictures: $(VENV)/demo  ## Draw the pictures of README.md
+	$(BIN)/python docs/pictures.py
+
+clean:  ## Remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
@@ -54,6 +61,6 @@ $(VENV)/test: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[lint]'
 	@touch $@ $(VENV)/demo
 
-# Not for every machine and every Python is there a Ray: its tests are skipped there, and say so.
+# Ray does not exist for every machine and Python. Its tests are skipped there.
 $(VENV)/ray: $(VENV)/test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]' && touch $@ || echo "Ray cannot be installed"

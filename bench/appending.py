@@ -1,4 +1,4 @@
-"""Appending: what the log writes a second, and what that takes on disk."""
+"""Rows about appending to SQLite: the rate, and the bytes on disk."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from messager_store.experiments import registry
 
 from . import peers, raw
 from .measure import Stage, Values
-from .workload import BATCH, WIRE, events, filled, remove
+from .workload import BATCH, WIRE, events, make_store, remove
 
 EVENTS = 50_000
-WARM = 10
-"""Events before the clock starts, in which every name comes once."""
+WARM_UP = 10
+"""Events before the measurement. They contain every name once."""
 
 
 class Executemany:
-    """Events a second: `EventLog.append`, and the same rows through `sqlite3` alone. Both in batches of `BATCH`."""
+    """Events per second of `EventLog.append` and of `sqlite3` alone with the same rows, in batches of `BATCH`."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self._first = events(0, WARM)
-        self._batches = [events(WARM + at, BATCH) for at in range(0, EVENTS, BATCH)]
+        self._first = events(0, WARM_UP)
+        self._batches = [events(WARM_UP + at, BATCH) for at in range(0, EVENTS, BATCH)]
 
     def ours(self) -> Values:
         return asyncio.run(self._ours())
 
     async def _ours(self) -> Values:
-        path = self.stage.fresh()
+        path = self.stage.new_path()
         async with EventLog.open(str(path)) as log:
             of = await registry.create(log.database, "bench", name=None, tags=[], meta={})
             assert of is not None
@@ -46,12 +46,12 @@ class Executemany:
         return {"rate": EVENTS / took}
 
     def theirs(self) -> Values:
-        path = self.stage.fresh()
-        connection = raw.opened(path)
+        path = self.stage.new_path()
+        connection = raw.open_table(path)
         raw.insert(connection, 1, self._first)
         began = time.perf_counter()
         for at, batch in enumerate(self._batches):
-            raw.insert(connection, at * BATCH + WARM + 1, batch)
+            raw.insert(connection, at * BATCH + WARM_UP + 1, batch)
         took = time.perf_counter() - began
         connection.close()
         remove(path)
@@ -59,18 +59,18 @@ class Executemany:
 
 
 class Eventsourcing(Executemany):
-    """Events a second: `EventLog.append`, and `insert_events` of the eventsourcing library.
+    """Events per second of `EventLog.append` and of `insert_events` of the eventsourcing library.
 
-    Of its two SQLite recorders, and of batches of 500, 1000 and 5000, the fastest, found anew in each
-    round. It stores the same payload bytes under an id and a version, in WAL, synchronous FULL.
+    Each round uses the fastest of its two SQLite recorders and of batches of 500, 1000 and 5000. The library stores
+    the same payload bytes under an id and a version, in WAL, synchronous FULL.
     """
 
     BATCHES = (500, 1000, 5000)
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
-        self._sqlite = peers.installed("eventsourcing.sqlite")
-        stored = peers.installed("eventsourcing.persistence").StoredEvent
+        self._sqlite = peers.import_peer("eventsourcing.sqlite")
+        stored = peers.import_peer("eventsourcing.persistence").StoredEvent
         name = uuid.UUID(int=1)
         self._stored = [stored(name, version, "bench:Sent", WIRE) for version in range(1, EVENTS + 1)]
 
@@ -83,7 +83,7 @@ class Eventsourcing(Executemany):
         return {"rate": max(rates.values()), **rates}
 
     def _rate(self, kind: Any, size: int) -> float:
-        path = self.stage.fresh()
+        path = self.stage.new_path()
         datastore = self._sqlite.SQLiteDatastore(str(path), pool_size=1, max_overflow=0)
         with datastore.get_connection(commit=True) as connection:
             connection.cursor().execute("PRAGMA synchronous=FULL")
@@ -99,13 +99,13 @@ class Eventsourcing(Executemany):
 
 
 class Disk:
-    """Bytes on disk of one event, names, index, batches and all; and bytes of its payload. Nothing is timed."""
+    """Bytes on disk per event, including names, index and batches, and bytes of its payload. Nothing is timed."""
 
     COUNT = 100_000
 
     def __init__(self, stage: Stage) -> None:
-        self._path: Path = stage.fresh()
-        asyncio.run(filled(self._path, "bench", self.COUNT, agents=1000))
+        self._path: Path = stage.new_path()
+        asyncio.run(make_store(self._path, "bench", self.COUNT, agents=1000))
 
     def ours(self) -> Values:
         files = (Path(f"{self._path}{ending}") for ending in ("", "-wal"))

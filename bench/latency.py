@@ -1,6 +1,6 @@
-"""A proxy that makes a network slow: `python -m bench.latency HOST PORT MILLISECONDS` prints the port it listens on.
+"""A proxy that delays a connection: `python -m bench.latency HOST PORT MILLISECONDS` prints its port.
 
-A process of its own, so that it takes no time from those who are measured. It ends with its standard input.
+It runs as a separate process, so that it does not slow the measured ones. It ends when its standard input ends.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from .peers import ROOT
 
 
-class _Late(asyncio.Protocol):
-    """Hands on what it gets to its peer, some time later, in order."""
+class _Delay(asyncio.Protocol):
+    """Forwards data to its peer, in order, after a delay."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -28,15 +28,15 @@ class _Late(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.seconds:
-            asyncio.get_running_loop().call_later(self.seconds, self._hand_on, data)
+            asyncio.get_running_loop().call_later(self.seconds, self._forward, data)
         else:
-            self._hand_on(data)
+            self._forward(data)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.peer is not None:
             self.peer.close()
 
-    def _hand_on(self, data: bytes) -> None:
+    def _forward(self, data: bytes) -> None:
         if self.peer is not None:
             self.peer.write(data)
 
@@ -44,13 +44,13 @@ class _Late(asyncio.Protocol):
 async def _serve(host: str, port: int, seconds: float) -> None:
     loop = asyncio.get_running_loop()
 
-    async def join(near: _Late) -> None:
-        far, protocol = await loop.create_connection(lambda: _Late(0), host, port)
+    async def join(near: _Delay) -> None:
+        far, protocol = await loop.create_connection(lambda: _Delay(0), host, port)
         near.peer, protocol.peer = far, near.transport
         assert near.transport is not None
         near.transport.resume_reading()
 
-    class Near(_Late):
+    class Near(_Delay):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
             assert self.transport is not None
@@ -63,8 +63,8 @@ async def _serve(host: str, port: int, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def slow(host: str, port: int, milliseconds: float) -> Iterator[int]:
-    """The port of a running proxy that adds so much to every round trip."""
+def delayed(host: str, port: int, milliseconds: float) -> Iterator[int]:
+    """Run a proxy that adds this delay to every round trip, and yield its port."""
     command = [sys.executable, "-m", "bench.latency", host, str(port), str(milliseconds)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None

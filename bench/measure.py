@@ -1,4 +1,4 @@
-"""Measuring: two sides in turn, several rounds, and what came of it."""
+"""Measurement of rows: two sides alternately, for several rounds."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Values = Mapping[str, float]
-"""What one side found: the figures that rows name, and others, which are told beside them."""
+"""Figures of one side: those that rows use, and additional ones, which JSON output contains as `extra`."""
 
 
 class Unavailable(Exception):
-    """A row cannot be measured here: its peer, or the room it needs, is missing."""
+    """A row cannot be measured here: its peer or the required disk space is missing."""
 
 
 class Pair(Protocol):
-    """Two sides. Each call does the whole work once; what is made in advance is made in `__init__`."""
+    """Two sides. Each call does the whole work once; `__init__` does the preparation."""
 
     def ours(self) -> Values:
-        """Our figures."""
+        """Return our figures."""
 
     def theirs(self) -> Values:
-        """The figures that ours are held against."""
+        """Return the figures that ours are compared with."""
 
 
 @dataclass
 class Stage:
-    """What the sides work with: a folder, a Redis, an MQTT broker, and how many events the large store has."""
+    """Resources of a run: a folder, a Redis, an MQTT broker, and the number of events of the large store."""
 
     folder: Path
     events: int
@@ -51,11 +51,11 @@ class Stage:
     _mqtt: MqttServer | None = None
     _numbers: int = 0
     shared: dict[str, Any] = field(default_factory=dict)
-    """What one pair made and another may use."""
+    """Objects that one pair created and others use."""
 
     @property
     def server(self) -> RedisServer:
-        """A Redis of the run's own, started when it is first asked for."""
+        """The Redis of this run, started on first use."""
         from messager.testing import redis_server
 
         if self._server is None:
@@ -64,7 +64,7 @@ class Stage:
 
     @property
     def mqtt(self) -> MqttServer:
-        """An MQTT broker of the run's own, started when it is first asked for."""
+        """The MQTT broker of this run, started on first use."""
         from messager.testing import mqtt_server
 
         if self._mqtt is None:
@@ -72,22 +72,22 @@ class Stage:
         return self._mqtt
 
     def enter(self, context: contextlib.AbstractContextManager[T]) -> T:
-        """Something that lasts as long as the run."""
+        """Enter a context that ends with the run."""
         return self._stack.enter_context(context)
 
-    def fresh(self, ending: str = ".db") -> Path:
-        """A path that nothing is at."""
+    def new_path(self, ending: str = ".db") -> Path:
+        """Return a new path."""
         self._numbers += 1
         return self.folder / f"{self._numbers}{ending}"
 
     def close(self) -> None:
-        """Stop what was started."""
+        """Stop the servers."""
         self._stack.close()
 
 
 @contextlib.contextmanager
 def stage(events: int, keep: Path | None, say: Callable[[str], None]) -> Iterator[Stage]:
-    """A stage in a temporary folder, which is gone afterwards."""
+    """Yield a stage in a temporary folder, which is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="messager-bench-") as folder:
         made = Stage(Path(folder), events, keep, say)
         try:
@@ -98,7 +98,7 @@ def stage(events: int, keep: Path | None, say: Callable[[str], None]) -> Iterato
 
 @dataclass
 class Result:
-    """What a row came to: figures, or why there are none."""
+    """Result of a row: figures, or the reason why there are none."""
 
     row: Row
     ratio: float = 0.0
@@ -113,11 +113,11 @@ class Result:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met; None where there is none, or no figure."""
+        """True if the target is met; None without a target or figure."""
         return None if self.failed or self.skipped else self.row.met(self.ratio, self.ours)
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON takes it."""
+        """Return the result as a dict for JSON."""
         row = self.row
         data: dict[str, Any] = {"row": row.name, "what": row.what, "against": row.against}
         for key in ("failed", "skipped"):
@@ -143,17 +143,17 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}") if abs(value) < 1000 else round(value)
 
 
-def measured(together: Sequence[Row], on: Stage, rounds: int) -> list[Result]:
-    """The results of rows that share a pair. What goes wrong is told in them, not raised."""
-    most = [row.most_rounds for row in together if row.most_rounds]
+def measure(together: Sequence[Row], on: Stage, rounds: int) -> list[Result]:
+    """Measure rows that share a pair. Errors are part of the results and are not raised."""
+    most = [row.max_rounds for row in together if row.max_rounds]
     rounds = min([rounds, *most])
     names = ", ".join(row.name for row in together)
     try:
-        on.say(f"{names}: getting ready")
+        on.say(f"{names}: preparing")
         module, _, factory = together[0].pair.partition(":")
         pair: Pair = getattr(import_module(f"bench.{module}"), factory)(on)
         try:
-            ours, theirs = _alternate(pair, rounds, lambda number: on.say(f"{names}: round {number} of {rounds}"))
+            ours, theirs = _run_rounds(pair, rounds, lambda number: on.say(f"{names}: round {number} of {rounds}"))
         finally:
             getattr(pair, "close", lambda: None)()
     except Unavailable as error:
@@ -164,8 +164,8 @@ def measured(together: Sequence[Row], on: Stage, rounds: int) -> list[Result]:
     return [_result(row, ours, theirs, shown) for row in together]
 
 
-def _alternate(pair: Pair, rounds: int, tell: Callable[[int], None]) -> tuple[list[Values], list[Values]]:
-    """Both sides once a round; who goes first changes every round."""
+def _run_rounds(pair: Pair, rounds: int, tell: Callable[[int], None]) -> tuple[list[Values], list[Values]]:
+    """Run both sides once per round; the side that goes first alternates."""
     found: tuple[list[Values], list[Values]] = ([], [])
     sides = (pair.ours, pair.theirs)
     for number in range(1, rounds + 1):
@@ -198,8 +198,8 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def teller(stream: Any = None) -> Callable[[str], None]:
-    """Says on stderr what is being done: on a terminal in one line, which is written over."""
+def progress_printer(stream: Any = None) -> Callable[[str], None]:
+    """Return a function that prints progress on stderr; on a terminal each line overwrites the previous one."""
     to = stream or sys.stderr
     if not to.isatty():
         return lambda text: print(text, file=to, flush=True) if text else None

@@ -1,4 +1,4 @@
-"""Memory: the peak of a process that records, replays or exports, many events and few.
+"""Rows about peak memory: of a process that records, replays or exports many events, and few.
 
 python -m bench.memory record STORE COUNT
 python -m bench.memory replay STORE URL
@@ -16,15 +16,15 @@ from messager import MessageRecord, RedisBroker
 from messager_store import EventLog, Recorder, Replay, ReplayReport
 
 from . import stores
-from .measure import Stage, Values, teller
+from .measure import Stage, Values, progress_printer
 from .workload import BEGIN, STEP, WIRE, channel, remove
 
-AT_ONCE = 1000
-"""Records handed over before the recorder is asked for room."""
-WAITING = 5000
-"""Events that may wait in the recorder's memory then."""
+CHUNK = 1000
+"""Records added before waiting for capacity in the recorder."""
+MAX_WAITING = 5000
+"""Maximum events in the recorder's memory after that wait."""
 
-# A process's peak counts from the memory that it was forked with, so a small one forks it.
+# The peak of a process includes the memory that it inherits by fork, so a small process forks it.
 _LAUNCHER = """
 import os, sys
 out = os.dup(1)
@@ -37,7 +37,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def _peak(*arguments: str) -> Values:
-    """The peak (MB) of a Python with these arguments, and how long (s) it ran."""
+    """Run Python with these arguments; return the peak (MB) and the duration (s)."""
     command = [sys.executable, "-S", "-E", "-c", _LAUNCHER, sys.executable, *arguments]
     began = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
@@ -48,11 +48,11 @@ def _peak(*arguments: str) -> Values:
 
 
 class Record:
-    """Peak (MB) of a process whose Recorder is handed so many events, as fast as it has room for them."""
+    """Peak (MB) of a process that records events as fast as the recorder has capacity."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        stores.check_room(stage.folder, stage.events)
+        stores.check_space(stage.folder, stage.events)
 
     def ours(self) -> Values:
         return self._run(self._stage.events)
@@ -61,15 +61,15 @@ class Record:
         return self._run(stores.SMALL)
 
     def _run(self, count: int) -> Values:
-        path = self._stage.fresh()
+        path = self._stage.new_path()
         try:
             return _peak("-m", "bench.memory", "record", str(path), str(count))
         finally:
             remove(path)
 
 
-class _Stored:
-    """A process that works through the large store, and one that works through the small one."""
+class _OnStores:
+    """One process on the large store, and one on the small store."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -82,19 +82,19 @@ class _Stored:
         return self.run(self._small)
 
     def run(self, path: Path) -> Values:
-        """Work through this store."""
+        """Run the process on this store."""
         raise NotImplementedError
 
 
-class Republish(_Stored):
+class ReplayMemory(_OnStores):
     """Peak (MB) of a process that replays at full speed to a Redis without subscribers."""
 
     def run(self, path: Path) -> Values:
         return _peak("-m", "bench.memory", "replay", str(path), self._stage.server.url)
 
 
-class Export(_Stored):
-    """Peak (MB) of `messager export` to nowhere."""
+class Export(_OnStores):
+    """Peak (MB) of `messager export` whose output is discarded."""
 
     def run(self, path: Path) -> Values:
         main = "from messager_store.cli import main; main()"
@@ -102,14 +102,14 @@ class Export(_Stored):
 
 
 async def _record(path: str, count: int) -> None:
-    say, told = teller(), time.monotonic()
+    say, told = progress_printer(), time.monotonic()
     channels = [channel(number) for number in range(stores.NAMES)]
     async with EventLog.open(path) as log, Recorder(log, stores.EXP_ID) as recorder:
-        for first in range(0, count, AT_ONCE):
-            for at in range(first, min(first + AT_ONCE, count)):
+        for first in range(0, count, CHUNK):
+            for at in range(first, min(first + CHUNK, count)):
                 number = at % stores.NAMES
                 recorder.after(MessageRecord("sent", BEGIN + at * STEP, channels[number], WIRE, at * 7 % 1000, number))
-            await recorder.wait_for_capacity(WAITING)
+            await recorder.wait_for_capacity(MAX_WAITING)
             await asyncio.sleep(0)
             if time.monotonic() - told > 5:
                 told = time.monotonic()
@@ -120,7 +120,7 @@ async def _record(path: str, count: int) -> None:
 
 
 async def _replay(path: str, url: str) -> None:
-    say, told = teller(), time.monotonic()
+    say, told = progress_printer(), time.monotonic()
 
     def tell(report: ReplayReport) -> None:
         nonlocal told

@@ -1,10 +1,10 @@
-"""Sending over MQTT: what recording costs the one who sends."""
+"""Rows about sending over MQTT."""
 
 from __future__ import annotations
 
 import asyncio
 
-from messager import topics
+from messager import channels
 from messager.mqtt import Messager
 from messager_store import EventLog, Recorder
 
@@ -13,11 +13,11 @@ from .measure import Stage, Values
 from .sends import ALONE, CHANNEL, IN_FLIGHT, TOGETHER, timed
 from .workload import remove
 
-TOPIC = topics.as_topic(CHANNEL)
+TOPIC = channels.with_separator(CHANNEL, "/")
 
 
 class Together:
-    """Sends a second at QoS 1, `IN_FLIGHT` at a time: ours with recording on, and AgentSociety's."""
+    """Sends per second at QoS 1, `IN_FLIGHT` at a time: ours with recording on, and AgentSociety's."""
 
     count, in_flight = TOGETHER, IN_FLIGHT
 
@@ -33,7 +33,7 @@ class Together:
         return asyncio.run(self._theirs())
 
     async def _ours(self) -> Values:
-        path = self.stage.fresh()
+        path = self.stage.new_path()
         async with EventLog.open(str(path)) as log, Recorder(log, "bench") as recorder:
             async with Messager("127.0.0.1", self._port) as messager:
                 messager.add_log_hook(recorder)
@@ -51,6 +51,6 @@ class Together:
 
 
 class Alone(Together):
-    """Sends a second at QoS 1, one after another: ours with recording on, and AgentSociety's."""
+    """Sends per second at QoS 1, one after another: ours with recording on, and AgentSociety's."""
 
     count, in_flight = ALONE, 1

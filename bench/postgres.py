@@ -1,4 +1,4 @@
-"""PostgreSQL: appending beside COPY and beside eventsourcing, and many recorders at once over a slow network."""
+"""Rows about PostgreSQL: appending compared with COPY and eventsourcing, and many recorders over a slow network."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from messager_store.experiments import registry
 from messager_store.testing import SUPERUSER, Databases, postgres_server
 
 from . import peers
-from .latency import slow
+from .latency import delayed
 from .measure import Stage, Values
 from .workload import BATCH, WIRE, events
 
 EVENTS = 50_000
-WARM = 10
-"""Events before the clock starts, in which every name comes once."""
+WARM_UP = 10
+"""Events before the measurement. They contain every name once."""
 COLUMNS = list(event.c.keys())
 
 
 class _Server:
-    """A PostgreSQL of the row's own, that syncs what it commits; a fresh database for each side of each round."""
+    """A separate PostgreSQL with fsync, and a new database for each side of each round."""
 
     def __init__(self, stage: Stage) -> None:
         server = stage.shared.get("postgres")
@@ -36,21 +36,21 @@ class _Server:
         self._databases = Databases(server.url("postgres"))
 
     def create(self) -> str:
-        """The URL of an empty database."""
+        """Create an empty database and return its URL."""
         return self._databases.create()
 
     def drop(self, url: str) -> None:
-        """Remove one."""
+        """Remove a database."""
         self._databases.drop(url)
 
 
 class Copy(_Server):
-    """Events a second: `EventLog.append`, and COPY of the same rows through asyncpg alone. In batches of `BATCH`."""
+    """Events per second of `EventLog.append` and of asyncpg's COPY of the same rows, in batches of `BATCH`."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
-        self._first = events(0, WARM)
-        self._batches = [events(WARM + at, BATCH) for at in range(0, EVENTS, BATCH)]
+        self._first = events(0, WARM_UP)
+        self._batches = [events(WARM_UP + at, BATCH) for at in range(0, EVENTS, BATCH)]
 
     def ours(self) -> Values:
         url = self.create()
@@ -78,7 +78,7 @@ class Copy(_Server):
             took = time.perf_counter() - began
             async with log.database.reading() as connection:
                 size = await log.database.dialect.size(connection)
-        return {"rate": EVENTS / took, "bytes": size / (EVENTS + WARM)}
+        return {"rate": EVENTS / took, "bytes": size / (EVENTS + WARM_UP)}
 
     async def _theirs(self, url: str) -> Values:
         import asyncpg
@@ -90,7 +90,7 @@ class Copy(_Server):
             await _copy(connection, 1, self._first)
             began = time.perf_counter()
             for at, batch in enumerate(self._batches):
-                await _copy(connection, at * BATCH + WARM + 1, batch)
+                await _copy(connection, at * BATCH + WARM_UP + 1, batch)
             took = time.perf_counter() - began
         finally:
             await connection.close()
@@ -98,17 +98,17 @@ class Copy(_Server):
 
 
 class Eventsourcing(Copy):
-    """Events a second: `EventLog.append`, and `insert_events` of the eventsourcing library.
+    """Events per second of `EventLog.append` and of `insert_events` of the eventsourcing library.
 
-    Of its two PostgreSQL recorders, and of batches of 500, 1000 and 5000, the fastest, found anew in each round.
+    Each round uses the fastest of its two PostgreSQL recorders and of batches of 500, 1000 and 5000.
     """
 
     BATCHES = (500, 1000, 5000)
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
-        self._postgres = peers.installed("eventsourcing.postgres")
-        stored = peers.installed("eventsourcing.persistence").StoredEvent
+        self._postgres = peers.import_peer("eventsourcing.postgres")
+        stored = peers.import_peer("eventsourcing.persistence").StoredEvent
         name = uuid.UUID(int=1)
         self._stored = [stored(name, version, "bench:Sent", WIRE) for version in range(1, EVENTS + 1)]
 
@@ -139,7 +139,7 @@ class Eventsourcing(Copy):
 
 
 class Recorders(_Server):
-    """Events a second of 16 recorders at once, and of one; 20 events a batch, 1 ms more to every round trip."""
+    """Events per second of 16 recorders at once, and of one; 20 events a batch, 1 ms added to every round trip."""
 
     MANY, SIZE, BATCHES, MILLISECONDS = 16, 20, 100, 1.0
 
@@ -154,7 +154,7 @@ class Recorders(_Server):
         try:
             parts = urlsplit(url)
             assert parts.port is not None
-            with slow("127.0.0.1", parts.port, self.MILLISECONDS) as port:
+            with delayed("127.0.0.1", parts.port, self.MILLISECONDS) as port:
                 through = parts._replace(netloc=f"{SUPERUSER}@127.0.0.1:{port}").geturl()
                 return asyncio.run(self._timed(through, recorders))
         finally:
@@ -165,8 +165,8 @@ class Recorders(_Server):
             of = await registry.create(log.database, "bench", name=None, tags=[], meta={})
             assert of is not None
             writers = [await log.register(of, role="tap") for _ in range(recorders)]
-            await asyncio.gather(*(log.append(writer, events(0, WARM)) for writer in writers))
-            batches = [events(WARM + at * self.SIZE, self.SIZE) for at in range(self.BATCHES)]
+            await asyncio.gather(*(log.append(writer, events(0, WARM_UP)) for writer in writers))
+            batches = [events(WARM_UP + at * self.SIZE, self.SIZE) for at in range(self.BATCHES)]
 
             async def record(writer: Any) -> None:
                 for batch in batches:
@@ -179,7 +179,7 @@ class Recorders(_Server):
 
 
 def _tables() -> list[str]:
-    """The log's event table, with its index, and nothing else."""
+    """Return the statements that create the event table with its index."""
     from sqlalchemy.dialects import postgresql
     from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -189,7 +189,7 @@ def _tables() -> list[str]:
 
 
 async def _copy(connection: Any, first_seq: int, batch: Sequence[NewEvent]) -> None:
-    """One batch in one transaction, the making of its row tuples included; names are any numbers."""
+    """Copy one batch in one transaction. Includes making the row tuples; the ids of names are arbitrary."""
     base = 1 << 40 | first_seq
     rows = [
         (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload)

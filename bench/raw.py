@@ -1,4 +1,4 @@
-"""The event table without the log around it: the same columns and index through `sqlite3` alone."""
+"""The event table through `sqlite3` alone: the same columns and index, without the log."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ COLUMNS = ", ".join(event.c.keys())
 INSERT = f"INSERT INTO event ({COLUMNS}) VALUES ({', '.join('?' * len(event.c))})"
 
 
-def opened(path: Path) -> sqlite3.Connection:
-    """A new file with the log's event table in it: WAL, synchronous FULL."""
+def open_table(path: Path) -> sqlite3.Connection:
+    """Create a file with the event table: WAL, synchronous FULL."""
     from sqlalchemy.dialects import sqlite
     from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -31,7 +31,7 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def insert(connection: sqlite3.Connection, first_seq: int, events: Sequence[NewEvent]) -> None:
-    """One batch in one transaction, the making of its row tuples included; names are any numbers."""
+    """Insert one batch in one transaction. Includes making the row tuples; the ids of names are arbitrary."""
     base = 1 << 40 | first_seq
     rows = [
         (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload)

@@ -1,4 +1,4 @@
-"""Reading: a recording in replay order, as events."""
+"""Rows about reading a recording in replay order."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from messager_store import EventLog
 
 from . import peers, raw
 from .measure import Stage, Values
-from .workload import BATCH, batches, filled
+from .workload import BATCH, batches, make_store
 
 EVENTS = 100_000
 
 
-class _Recording:
-    """A store with an experiment of `EVENTS` events, which all rows of this module share."""
+class _SharedStore:
+    """A store with an experiment of `EVENTS` events, shared by all rows of this module."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         if "recording" not in stage.shared:
-            stage.shared["recording"] = stage.fresh()
-            asyncio.run(filled(stage.shared["recording"], "bench", EVENTS))
+            stage.shared["recording"] = stage.new_path()
+            asyncio.run(make_store(stage.shared["recording"], "bench", EVENTS))
         self._path: Path = stage.shared["recording"]
 
     def ours(self) -> Values:
-        """Events a second of `async for event in log.read(...)`."""
+        """Return events per second of `async for event in log.read(...)`."""
         return asyncio.run(self._ours())
 
     async def _ours(self) -> Values:
@@ -47,8 +47,8 @@ def _rate(count: int, took: float) -> Values:
     return {"rate": count / took}
 
 
-class Cursor(_Recording):
-    """Events a second: `log.read`, and rows of a raw `sqlite3` cursor over the same file."""
+class Cursor(_SharedStore):
+    """Events per second of `log.read`, and rows per second of a `sqlite3` cursor on the same file."""
 
     def theirs(self) -> Values:
         connection = sqlite3.connect(self._path)
@@ -63,17 +63,17 @@ class Cursor(_Recording):
         return _rate(count, took)
 
 
-class Rosbags(_Recording):
-    """Messages a second: `log.read`, and `rosbags` on its SQLite bag of the same messages, not deserialised."""
+class Rosbags(_SharedStore):
+    """Messages per second of `log.read`, and of `rosbags` on its SQLite bag of the same messages, not deserialised."""
 
     def __init__(self, stage: Stage) -> None:
-        rosbag2 = peers.installed("rosbags.rosbag2")
-        typesys = peers.installed("rosbags.typesys")
+        rosbag2 = peers.import_peer("rosbags.rosbag2")
+        typesys = peers.import_peer("rosbags.typesys")
         super().__init__(stage)
         self._reader = rosbag2.Reader
         self._types = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
         if "bag" not in stage.shared:
-            stage.shared["bag"] = stage.fresh("-bag")
+            stage.shared["bag"] = stage.new_path("-bag")
             self._write(rosbag2, stage.shared["bag"])
         self._bag: Path = stage.shared["bag"]
 
@@ -100,7 +100,7 @@ class Rosbags(_Recording):
 
 
 class RosbagsText(Rosbags):
-    """Messages a second, each with its text at hand: `log.read`, and `rosbags` with its messages deserialised."""
+    """Messages per second, with the text of each: `log.read`, and `rosbags` with deserialised messages."""
 
     async def _ours(self) -> Values:
         async with EventLog.open(str(self._path)) as log:

@@ -1,4 +1,4 @@
-"""Receiving: what a Messager that listens and records makes of a stream that waits for it."""
+"""Rows about receiving: a listening and recording Messager."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .measure import Stage, Values
 from .workload import WIRE, channel, remove
 
 MESSAGES = 50_000
-"""Some 15 MB, which Redis keeps for a subscriber."""
+"""About 15 MB, which Redis keeps for a subscriber."""
 POLL_SECONDS = 0.005
-"""Between two `fetch_messages`."""
+"""Time between two calls of `fetch_messages`."""
 
 
 class Receive:
-    """Messages a second: a Messager with a Recorder, drained by `fetch_messages`, and redis-py's `listen`.
+    """Messages per second of a Messager with a Recorder, read by `fetch_messages`, and of redis-py's `listen`.
 
-    All are published before the clock starts and wait in Redis, so that nobody else works meanwhile.
+    All messages are published before the measurement and wait in Redis, so that no publisher runs meanwhile.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -37,7 +37,7 @@ class Receive:
         return asyncio.run(self._theirs())
 
     async def _ours(self) -> Values:
-        path = self.stage.fresh()
+        path = self.stage.new_path()
         config = RedisConfig(server="127.0.0.1", port=self._port)
         async with EventLog.open(str(path)) as log, Recorder(log, "bench") as recorder:
             async with Messager(config, "bench") as messager:
@@ -76,7 +76,7 @@ class Receive:
         return {"rate": MESSAGES / took}
 
     def _publish(self) -> None:
-        """Publish all; the event loop stands still meanwhile."""
+        """Publish all messages, blocking the event loop."""
         with BlockingRedis(port=self._port) as client:
             for first in range(0, MESSAGES, 1000):
                 pipeline = client.pipeline(transaction=False)

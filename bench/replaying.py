@@ -1,4 +1,4 @@
-"""Replaying: how fast at full speed, and how punctual at the recorded pace."""
+"""Rows about replaying: the rate at full speed, and the lag at the recorded pace."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from messager_store import EventLog, Replay
 
 from .measure import Stage, Values
 from .subscriber import Subscriber
-from .workload import STEP, WIRE, channel, events, filled
+from .workload import STEP, WIRE, channel, events, make_store
 
 EVENTS = 50_000
 PIPELINE = 1000
 PACED = 10_000
-"""Messages at the recorded pace, one every `STEP`: 10 s."""
+"""Messages at the recorded pace, one per `STEP`: 10 s."""
 
 
 class FullSpeed:
-    """Messages a second, until a redis-py subscriber has them all: a replay from SQLite, and pipelines from memory.
+    """Messages per second until a redis-py subscriber has all: a replay from SQLite, and pipelines from memory.
 
-    The subscriber is a process of its own, as it is where a replay is of use.
+    The subscriber is a separate process, as in real use.
     """
 
     def __init__(self, stage: Stage) -> None:
         self._server = stage.server
-        self._path = stage.fresh()
-        asyncio.run(filled(self._path, "bench", EVENTS))
+        self._path = stage.new_path()
+        asyncio.run(make_store(self._path, "bench", EVENTS))
         self._messages = [(channel(at % 10), WIRE) for at in range(EVENTS)]
 
     def ours(self) -> Values:
@@ -69,8 +69,8 @@ class FullSpeed:
         return {"rate": EVENTS / took, "publish_s": published}
 
 
-class _Noting(RedisBroker):
-    """Notes when each message was handed to Redis, monotonic ns."""
+class _TimedBroker(RedisBroker):
+    """Records the time at which each message was published, monotonic ns."""
 
     times: list[int]
 
@@ -80,16 +80,16 @@ class _Noting(RedisBroker):
 
 
 class Pace:
-    """Lag of `PACED` messages at the recorded pace, one a millisecond, in ms: a replay, and a sleep for each gap.
+    """Lag (ms) of `PACED` messages at the recorded pace, one per millisecond: a replay, and one sleep per gap.
 
-    A message is due as long after the first as it was recorded. p99 of ours is the replay's own report, which counts
-    from its clock; drift is how much later the last tenth was than the first, on the average (without its sign).
+    The due time of a message is relative to the first message. Our p99 comes from the report of the replay, which uses
+    the replay's clock. Drift is the absolute difference between the mean lags of the last and the first tenth.
     """
 
     def __init__(self, stage: Stage) -> None:
         self._server = stage.server
-        self._path = stage.fresh()
-        asyncio.run(filled(self._path, "bench", PACED))
+        self._path = stage.new_path()
+        asyncio.run(make_store(self._path, "bench", PACED))
 
     def ours(self) -> Values:
         return asyncio.run(self._ours())
@@ -97,9 +97,9 @@ class Pace:
     def theirs(self) -> Values:
         return asyncio.run(self._theirs())
 
-    async def _broker(self) -> _Noting:
-        broker: Any = _Noting.from_url(self._server.url)
-        assert isinstance(broker, _Noting)
+    async def _broker(self) -> _TimedBroker:
+        broker: Any = _TimedBroker.from_url(self._server.url)
+        assert isinstance(broker, _TimedBroker)
         broker.times = []
         await broker.connect()
         return broker
@@ -128,7 +128,7 @@ class Pace:
 
 
 def _lag(times: Sequence[int]) -> dict[str, float]:
-    """p99, maximum and drift of lags, ms; each against the first message."""
+    """Return p99, maximum and drift of the lags (ms), relative to the first message."""
     if len(times) != PACED:
         raise RuntimeError(f"{len(times)} of {PACED} messages were published")
     lags = [(at - times[0] - number * STEP) / 1e6 for number, at in enumerate(times)]

@@ -1,47 +1,47 @@
-"""The table: what is measured, against what, and what it should reach."""
+"""The rows of the bench: what is measured, what it is compared with, and the target."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LARGE = 10_000_000
-"""Events of the large store, unless the run asks for another number."""
+"""Default number of events in the large store."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: the ratio of one figure of two sides, ours over theirs."""
+    """One row: the ratio of one figure of two sides, ours divided by theirs."""
 
     name: str
     what: str
     against: str
     pair: str
-    """Module and class of the two sides (see `bench.measure.Pair`); rows may share one."""
+    """Module and class of the two sides (see `bench.measure.Pair`); several rows can share one."""
     target: float | None
-    """What the median ratio should reach; None for a figure that is only reported."""
+    """Target of the median ratio; None for a figure that is only reported."""
     value: str = "rate"
-    """Which figure of the pair."""
-    unit: str = "a second"
-    """Of both sides' absolute figures."""
+    """The figure of the pair."""
+    unit: str = "per second"
+    """The unit of both sides' absolute figures."""
     at_most: bool = False
-    """Whether the ratio should stay below the target, instead of above it."""
+    """True if the ratio must be at most the target, instead of at least."""
     ceiling: float | None = None
-    """Where there is one: what our absolute figure must stay below, whatever the ratio is."""
-    most_rounds: int | None = None
-    """For what takes minutes: so many rounds at the most."""
+    """Upper limit of our absolute figure, in addition to the ratio."""
+    max_rounds: int | None = None
+    """Maximum number of rounds, for rows that take minutes."""
     needs: str | None = None
-    """The peer it is held against, where that has to be fetched."""
+    """The peer to install, if any."""
 
     @property
-    def aim(self) -> str:
-        """The target, as a person reads it."""
+    def target_text(self) -> str:
+        """The target as text."""
         if self.target is None:
             return "-"
         bound = f"{'<=' if self.at_most else '>='} {self.target:g}"
         return bound if self.ceiling is None else f"{bound}, < {self.ceiling:g} {self.unit}"
 
     def met(self, ratio: float, ours: float) -> bool | None:
-        """Whether the target is met; None where there is none."""
+        """Return whether the target is met; None without a target."""
         if self.target is None:
             return None
         reached = ratio <= self.target if self.at_most else ratio >= self.target
@@ -53,13 +53,13 @@ def _startup(name: str, what: str, against: str, pair: str) -> Row:
 
 
 def _scale(name: str, what: str) -> Row:
-    against = "the same at 100 thousand"
-    return Row(f"scale-{name}", what, against, "scale:Sizes", 2.0, name, "s", at_most=True, most_rounds=3)
+    against = "the same at 100 thousand events"
+    return Row(f"scale-{name}", what, against, "scale:Sizes", 2.0, name, "s", at_most=True, max_rounds=3)
 
 
 def _memory(name: str, what: str, pair: str) -> Row:
-    against = "the same for 100 thousand"
-    return Row(f"memory-{name}", what, against, f"memory:{pair}", 1.2, "peak", "MB", True, 200.0, most_rounds=1)
+    against = "the same for 100 thousand events"
+    return Row(f"memory-{name}", what, against, f"memory:{pair}", 1.2, "peak", "MB", True, 200.0, max_rounds=1)
 
 
 _PEER = "AgentSociety 1.3.7's Messager, which keeps a list in memory"
@@ -102,8 +102,8 @@ ROWS = (
     ),
     Row(
         "recording-cpu",
-        "CPU that recording adds to one send, until it is committed",
-        "CPU of one row of sqlite3 executemany, its tuple included",
+        "CPU that recording adds to one send, including its commit",
+        "CPU of one row of sqlite3 executemany, including its tuple",
         "sends:RecordingCPU",
         1.5,
         "cpu",
@@ -113,21 +113,21 @@ ROWS = (
     Row("strict", "sends in strict, 1000 in flight", "the same, buffered", "sends:Strict", 0.6),
     Row(
         "receive",
-        "a Messager listening, with a Recorder, until everything is fetched",
+        "a listening Messager with a Recorder, until everything is fetched",
         "redis-py pubsub.listen() that only counts",
         "receiving:Receive",
         0.5,
     ),
     Row(
         "append",
-        "append to SQLite, 5000 a batch, digests and counters included",
+        "append to SQLite, 5000 a batch, with digests and counters",
         "sqlite3 executemany of the same columns and index, WAL, synchronous FULL",
         "appending:Executemany",
         0.75,
     ),
     Row(
         "append-eventsourcing",
-        "append to SQLite, 5000 a batch, digests and counters included",
+        "append to SQLite, 5000 a batch, with digests and counters",
         "eventsourcing 9.5.6, the best of its SQLite recorders and batches, synchronous FULL",
         "appending:Eventsourcing",
         1.0,
@@ -150,14 +150,14 @@ ROWS = (
     ),
     Row(
         "postgres-recorders",
-        "16 recorders at once append to PostgreSQL, 20 events a batch, 1 ms added to every round trip",
+        "16 recorders at once append to PostgreSQL, 20 events a batch, 1 ms added per round trip",
         "one recorder, the same",
         "postgres:Recorders",
         4.0,
     ),
     Row(
         "replay",
-        "replay at max speed from SQLite to Redis, a redis-py subscriber draining",
+        "replay at full speed from SQLite to Redis, with a redis-py subscriber",
         "redis-py pipelines of 1000 PUBLISH from a list in memory, same subscriber",
         "replaying:FullSpeed",
         1.0,
@@ -179,7 +179,7 @@ ROWS = (
     ),
     Row(
         "read-rosbags-text",
-        "read of a recording, the text of each message at hand",
+        "read of a recording, with the text of each message",
         "rosbags 0.11.9: its SQLite bag of the same messages, deserialised",
         "reading:RosbagsText",
         1.5,
@@ -187,54 +187,54 @@ ROWS = (
     ),
     Row(
         "lag",
-        "replay at 1000 messages a second, original pace, 10 s: lag, p99",
-        "the same messages with one asyncio.sleep a gap",
+        "replay at 1000 messages per second, recorded pace, 10 s: p99 lag",
+        "the same messages with one asyncio.sleep per gap",
         "replaying:Pace",
         0.01,
         "p99",
         "ms",
         at_most=True,
-        most_rounds=3,
+        max_rounds=3,
     ),
     Row(
         "drift",
-        "the same: mean lag of the last tenth less that of the first",
-        "the same messages with one asyncio.sleep a gap",
+        "the same: mean lag of the last tenth minus that of the first",
+        "the same messages with one asyncio.sleep per gap",
         "replaying:Pace",
         0.005,
         "drift",
         "ms",
         at_most=True,
-        most_rounds=3,
+        max_rounds=3,
     ),
     Row(
         "scale-append",
         "append at 10 million events",
-        "the same at 100 thousand",
+        "the same at 100 thousand events",
         "scale:Sizes",
         0.9,
         "append",
-        most_rounds=3,
+        max_rounds=3,
     ),
     _scale("open", "opening a store of 10 million events"),
-    _scale("ls", "messager ls at 10 million events, start-up of Python aside"),
-    _scale("info", "messager info at 10 million events, start-up of Python aside"),
+    _scale("ls", "messager ls at 10 million events, without the start of Python"),
+    _scale("info", "messager info at 10 million events, without the start of Python"),
     _scale("page", "a page of 100 events of one channel at 10 million events"),
     _memory("record", "peak memory while recording 10 million events", "Record"),
-    _memory("replay", "peak memory while replaying 10 million events", "Republish"),
+    _memory("replay", "peak memory while replaying 10 million events", "ReplayMemory"),
     _memory("export", "peak memory while exporting 10 million events", "Export"),
     _startup("startup-cli", "messager --help", "python -c 'import click'", "CommandLine"),
     _startup("startup-import", "import messager", "import redis.asyncio, pydantic", "Import"),
     Row(
         "disk",
-        "bytes on disk of one event",
+        "bytes on disk per event",
         "bytes of its payload",
         "appending:Disk",
         None,
         "bytes",
         "bytes",
         at_most=True,
-        most_rounds=1,
+        max_rounds=1,
     ),
 )
 

@@ -1,12 +1,10 @@
-"""make bench: what the log costs and what it reaches, each beside what it is held against.
-
-The two sides of a row run in turn, several rounds; printed are the median of their ratios, its
-spread, and whether the target is met. Absolute figures on a shared machine mean little and are
-shown only for orientation.
+"""Compare the costs and rates of messager with those of other libraries.
 
     python bench/run.py [ROW ...] [--rounds N] [--json]
 
-The bench runs in an environment of its own, build/bench/venv, which it makes on first use.
+The two sides of a row run alternately, for several rounds. The table shows the median of their ratios, its spread, and
+whether the target is met. Absolute figures are only for orientation. The bench runs in a separate environment,
+build/bench/venv, which it creates on first use.
 """
 
 from __future__ import annotations
@@ -22,19 +20,19 @@ if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench import peers
-from bench.measure import Result, measured, stage, teller
+from bench.measure import Result, measure, progress_printer, stage
 from bench.rows import LARGE, NAMES, ROWS, Row
 
 
 def main() -> None:
-    """Measure the rows that were asked for. Exit code 1 where one failed, whatever the ratios are."""
+    """Measure the selected rows. Exit code 1 if a row failed; missed targets are not failures."""
     options = _options()
-    chosen = [_sized(row, options.events) for row in _chosen(options.rows)]
+    chosen = [_with_size(row, options.events) for row in _select(options.rows)]
     if options.list:
         _list(chosen)
         return
     if not options.here:
-        _move(chosen)
+        _run_in_environment(chosen)
     try:
         sys.exit(_measure(chosen, options))
     except KeyboardInterrupt:
@@ -44,33 +42,33 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="which rows (default: all); --list names them")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="how often each side runs (default: 5)")
-    parser.add_argument("--json", action="store_true", help="one JSON object a row")
-    parser.add_argument("--list", action="store_true", help="say which rows there are")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="rows to measure (default: all); --list shows them")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="runs of each side (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per row")
+    parser.add_argument("--list", action="store_true", help="list the rows and their targets")
     parser.add_argument(
-        "--events", type=int, default=LARGE, metavar="N", help="of the large store (default: 10 million)"
+        "--events", type=int, default=LARGE, metavar="N", help="size of the large store (default: 10 million)"
     )
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the large store there, or use the one there")
-    parser.add_argument("--here", action="store_true", help="measure in this Python, without making an environment")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the large store is kept for the next run")
+    parser.add_argument("--here", action="store_true", help="measure in this Python, without a separate environment")
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: give 1 or more")
     if options.events < 200_000:
-        parser.error(f"--events {options.events}: give 200000 or more; it is held against 100 thousand")
+        parser.error(f"--events {options.events}: give 200000 or more, because it is compared with 100 thousand")
     return options
 
 
-def _chosen(names: list[str]) -> list[Row]:
+def _select(names: list[str]) -> list[Row]:
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        print(f"bench: there is no row {', '.join(unknown)}; rows are {', '.join(NAMES)}", file=sys.stderr)
+        print(f"bench: unknown row {', '.join(unknown)}. Rows are {', '.join(NAMES)}.", file=sys.stderr)
         sys.exit(2)
     return [row for row in ROWS if not names or row.name in names]
 
 
-def _sized(row: Row, events: int) -> Row:
-    """The row with the size that the large store has in this run."""
+def _with_size(row: Row, events: int) -> Row:
+    """Return the row with the size of the large store in this run."""
     if events == LARGE:
         return row
     return replace(row, what=row.what.replace("10 million", f"{events:,}"))
@@ -78,18 +76,21 @@ def _sized(row: Row, events: int) -> Row:
 
 def _list(rows: list[Row]) -> None:
     wide = max(len(row.name) for row in rows)
-    aims = max(len(row.aim) for row in rows)
+    aims = max(len(row.target_text) for row in rows)
     for row in rows:
-        print(f"{row.name:<{wide}}  {row.aim:<{aims}}  {row.what} / {row.against}")
+        print(f"{row.name:<{wide}}  {row.target_text:<{aims}}  {row.what} / {row.against}")
 
 
-def _move(rows: list[Row]) -> None:
-    """Go on in the bench's own environment."""
-    say = teller()
+def _run_in_environment(rows: list[Row]) -> None:
+    """Replace this process by one in the bench's environment."""
+    say = progress_printer()
     try:
         peers.prepare(sorted({row.needs for row in rows if row.needs}), say)
     except peers.NoEnvironment as error:
-        print(f"bench: measuring in {sys.executable}, as build/bench/venv cannot be made: {error}", file=sys.stderr)
+        print(
+            f"bench: measuring in {sys.executable}, as build/bench/venv cannot be created: {error}",
+            file=sys.stderr,
+        )
         return
     os.chdir(peers.ROOT)
     os.execv(peers.python(), [str(peers.python()), "-m", "bench.run", "--here", *sys.argv[1:]])
@@ -98,21 +99,21 @@ def _move(rows: list[Row]) -> None:
 def _measure(rows: list[Row], options: argparse.Namespace) -> int:
     from bench.table import Table
 
-    say = teller()
+    say = progress_printer()
     table = None if options.json else Table(rows)
     keep = options.keep and options.keep.absolute()
     failed = False
     with stage(options.events, keep, say) as on:
-        for together in _by_pair(rows):
-            for result in measured(together, on, options.rounds):
+        for together in _group_by_pair(rows):
+            for result in measure(together, on, options.rounds):
                 failed = failed or result.failed is not None
                 say("")
                 _print(result, table)
     return 1 if failed else 0
 
 
-def _by_pair(rows: list[Row]) -> list[list[Row]]:
-    """The rows in their order, those that share a pair together."""
+def _group_by_pair(rows: list[Row]) -> list[list[Row]]:
+    """Return the rows in order, grouped by pair."""
     pairs: dict[str, list[Row]] = {}
     for row in rows:
         pairs.setdefault(row.pair, []).append(row)

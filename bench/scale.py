@@ -1,4 +1,4 @@
-"""Size: what people do every day, in a store of 10 million events and in one of 100 thousand."""
+"""Rows about size: frequent operations on a store of 10 million events, and on one of 100 thousand."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from .workload import BATCH, channel, events, remove
 
 APPENDED = 50_000
 RUNS = 5
-"""Of everything but the append; the median counts."""
+"""Repetitions of everything except the append; the median is used."""
 
 
 class Sizes:
-    """The large store and the small one: appended events a second, and the time (s) of the rest.
+    """The large store and the small one: events appended per second, and the time (s) of the other operations.
 
-    Appended is to another experiment of the store, so that the large one stays as it is. `ls` and `info` run in this
-    process, as their start-up would hide what they do.
+    The append uses another experiment of the store, so that the large one is not changed. `ls` and `info` run in this
+    process, because the start of Python would hide their cost.
     """
 
     def __init__(self, stage: Stage) -> None:
         self._large, self._small = stores.large(stage), stores.small(stage)
-        self._copy = stage.fresh()
-        self._first = events(0, stores.NAMES, agents=stores.NAMES)  # in which every name comes once
+        self._copy = stage.new_path()
+        self._first = events(0, stores.NAMES, agents=stores.NAMES)  # every name once
         self._batches = [events(stores.NAMES + at, BATCH, agents=stores.NAMES) for at in range(0, APPENDED, BATCH)]
-        _verb("ls", self._small)  # its modules are loaded before the clock starts
-        _verb("info", self._small, stores.EXP_ID)
+        _command_time("ls", self._small)  # load its modules before the measurement
+        _command_time("info", self._small, stores.EXP_ID)
 
     def ours(self) -> Values:
-        return asyncio.run(self._append(self._large)) | _looks(self._large)
+        return asyncio.run(self._append(self._large)) | _query_times(self._large)
 
     def theirs(self) -> Values:
-        found = _looks(self._small)
-        shutil.copyfile(self._small, self._copy)  # what is appended to stays small
+        found = _query_times(self._small)
+        shutil.copyfile(self._small, self._copy)  # so that the small store stays small
         with open(self._copy, "rb+") as file:
             os.fsync(file.fileno())
         found |= asyncio.run(self._append(self._copy))
@@ -64,19 +64,19 @@ class Sizes:
             return {"append": APPENDED / (time.perf_counter() - began)}
 
 
-def _looks(path: Path) -> dict[str, float]:
-    """The time (s) that looking at a store takes, in several ways."""
-    opened, page = zip(*(asyncio.run(_page(path)) for _ in range(RUNS)), strict=True)
+def _query_times(path: Path) -> dict[str, float]:
+    """Return the time (s) of each kind of query."""
+    opened, page = zip(*(asyncio.run(_page_times(path)) for _ in range(RUNS)), strict=True)
     return {
         "open": statistics.median(opened),
         "page": statistics.median(page),
-        "ls": statistics.median(_verb("ls", path) for _ in range(RUNS)),
-        "info": statistics.median(_verb("info", path, stores.EXP_ID) for _ in range(RUNS)),
+        "ls": statistics.median(_command_time("ls", path) for _ in range(RUNS)),
+        "info": statistics.median(_command_time("info", path, stores.EXP_ID) for _ in range(RUNS)),
     }
 
 
-async def _page(path: Path) -> tuple[float, float]:
-    """Opening, and reading a page of one channel of a thousand."""
+async def _page_times(path: Path) -> tuple[float, float]:
+    """Return the times (s) of opening the store, and of reading a page of one channel."""
     began = time.perf_counter()
     async with EventLog.open(str(path), create=False) as log:
         opened = time.perf_counter()
@@ -87,8 +87,8 @@ async def _page(path: Path) -> tuple[float, float]:
     return opened - began, took
 
 
-def _verb(*words: str | Path) -> float:
-    """The time (s) of a verb: its name, the store, and what else it takes."""
+def _command_time(*words: str | Path) -> float:
+    """Return the time (s) of a command: its name, the store, and other arguments."""
     verb, store, *rest = map(str, words)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Sending: what recording costs the one who sends."""
+"""Rows about sending over Redis."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .workload import BATCH, PAYLOAD, channel, events, remove
 IN_FLIGHT = 1000
 TOGETHER = 20_000
 ALONE = 5000
-WARM = 200
-"""Sends before the clock starts."""
+WARM_UP = 200
+"""Sends before the measurement."""
 CHANNEL = channel(13)
 
 
 async def _send(messager: Any, channel: str, count: int, in_flight: int) -> None:
-    """So many messages, each `in_flight` of them at the same time."""
+    """Send `count` messages, `in_flight` of them at the same time."""
     send = messager.send_message
     if in_flight == 1:
         for _ in range(count):
@@ -33,8 +33,8 @@ async def _send(messager: Any, channel: str, count: int, in_flight: int) -> None
 
 
 async def timed(messager: Any, recorder: Recorder | None, count: int, in_flight: int, channel: str = CHANNEL) -> Values:
-    """Sends a second; how long (s) what was still to be committed took afterwards; CPU (us) of a send with that."""
-    await _send(messager, channel, max(WARM, in_flight), in_flight)
+    """Return sends per second, the time (s) of committing the rest afterwards, and CPU (us) per send with that."""
+    await _send(messager, channel, max(WARM_UP, in_flight), in_flight)
     if recorder is not None:
         await recorder.flush()
     cpu, began = time.process_time(), time.perf_counter()
@@ -49,24 +49,24 @@ async def timed(messager: Any, recorder: Recorder | None, count: int, in_flight:
 
 
 class _Sends:
-    """Sends through our Messager, recorded or not."""
+    """Sends through our Messager, with and without recording."""
 
     count, in_flight = TOGETHER, IN_FLIGHT
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        stage.server.url  # noqa: B018  # started before anything is timed
+        stage.server.url  # noqa: B018  # starts the server before the measurement
 
     def recorded(self, durability: Literal["buffered", "strict"] = "buffered") -> Values:
-        """With a Recorder, into a store of its own."""
+        """Return figures with a Recorder and a new store."""
         return asyncio.run(self._recorded(durability))
 
     def unrecorded(self) -> Values:
-        """With nothing but the Messager."""
+        """Return figures without recording."""
         return asyncio.run(self._unrecorded())
 
     async def _recorded(self, durability: Literal["buffered", "strict"]) -> Values:
-        path = self.stage.fresh()
+        path = self.stage.new_path()
         async with EventLog.open(str(path)) as log, Recorder(log, "bench", durability=durability) as recorder:
             async with Messager(self._config(), "bench") as messager:
                 messager.add_log_hook(recorder)
@@ -83,7 +83,7 @@ class _Sends:
 
 
 class Together(_Sends):
-    """Sends a second, `IN_FLIGHT` at a time: recording on, and off."""
+    """Sends per second, `IN_FLIGHT` at a time: recording on, and off."""
 
     def ours(self) -> Values:
         return self.recorded()
@@ -93,13 +93,13 @@ class Together(_Sends):
 
 
 class Alone(Together):
-    """Sends a second, one after another: recording on, and off."""
+    """Sends per second, one after another: recording on, and off."""
 
     count, in_flight = ALONE, 1
 
 
 class Strict(_Sends):
-    """Sends a second, `IN_FLIGHT` at a time: strict, and buffered."""
+    """Sends per second, `IN_FLIGHT` at a time: strict, and buffered."""
 
     def ours(self) -> Values:
         return self.recorded("strict")
@@ -109,7 +109,7 @@ class Strict(_Sends):
 
 
 class TogetherAgainstPeer(_Sends):
-    """Sends a second, `IN_FLIGHT` at a time: ours with recording on, and AgentSociety's."""
+    """Sends per second, `IN_FLIGHT` at a time: ours with recording on, and AgentSociety's."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
@@ -132,15 +132,15 @@ class TogetherAgainstPeer(_Sends):
 
 
 class AloneAgainstPeer(TogetherAgainstPeer):
-    """Sends a second, one after another: ours with recording on, and AgentSociety's."""
+    """Sends per second, one after another: ours with recording on, and AgentSociety's."""
 
     count, in_flight = ALONE, 1
 
 
 class RecordingCPU(_Sends):
-    """CPU (us) of the whole process: what recording adds to a send, and one row of `sqlite3` executemany.
+    """CPU (us) of the process: the part that recording adds to a send, and one row of `sqlite3` executemany.
 
-    With recording, a send counts until it is committed; a row counts with the making of its tuple.
+    With recording, a send includes its commit; a row includes making its tuple.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -156,8 +156,8 @@ class RecordingCPU(_Sends):
         return {"cpu": on["cpu_us"] - off["cpu_us"], "on_us": on["cpu_us"], "off_us": off["cpu_us"]}
 
     def theirs(self) -> Values:
-        path = self.stage.fresh()
-        connection = raw.opened(path)
+        path = self.stage.new_path()
+        connection = raw.open_table(path)
         given = events(0, self.count)
         cpu = time.process_time()
         for first in range(0, self.count, BATCH):

@@ -1,4 +1,4 @@
-"""Start-up: how long a process takes that does next to nothing."""
+"""Rows about start-up time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from .measure import Stage, Values
 
 RUNS = 5
-"""Processes of a round and side, of which the median counts."""
+"""Processes per side and round; the median is used."""
 
 
 def _time(command: Sequence[str], runs: int = RUNS) -> float:
-    """Wall-clock time of a process, s."""
+    """Return the wall-clock time of a process, s."""
     took = []
     for _ in range(runs):
         began = time.perf_counter()
@@ -26,7 +26,7 @@ def _time(command: Sequence[str], runs: int = RUNS) -> float:
 
 
 class _Processes:
-    """Two commands, each of which has run once before the clock starts."""
+    """Two commands. Each runs once before the measurement."""
 
     our_command: Sequence[str] = ()
     their_command: Sequence[str] = ()
@@ -43,7 +43,7 @@ class _Processes:
 
 
 class CommandLine(_Processes):
-    """Time (s) of `messager --help`, and of a Python that imports click, which is all that the help needs."""
+    """Time (s) of `messager --help`, and of a Python that imports click, which the help needs."""
 
     their_command = (sys.executable, "-c", "import click")
 
@@ -55,7 +55,7 @@ class CommandLine(_Processes):
 
 
 class Import(_Processes):
-    """Time (s) of a Python that imports messager, and of one that imports what that is made with."""
+    """Time (s) of a Python that imports messager, and of one that imports its dependencies."""
 
     our_command = (sys.executable, "-c", "import messager")
     their_command = (sys.executable, "-c", "import redis.asyncio, pydantic")

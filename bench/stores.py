@@ -1,4 +1,4 @@
-"""The stores of the rows about size: a large one and a small one, made once a run."""
+"""The stores of the rows about size: a large and a small one, created once per run."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from messager_store import EventLog
 from messager_store.experiments import registry
 
 from .measure import Stage, Unavailable
-from .workload import BATCH, batches, filled, remove
+from .workload import BATCH, batches, make_store, remove
 
 SMALL = 100_000
 NAMES = 1000
-"""Channels, and agents."""
+"""Number of channels, and of agents."""
 EXP_ID = "bench"
 EVENT_BYTES = 450
-"""On disk, at the most."""
+"""Upper bound on disk."""
 
 
 def small(stage: Stage) -> Path:
-    """A store with `SMALL` events of `NAMES` channels and agents."""
+    """Return a store with `SMALL` events of `NAMES` channels and agents."""
     if "small" not in stage.shared:
-        path = stage.fresh()
-        asyncio.run(filled(path, EXP_ID, SMALL, agents=NAMES))
+        path = stage.new_path()
+        asyncio.run(make_store(path, EXP_ID, SMALL, agents=NAMES))
         stage.shared["small"] = path
     found: Path = stage.shared["small"]
     return found
 
 
 def large(stage: Stage) -> Path:
-    """The same with as many events as the run asks for. Raises `Unavailable` where the disk has no room."""
+    """Return a store with the number of events of this run. Raises `Unavailable` if the disk has too little space."""
     if "large" not in stage.shared:
-        stage.shared["large"] = _kept(stage)
+        stage.shared["large"] = _large_store(stage)
     found: Path = stage.shared["large"]
     return found
 
 
-def check_room(folder: Path, events: int) -> None:
-    """Raises `Unavailable` where so many events have no room in the folder."""
+def check_space(folder: Path, events: int) -> None:
+    """Raise `Unavailable` if the disk of the folder has too little space for these events."""
     free, needed = shutil.disk_usage(folder).free, events * EVENT_BYTES + 500_000_000
     if free < needed:
         raise Unavailable(
             f"{events:,} events need {needed / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB free: "
-            "set TMPDIR to a larger disk, or take fewer with --events"
+            "set TMPDIR to a larger disk, or use fewer with --events"
         )
 
 
-def _kept(stage: Stage) -> Path:
+def _large_store(stage: Stage) -> Path:
     folder = stage.keep or stage.folder
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"events-{stage.events}.db"
     if path.exists():
         return path
-    check_room(folder, stage.events)
+    check_space(folder, stage.events)
     making = path.with_suffix(".making.db")
     remove(making)
     try:
@@ -76,8 +76,8 @@ async def _fill(path: Path, stage: Stage) -> None:
             await log.append(writer, batch)
             if time.monotonic() - told > 5:
                 told = time.monotonic()
-                stage.say(f"making the large store: {number * BATCH:,} of {stage.events:,} events")
+                stage.say(f"creating the large store: {number * BATCH:,} of {stage.events:,} events")
         took = time.monotonic() - began
         stage.say(
-            f"making the large store: {stage.events:,} events in {took:.0f} s, {stage.events / took:,.0f} a second"
+            f"created the large store: {stage.events:,} events in {took:.0f} s, {stage.events / took:,.0f} per second"
         )

@@ -1,9 +1,9 @@
-"""A redis-py subscriber as a program of its own: says that it is ready, counts, and says that it is done.
+"""A redis-py subscriber as a separate program: prints a line when it is ready, counts, and prints a line at the end.
 
     python -m bench.subscriber PORT PATTERN COUNT
 
-It is redis-py's blocking client, which takes nearly twice as many a second as its asyncio client: what is
-measured should be who publishes.
+It uses redis-py's blocking client, which receives nearly twice as many messages per second as its asyncio client, so
+that the publisher is the bottleneck.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _drain(port: int, pattern: str, count: int) -> None:
 
 
 class Subscriber:
-    """The program, started; `async with` returns once it is subscribed."""
+    """The running program; `async with` returns when it is subscribed."""
 
     def __init__(self, port: int, pattern: str, count: int) -> None:
         self._command = [sys.executable, "-m", "bench.subscriber", str(port), pattern, str(count)]
@@ -50,7 +50,7 @@ class Subscriber:
         await self._process.wait()
 
     async def done(self) -> None:
-        """Return once it has received everything."""
+        """Return when it has received all messages."""
         await self._line("done")
 
     async def _line(self, wanted: str) -> None:

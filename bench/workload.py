@@ -1,4 +1,4 @@
-"""The messages that are measured with: what a chat between two agents looks like on the wire."""
+"""The messages of the bench: a chat between agents, as it is on the wire."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from messager_store import EventLog, NewEvent
 
 PAYLOAD = {"from": 12, "content": json.dumps({"content": "x" * 160}), "type": "social", "day": 1, "t": 3600}
-"""What is sent: JSON inside JSON, as AgentSociety has it."""
+"""The payload: JSON inside JSON, as in AgentSociety."""
 WIRE = json.dumps(PAYLOAD).encode()
-"""The same as it travels, about 240 bytes."""
+"""The payload on the wire, about 240 bytes."""
 BEGIN = 1_700_000_000_000_000_000
-"""When recordings that are made up begin, ns UTC."""
+"""Start of generated recordings, ns UTC."""
 STEP = 1_000_000
-"""Time between two of their messages, ns."""
+"""Time between two generated messages, ns."""
 BATCH = 5000
 
 
 def channel(number: int) -> str:
-    """The channel of an agent."""
+    """Return the channel of an agent."""
     return f"exps:bench:agents:{number}:agent-chat"
 
 
 def events(first: int, count: int, *, agents: int = 10) -> list[NewEvent]:
-    """Events to append: sendings from agent to agent, one every `STEP`, `first` being where to go on."""
+    """Return `count` sendings from agent to agent, one per `STEP`, starting with number `first`."""
     from messager_store import NewEvent
 
     return [
@@ -37,13 +37,13 @@ def events(first: int, count: int, *, agents: int = 10) -> list[NewEvent]:
 
 
 def batches(count: int, *, agents: int = 10) -> Iterator[list[NewEvent]]:
-    """So many events, `BATCH` at a time."""
+    """Yield `count` events, `BATCH` at a time."""
     for first in range(0, count, BATCH):
         yield events(first, min(BATCH, count - first), agents=agents)
 
 
 async def fill(log: EventLog, exp_id: str, count: int, *, agents: int = 10) -> None:
-    """Make an experiment of so many events."""
+    """Create an experiment with `count` events."""
     from messager_store.experiments import registry
 
     of = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
@@ -53,8 +53,8 @@ async def fill(log: EventLog, exp_id: str, count: int, *, agents: int = 10) -> N
         await log.append(writer, batch)
 
 
-async def filled(path: Path, exp_id: str, count: int, *, agents: int = 10) -> None:
-    """Make a store with an experiment of so many events."""
+async def make_store(path: Path, exp_id: str, count: int, *, agents: int = 10) -> None:
+    """Create a store with an experiment of `count` events."""
     from messager_store import EventLog
 
     async with EventLog.open(str(path)) as log:
@@ -62,6 +62,6 @@ async def filled(path: Path, exp_id: str, count: int, *, agents: int = 10) -> No
 
 
 def remove(path: Path) -> None:
-    """Remove a store, with what lies beside it."""
+    """Remove a store and its WAL files."""
     for ending in ("", "-wal", "-shm"):
         Path(f"{path}{ending}").unlink(missing_ok=True)

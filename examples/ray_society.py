@@ -1,12 +1,11 @@
 """A society of Ray actors, recorded and then replayed.
 
     pip install 'PATH[ray,demo]'                           # PATH: the path of this checkout
-    python examples/ray_society.py                         # an SQLite file and a Redis of its own
+    python examples/ray_society.py                         # an SQLite file, and a Redis that it starts
     python examples/ray_society.py --store postgresql://user@host/runs --redis redis://host:6379/0
 
-In the shape of AgentSociety: a driver, groups of agents as actors, and an interceptor that is an actor too. None
-of them says a word about recording: `MESSAGER_STORE` and Ray's `runtime_env` do. Everybody is a recorder of one
-experiment.
+Its structure is that of AgentSociety: a driver, groups of agents as actors, and an interceptor as an actor. They
+contain no code for recording: `MESSAGER_STORE` and Ray's `runtime_env` record every process into one experiment.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from messager_store import EventLog
 from messager_store.ray import runtime_env
 
 QUARREL = (1, 5)
-"""The gatekeeper refuses what the first says to the second."""
+"""The interceptor refuses messages from the first agent to the second."""
 
 
 @ray.remote(num_cpus=0)
 class Gatekeeper:
-    """An interceptor: yes, unless these two are not on speaking terms."""
+    """An interceptor that refuses the messages of one pair of agents."""
 
     async def forward(self, from_id: int, to_id: int, message: str) -> bool:
         return (from_id, to_id) != QUARREL
@@ -42,10 +41,10 @@ class Gatekeeper:
 
 @ray.remote(num_cpus=0)
 class Group:
-    """Some agents, each of which answers whoever speaks to it for the first time in a tick."""
+    """Some agents with one Messager."""
 
     def __init__(self, messager: Messager, members: list[int], everybody: int) -> None:
-        self._messager = messager  # not connected yet, so it may travel
+        self._messager = messager  # not connected yet, so it can be pickled
         self._members = members
         self._everybody = everybody
         self._heard = 0
@@ -57,14 +56,14 @@ class Group:
         )
 
     async def step(self, tick: int) -> None:
-        """Every member says something to the one five seats on."""
+        """Send one message from each member to another agent."""
         for member in self._members:
             other = (member - 1 + 4) % self._everybody + 1
             said = {"from": member, "content": f"{member} to {other}, tick {tick}", "tick": tick}
             await self._messager.send_message(self._messager.get_agent_chat_channel(other), said, member, other)
 
     async def hear(self) -> int:
-        """How many messages have come so far."""
+        """Return the number of messages received so far."""
         self._heard += len(await self._messager.fetch_messages())
         return self._heard
 
@@ -74,7 +73,7 @@ class Group:
 
 @contextlib.asynccontextmanager
 async def connected(redis: str, exp_id: str) -> AsyncIterator[Messager]:
-    """A messager of this process; a broker that was given to it is ours to close."""
+    """Yield a Messager of this process, and close its broker afterwards."""
     broker = open_broker(redis)
     try:
         async with Messager(broker, exp_id) as messager:
@@ -84,7 +83,7 @@ async def connected(redis: str, exp_id: str) -> AsyncIterator[Messager]:
 
 
 async def live(redis: str, exp_id: str, groups: int, size: int, ticks: int) -> None:
-    """The driver."""
+    """Run the society."""
     everybody = groups * size
     async with connected(redis, exp_id) as driver:
         driver.describe("ray society", groups=groups, agents=everybody, ticks=ticks)
@@ -102,7 +101,7 @@ async def live(redis: str, exp_id: str, groups: int, size: int, ticks: int) -> N
 
 
 async def replayed(redis: str, exp_id: str, again: str) -> int:
-    """Put it on the wire again, under another exp_id, and listen: how many messages came."""
+    """Replay the experiment under another exp_id; return the number of messages received."""
     async with connected(redis, again) as listener:
         await listener.subscribe_and_start_listening([f"exps:{again}:*"])
         await asyncio.to_thread(command, "replay", exp_id, "--to-exp", again, "--speed", "max", "--redis", redis)
@@ -111,20 +110,20 @@ async def replayed(redis: str, exp_id: str, again: str) -> int:
 
 
 def command(*words: str) -> None:
-    """Run `messager`, as you would."""
+    """Run a `messager` command."""
     print(f"\n$ messager {' '.join(words)}", flush=True)
     subprocess.run([sys.executable, "-c", "from messager_store.cli import main; main()", *words], check=True)
 
 
 async def sent_in(store: str, exp_id: str) -> int:
-    """How many messages an experiment has that were sent."""
+    """Return the number of sent messages of an experiment."""
     async with EventLog.open(store, create=False) as log:
         return len([event async for event in log.read(exp_id, kinds=["sent"])])
 
 
 @contextlib.contextmanager
 def redis_at(url: str | None) -> Iterator[str]:
-    """The Redis that was named, or one of our own."""
+    """Yield the given URL, or that of a Redis that runs meanwhile."""
     if url:
         yield url
     else:
@@ -141,7 +140,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=3, help="agents in a group")
     parser.add_argument("--ticks", type=int, default=5)
     given = parser.parse_args()
-    os.environ["MESSAGER_STORE"] = given.store  # the driver's part; the workers get theirs from the runtime_env
+    os.environ["MESSAGER_STORE"] = given.store  # for the driver; the workers get it from the runtime_env
     with redis_at(given.redis) as redis:
         ray.init(runtime_env=runtime_env(), include_dashboard=False, log_to_driver=True)
         try:
@@ -151,7 +150,7 @@ def main() -> None:
         command("info", given.exp)
         sent = asyncio.run(sent_in(given.store, given.exp))
         heard = asyncio.run(replayed(redis, given.exp, f"{given.exp}-again"))
-        print(f"\n{sent} messages were sent, {heard} came again")
+        print(f"\n{sent} messages were sent, {heard} were received again")
         if heard != sent:
             sys.exit(1)
 

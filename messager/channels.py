@@ -13,7 +13,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
+
+Separator = Literal[":", "/"]
 
 
 def encode(channel: str | bytes) -> bytes:
@@ -59,6 +61,7 @@ class ParsedChannel:
 
 _AGENT = re.compile(r"exps(?P<sep>[:/])(?P<exp>.+?)(?P=sep)agents(?P=sep)(?P<agent>[^:/]+)(?P=sep)(?P<sub>.+)", re.S)
 _OTHER = re.compile(r"exps(?P<sep>[:/])(?P<exp>.+?)(?P=sep)(?P<sub>.+)", re.S)
+_SWAP = str.maketrans(":/", "/:")
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.A)
 
 
@@ -74,6 +77,19 @@ def parse(channel: str) -> ParsedChannel | None:
     if found:
         return ParsedChannel(found["sep"], found["exp"], None, found["sub"])
     return None
+
+
+def separator(channel: str) -> Separator | None:
+    """Return the separator of a channel that begins as the grammar says; None for any other."""
+    return ":" if channel.startswith("exps:") else "/" if channel.startswith("exps/") else None
+
+
+def with_separator(channel: str, wanted: Separator) -> str:
+    """Return a channel of the grammar with this separator; any other channel stays as it is.
+
+    `:` and `/` change places, so the opposite call gives the same channel back.
+    """
+    return channel if separator(channel) in (None, wanted) else channel.translate(_SWAP)
 
 
 def with_experiment(channel: str, exp_id: str) -> str:

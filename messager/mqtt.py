@@ -10,7 +10,8 @@ from typing import Any
 
 import messager.messager as redis_messager
 
-from . import topics as names
+from . import channels
+from .brokers.mqtt import topics as names
 from .brokers.mqtt.broker import MqttBroker
 from .brokers.mqtt.pubsub import MqttPubSub
 from .brokers.mqtt.session import Message
@@ -188,11 +189,11 @@ class Messager(redis_messager.Messager):
 
     def get_subtopic_channel(self, agent_id: Any, subtopic: str) -> str:
         """`exps/{exp_id}/agents/{agent_id}/{subtopic}`"""
-        return names.as_topic(super().get_subtopic_channel(agent_id, subtopic))
+        return channels.with_separator(super().get_subtopic_channel(agent_id, subtopic), "/")
 
     def get_user_payback_channel(self) -> str:
         """`exps/{exp_id}/user-payback`"""
-        return names.as_topic(super().get_user_payback_channel())
+        return channels.with_separator(super().get_user_payback_channel(), "/")
 
     def _subscriber(self) -> Any:
         if self._pubsub is None:

@@ -25,6 +25,7 @@ StoreError                    exit code 2 on the command line
 ├── SpoolFull                     the spool cannot take more
 ├── NoPostgres                    messager_store.testing found no PostgreSQL to start
 ├── ReplayRefused                 a replay that would do harm, and was not begun
+├── OutputFailed              3   an output file cannot be written, for example because its disk is full
 └── ReplayFailed              3   the broker went away while replaying
 """
 
@@ -229,6 +230,16 @@ class BadFile(StoreError):
     def __init__(self, path: str, line: int | None, reason: str) -> None:
         super().__init__(f"{path}{f', line {line}' if line else ''}: {reason}. Nothing was imported.")
         self.path, self.line, self.reason = path, line, reason
+
+
+class OutputFailed(StoreError):
+    """Writing an output file failed, for example because its disk is full."""
+
+    exit_code = 3
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"cannot write {path}: {reason}. Free space, or choose another file with -o.")
+        self.path, self.reason = path, reason
 
 
 class SpoolHeld(StoreError):

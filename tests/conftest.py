@@ -1,4 +1,8 @@
-"""A real Redis, MQTT broker and PostgreSQL for the whole run, and a scrubbed environment for each test."""
+"""Fixtures of every test: real servers for the whole run, stores of each kind, and a clean environment.
+
+`make test` has fixed seeds and few examples, so that a failure repeats. `--nightly` has random seeds, many examples,
+and runs every case on every database.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -17,13 +22,15 @@ from messager import MemoryBroker, RedisBroker
 from messager.brokers import Broker, MqttBroker, open_broker
 from messager.testing import MqttServer, RedisServer, mqtt_server, redis_server
 from messager_store import EventLog
-from messager_store.db.database import Database
-from messager_store.testing import Databases, postgres_server
+from messager_store.maintenance.removal import remove
+from messager_store.recording import committer, recorder
+from messager_store.testing import Databases, PostgresServer, postgres_server
 from tests.support import Stores
+from tests.support.logs import filled, sent
 
 
-def _in_memory() -> None:
-    """Have temporary files in memory, where there is room: the tests make and remove them by the hundred thousand."""
+def _use_memory_for_temporary_files() -> None:
+    """Set TMPDIR to a file system in memory if it has 4 GB free: the tests create and remove many small files."""
     memory = Path("/dev/shm")
     if "TMPDIR" in os.environ or not os.access(memory, os.W_OK | os.X_OK):
         return
@@ -32,33 +39,77 @@ def _in_memory() -> None:
         os.environ["TMPDIR"] = tempfile.tempdir = str(memory)
 
 
-_in_memory()
+_use_memory_for_temporary_files()
 
-settings.register_profile("messager", deadline=None)  # how long a test takes says nothing about the code
-settings.load_profile("messager")
+# No deadline: the duration of one example depends on the load of the machine.
+settings.register_profile("fixed", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("nightly", deadline=None, print_blob=True, max_examples=1000)
 
 STORES = ("sqlite", "postgres")
 GIVEN_POSTGRES = os.environ.get("MESSAGER_TEST_POSTGRES")
-"""The URL of a PostgreSQL that may create databases, to be used instead of one that the tests start."""
+"""URL of a PostgreSQL to use instead of starting one. Its user may create databases."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="random seeds, many examples, every case on every database")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("nightly" if config.getoption("nightly") else "fixed")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are processors: a test waits for others about as long as it works."""
+    """Return one worker more than there are processors: tests wait about as long as they compute."""
     return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_finish() -> None:
-    """What is there by now stays: the garbage collector need not go through it again and again."""
+    """Exclude the modules and the collected tests from garbage collection, which would traverse them repeatedly."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is promised of a store is promised of each; a test may be about one of them."""
+    """Run tests that use a store on SQLite and on PostgreSQL, unless a marker names one database."""
     if "stores" in metafunc.fixturenames:
         only = [kind for kind in STORES if metafunc.definition.get_closest_marker(kind)]
         metafunc.parametrize("stores", only or STORES, indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select one database for each case of a test marked `any_database`, unless `--nightly` or a case is asked for.
+
+    The cases of one test alternate between the databases. The first database of a test depends on its name only, so
+    that every run selects the same cases.
+    """
+    if config.getoption("nightly") or any("[" in argument for argument in config.args):
+        return
+    cases: dict[str, dict[str, int]] = {}
+    selected: list[pytest.Item] = []
+    deselected: list[pytest.Item] = []
+    for item in items:
+        kind, case = _database_and_case(item)
+        if kind is None or item.get_closest_marker("any_database") is None:
+            selected.append(item)
+            continue
+        test = item.nodeid.partition("[")[0]
+        number = cases.setdefault(test, {}).setdefault(case, len(cases[test]))
+        turn = crc32(test.encode()) + number
+        (selected if STORES[turn % len(STORES)] == kind else deselected).append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = selected
+
+
+def _database_and_case(item: pytest.Item) -> tuple[str | None, str]:
+    """Return the database of a case that could run on another one, else None, and the rest of the case's name."""
+    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return None, ""
+    kind = item.callspec.params.get("stores")
+    if kind not in STORES or any(item.get_closest_marker(only) for only in STORES):
+        return None, ""
+    return kind, "-".join(part for part in item.callspec.id.split("-") if part != kind)
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +135,7 @@ def mqtt() -> Iterator[MqttServer]:
 
 @pytest.fixture(params=["redis", "memory", "mqtt"])
 async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
-    """Each carrier in turn, held to the same promises."""
+    """Each broker in turn."""
     if request.param == "memory":
         yield MemoryBroker()
         return
@@ -111,7 +162,7 @@ async def mqtt_broker(mqtt: MqttServer) -> AsyncIterator[MqttBroker]:
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
     if GIVEN_POSTGRES:
-        given = urlsplit(GIVEN_POSTGRES)  # for tests that know a store by its URL without credentials
+        given = urlsplit(GIVEN_POSTGRES)  # some tests use the URL without its credentials
         os.environ |= {"PGUSER": unquote(given.username or ""), "PGPASSWORD": unquote(given.password or "")}
         yield Databases(GIVEN_POSTGRES)
         return
@@ -119,27 +170,34 @@ def databases() -> Iterator[Databases]:
         yield Databases(server.url("postgres"))
 
 
+async def _migrate(store: str) -> None:
+    async with EventLog.open(store):
+        pass
+
+
 @pytest.fixture(scope="session")
 def migrated(databases: Databases) -> Iterator[str]:
-    """A store on PostgreSQL without anything in it, to be copied."""
-
-    async def make() -> None:
-        database = Database(url)
-        await database.open()
-        await database.close()
-
+    """URL of an empty, migrated store on PostgreSQL, the template of the others."""
     url = databases.create()
-    asyncio.run(make())
+    asyncio.run(_migrate(url))
     yield url
     databases.drop(url)
 
 
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Name of the file of an empty, migrated store on SQLite, the template of the others."""
+    file = str(tmp_path_factory.mktemp("template") / "log.db")
+    asyncio.run(_migrate(file))
+    return file
+
+
 @pytest.fixture
 def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
-    """Each kind of store in turn, as many as are asked for."""
+    """Factory of stores, of each kind in turn."""
     if request.param == "sqlite":
-        made = Stores(tmp_path)
-    else:  # made when a test needs it
+        made = Stores(tmp_path, None, request.getfixturevalue("migrated_file"))
+    else:  # the server starts with the first test that needs it
         made = Stores(tmp_path, request.getfixturevalue("databases"), request.getfixturevalue("migrated"))
     yield made
     made.remove()
@@ -147,13 +205,13 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
 
 @pytest.fixture
 def store(stores: Stores) -> str:
-    """A store by its URL or file name."""
+    """URL or file name of an empty store."""
     return stores.fresh()
 
 
 @pytest.fixture
 def unmade(stores: Stores) -> str:
-    """A store that nobody has made yet."""
+    """URL or file name of a store without tables."""
     return stores.unmade()
 
 
@@ -161,3 +219,29 @@ def unmade(stores: Stores) -> str:
 async def log(store: str) -> AsyncIterator[EventLog]:
     async with EventLog.open(store) as opened:
         yield opened
+
+
+@pytest.fixture
+async def other(stores: Stores) -> AsyncIterator[EventLog]:
+    async with EventLog.open(stores.fresh()) as opened:
+        # ids differ from those in the first store
+        await remove(opened, await filled(opened, [sent(1)], "gone"))
+        yield opened
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short timeouts, so that tests of outages are short."""
+    monkeypatch.setattr("messager_store.db.sqlite.dialect.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("messager_store.db.postgres.dialect.LOCK_TIMEOUT_MS", 50)
+    monkeypatch.setattr(committer, "SPOOL_SECONDS", 0.05)
+    monkeypatch.setattr(committer, "HOLD_SECONDS", 0.2)
+    monkeypatch.setattr(recorder, "STOP_SECONDS", 0.3)
+    monkeypatch.setattr(committer, "STOP_SECONDS", 0.3)
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A PostgreSQL of the test's own, which it may stop and kill."""
+    with postgres_server(durable=True) as started:
+        yield started

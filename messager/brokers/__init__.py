@@ -9,28 +9,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .factory import open_broker
-    from .memory import MemoryBroker
+    from .factory import BROKER_KINDS, kind_of, open_broker
+    from .kind import BrokerKind
+    from .memory.broker import MemoryBroker
     from .mqtt.broker import MqttBroker
     from .protocol import Backlog, Broker, OutputLimits, PubSub, Retaining
     from .redis.broker import RedisBroker, RedisConfig
 
-_ROOMS = {
+_EXPORTS = {
+    "BROKER_KINDS": "factory",
     "Backlog": "protocol",
     "Broker": "protocol",
-    "MemoryBroker": "memory",
+    "BrokerKind": "kind",
+    "MemoryBroker": "memory.broker",
     "MqttBroker": "mqtt.broker",
     "OutputLimits": "protocol",
     "PubSub": "protocol",
     "RedisBroker": "redis.broker",
     "RedisConfig": "redis.broker",
     "Retaining": "protocol",
+    "kind_of": "factory",
     "open_broker": "factory",
 }
 
 __all__ = [
+    "BROKER_KINDS",
     "Backlog",
     "Broker",
+    "BrokerKind",
     "MemoryBroker",
     "MqttBroker",
     "OutputLimits",
@@ -38,14 +44,15 @@ __all__ = [
     "RedisBroker",
     "RedisConfig",
     "Retaining",
+    "kind_of",
     "open_broker",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f".{_ROOMS[name]}", __name__), name)
+    found = globals()[name] = getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which broker a URL means."""
+"""Kinds of brokers, and the broker at a URL."""
 
 from __future__ import annotations
 
@@ -6,32 +6,39 @@ import re
 from importlib import import_module
 from typing import Any
 
+from .kind import BrokerKind
 from .protocol import Broker
-from .redis import url as redis_url
 
-SCHEMES = {
-    **dict.fromkeys(redis_url.SCHEMES, ("redis.broker", "RedisBroker")),
-    "mqtt": ("mqtt.broker", "MqttBroker"),
-    "mqtts": ("mqtt.broker", "MqttBroker"),
-}
-"""By the scheme of a URL: the room and the class that takes it, imported when one is opened."""
+_FOLDERS = ("redis", "mqtt", "memory")
+"""One line registers a broker: the folder in which `kind.py` has its `KIND`."""
+
+BROKER_KINDS: tuple[BrokerKind, ...] = tuple(import_module(f".{folder}.kind", __package__).KIND for folder in _FOLDERS)
+_BY_SCHEME = {scheme: kind for kind in BROKER_KINDS for scheme in kind.schemes}
+
+
+def kind_of(url: str) -> BrokerKind:
+    """Return the kind of broker that a URL leads to, with or without credentials in it.
+
+    A scheme that is not known, as of a `Broker` that somebody else wrote, counts as Redis.
+    """
+    return _BY_SCHEME.get(url.partition(":")[0].lower(), BROKER_KINDS[0])
 
 
 def open_broker(url: str, **options: Any) -> Broker:
-    """The broker at a URL, not yet connected; `options` are its `from_url`'s.
+    """Return the broker at a URL, not yet connected; `options` are those of its `from_url`.
 
-    Raises `TypeError` for what is no text, `ValueError` for a URL that no broker takes, and `MissingDriver` where what
-    it takes is not installed, too old, or broken.
+    Raises `TypeError` for anything but text, `ValueError` for a URL that no broker accepts, and `MissingDriver` if its
+    driver is not installed, too old, or broken.
     """
     if not isinstance(url, str):
         raise TypeError(f"a broker is opened by its URL, as in redis://localhost:6379, not by {type(url).__name__}")
     scheme, slashes, _ = url.partition("://")
-    found = SCHEMES.get(scheme.lower()) if slashes else None
-    if found is None:
-        *others, last = (f"{known}://" for known in SCHEMES)
+    kind = _BY_SCHEME.get(scheme.lower()) if slashes else None
+    if kind is None or kind.broker is None:
+        *others, last = (f"{known}://" for known, kind in _BY_SCHEME.items() if kind.broker is not None)
         plain = slashes and re.fullmatch(r"[a-z0-9+.-]{1,20}", scheme, re.IGNORECASE)
         shown = f"{scheme}:// is no scheme of a broker" if plain else "that is no URL of a broker"
         raise ValueError(f"{shown}: one begins with {', '.join(others)} or {last}")
-    room, name = found
-    broker: Broker = getattr(import_module(f".{room}", __package__), name).from_url(url, **options)
+    module, _, name = kind.broker.partition(":")
+    broker: Broker = getattr(import_module(module, __package__), name).from_url(url, **options)
     return broker

@@ -39,7 +39,7 @@ class PubSub(Protocol):
         """Subscribe to glob patterns; the subscription is active when this returns.
 
         A pattern that begins with a wildcard brings nothing from channels on which the server publishes by itself
-        (see `messager.brokers.internal`); one that names them does.
+        (see `BrokerKind.is_internal`); one that names them does.
 
         Raises `BrokerUnavailable`, and on MQTT `ValueError` for a pattern that no topic can fit. May be
         called again, also while another task waits in `get_message`.

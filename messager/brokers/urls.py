@@ -16,11 +16,6 @@ def fault_of(error: Exception) -> str:
     return str(error) if isinstance(error, URLFault) else ESCAPES
 
 
-def is_mqtt(url: str) -> bool:
-    """Whether it is the URL of an MQTT broker."""
-    return url.lower().startswith(("mqtt://", "mqtts://"))
-
-
 def not_a_url(url: str, kind: str, fault: str) -> ValueError:
     """The error for what is no URL of this kind, such as "a Redis URL". It shows no credentials."""
     return ValueError(f"{without_credentials(url)!r} is not {kind} ({fault})")

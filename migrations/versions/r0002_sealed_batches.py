@@ -93,14 +93,19 @@ def _refuse_losses() -> None:
         # Changes nothing, but only the owner may do it, and it keeps everybody else out of the table until the end:
         # what is written into the log, closed or redacted touches it. SQLite has one writer anyway.
         op.alter_column("recorder", "spool", nullable=True)
+    if reasons := losses(connection):
+        raise DowngradeRefused(str(down_revision), reasons)
+
+
+def losses(connection: sa.Connection) -> list[str]:
+    """Return a reason for each guarantee that revision 0001 cannot keep, with the experiments concerned."""
     reasons = []
     for loss, query in LOSSES:
         found = sorted({exp_id for (exp_id,) in connection.execute(sa.text(query))})
         if found:
             more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
             reasons.append(f"{loss} ({', '.join(found[:SHOWN])}{more})")
-    if reasons:
-        raise DowngradeRefused(str(down_revision), reasons)
+    return reasons
 
 
 def _seal_as_before() -> None:

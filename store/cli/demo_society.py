@@ -1,8 +1,8 @@
-"""The demo's society, in the shape of AgentSociety's: a driver and groups of agents.
+"""The society of the demo, structured as in AgentSociety: a driver and groups of agents.
 
-Each has a `Messager` of its own on one exp_id. Agents chat in JSON inside JSON with day and
-time; the driver marks ticks, sends a survey without ids, and counts paybacks; an
-interceptor refuses what one agent says to another it has fallen out with.
+Each has its own `Messager`, all with one exp_id. Agents exchange chat messages, JSON inside JSON, with day and time;
+the driver marks ticks, sends a survey without ids, and counts paybacks; an interceptor blocks the messages of one
+agent to another.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 
 from messager import Messager, MessageRecord, Msg, RedisConfig
 
-from ..experiments import registry
 from ..log.event_log import EventLog
+from ..recording.closing import close
 from ..recording.recorder import Durability, Recorder
 
 GROUPS = {"north": (1, 2, 3), "south": (4, 5, 6), "shop": (7, 8)}
 QUARREL = (2, 5)
-"""The interceptor refuses what the first says to the second."""
+"""Sender and recipient whose messages the interceptor blocks."""
 TICK_SECONDS = 0.4
 POLL_SECONDS = 0.05
 MOST_SECONDS = 5.0
-"""So long the end waits for what is on its way; one that Redis cut off would wait for ever."""
+"""Maximum wait at the end for messages in flight: one lost by Redis never arrives."""
 OPENINGS = (
     "The bakery is out of bread again. Did you get any?",
     "They want to close the bridge for a week. What do you think?",
@@ -44,18 +44,18 @@ REPLIES = (
 
 
 class Quarrel:
-    """An interceptor: yes, unless these two are not on speaking terms."""
+    """An interceptor that blocks the messages of one agent to another."""
 
     async def forward(self, from_id: Any, to_id: Any, message: str) -> bool:
         return (from_id, to_id) != QUARREL
 
 
-class OnTheWay:
-    """A log hook on all sides at once: what is being sent, and what was delivered and is not received yet."""
+class InFlight:
+    """A log hook of all Messagers that counts messages being sent, and delivered but not received yet."""
 
     def __init__(self) -> None:
         self._sending = 0
-        self._delivered = 0  # below 0 where a reception comes before the answer to the sending
+        self._delivered = 0  # negative if a message is received before its sender gets the answer
         self._none = asyncio.Event()
         self._none.set()
 
@@ -75,13 +75,13 @@ class OnTheWay:
             self._none.clear()
 
     async def none(self) -> None:
-        """Return when nothing is on its way, or after `MOST_SECONDS`."""
+        """Return when no message is in flight, or after `MOST_SECONDS`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._none.wait(), MOST_SECONDS)
 
 
 class Group:
-    """One group of agents and what AgentSociety's AgentGroup does with messages."""
+    """One group of agents, which handles messages like the AgentGroup of AgentSociety."""
 
     def __init__(self, messager: Messager, members: tuple[int, ...], dice: random.Random) -> None:
         self._messager = messager
@@ -91,7 +91,7 @@ class Group:
         self.day, self.t = 0, 0
 
     async def begin(self) -> asyncio.Task[None]:
-        """Listen for every member, and start dispatching."""
+        """Subscribe for every member, and start dispatching."""
         exp_id = self._messager.exp_id
         await self._messager.subscribe_and_start_listening(
             [f"exps:{exp_id}:agents:{member}:*" for member in self._members]
@@ -99,7 +99,7 @@ class Group:
         return asyncio.create_task(self._dispatch())
 
     async def step(self, day: int, t: int) -> None:
-        """One tick: some members speak to somebody."""
+        """Run one tick: some members send a message to another agent."""
         self.day, self.t = day, t
         talks = []
         for member in self._members:
@@ -138,15 +138,15 @@ class Group:
 
 
 async def live(log: EventLog, config: RedisConfig, exp_id: str, ticks: int, durability: Durability) -> None:
-    """Let the society live for so many ticks, recorded on all sides, and close the experiment."""
+    """Run the society for a number of ticks, recorded by every Messager, and close the experiment."""
     described: dict[str, Any] = {"name": "demo society", "tags": ["demo"], "meta": {"seed": 7, "ticks": ticks}}
-    on_the_way = OnTheWay()
+    in_flight = InFlight()
     async with AsyncExitStack() as stack:
 
         async def member(**described: Any) -> Messager:
             recorder = await stack.enter_async_context(Recorder(log, exp_id, durability=durability, **described))
             messager = Messager(config, exp_id, Quarrel())
-            messager.add_log_hook(on_the_way)
+            messager.add_log_hook(in_flight)
             messager.add_log_hook(recorder)
             return await stack.enter_async_context(messager)
 
@@ -167,12 +167,12 @@ async def live(log: EventLog, config: RedisConfig, exp_id: str, ticks: int, dura
         for task in dispatching:
             task.cancel()
         await asyncio.gather(*dispatching, return_exceptions=True)
-        await on_the_way.none()  # so that everything sent has its receptions in the log
-    await registry.close(log.database, await log.experiment(exp_id))
+        await in_flight.none()  # so that the log has every reception
+    await close(log, await log.experiment(exp_id))
 
 
 async def _survey(driver: Messager) -> None:
-    """Ask every agent, as AgentSociety does: no ids; and wait for the paybacks."""
+    """Send a survey to every agent, without ids as in AgentSociety, and wait for the paybacks."""
     driver.mark("survey", questions=1)
     agents = [agent for group in GROUPS.values() for agent in group]
     payload = {

@@ -1,24 +1,23 @@
-"""What people see: tables, colours, sizes, and text that cannot harm a terminal."""
+"""Output for people: tables, facts, sizes and durations.
+
+Every text is passed through `safe`, so that recorded data cannot send control sequences to the terminal.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..text import safe
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 LEAST = 8
-"""Columns that a cell has at least, however narrow the terminal is."""
+"""Minimum width of a cell on a narrow terminal."""
 KIND_COLOURS = {
     "sent": "green",
     "received": "cyan",
@@ -30,15 +29,8 @@ KIND_COLOURS = {
 
 
 def print_json(data: Any) -> None:
-    """JSON on standard output, indented where a person looks at it."""
+    """Print JSON on standard output, indented if that is a terminal."""
     click.echo(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
-
-
-def console(*, stderr: bool = False) -> Console:
-    """A terminal to print on; plain text where there is none."""
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
 def table(
@@ -49,11 +41,11 @@ def table(
     gives: Sequence[str] = ("NAME", "TAGS", "HOST", "EXP_ID"),
     spares: Sequence[str] = (),
 ) -> None:
-    """Print an aligned table; a column is (title, "left" or "right"). `colours` are for words of the first column.
+    """Print an aligned table. A column is (title, "left" or "right"); `colours` maps words of the first column.
 
-    On a terminal that is too narrow the columns of the titles `gives` are cut, in that order: exp_ids to beginnings
-    that tell them apart, the others to `LEAST`. Where that is not enough, those of the titles `spares` are left out,
-    in that order, as few as will do.
+    If the terminal is too narrow, the columns `gives` are shortened, in this order: exp_ids to prefixes that are
+    still distinct, the others to `LEAST`. If that is not enough, columns of `spares` are left out, in this order.
+    (rich shortens the widest columns first, exp_ids to equal prefixes, and crops numbers without a mark.)
     """
     from rich.cells import cell_len
 
@@ -96,25 +88,25 @@ def table(
 
 
 def _least(names: set[str]) -> int:
-    """The columns in which each of these can be told from the others, with an ellipsis behind it."""
+    """Return the width at which names that are cut, and end with an ellipsis, are still distinct."""
     from rich.cells import cell_len
 
     most = LEAST
     for one, other in pairwise(sorted(names)):
         same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
-        most = max(most, cell_len(one[:same]) + 3)  # and the first that differs, two cells wide
+        most = max(most, cell_len(one[:same]) + 3)  # two cells for the first different character, one for …
     return most
 
 
 def fitted(text: str, width: int) -> str:
-    """Text in exactly so many columns."""
+    """Return text of exactly this width, padded, or cut at its end."""
     from rich.cells import cell_len, set_cell_size
 
     return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def shortened(text: str, width: int) -> str:
-    """Text in exactly so many columns, cut in its middle: two thirds of what is left are its end."""
+    """Return text of exactly this width, padded, or cut in its middle: two thirds of the rest are its end."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:
@@ -131,7 +123,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def size(number: int) -> str:
-    """Bytes, as people say them."""
+    """Return a number of bytes with a unit."""
     value = float(number)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000 or unit == "GB":
@@ -141,7 +133,7 @@ def size(number: int) -> str:
 
 
 def length(seconds: float | None) -> str:
-    """A stretch of time, as people say it."""
+    """Return a duration with a unit."""
     if seconds is None:
         return "-"
     if seconds == 0:
@@ -161,38 +153,6 @@ def length(seconds: float | None) -> str:
     return f"{days} d {hours} h"
 
 
-def clear_line() -> None:
-    """Empty the line of standard error that the cursor is on; a terminal that cannot goes on with the next one."""
-    click.echo("\n" if os.environ.get("TERM") == "dumb" else "\r\x1b[K", nl=False, err=True, color=True)
-
-
-class Progress:
-    """A line on standard error that is written over while work goes on; nothing where there is no terminal."""
-
-    def __init__(self, did: str, noun: str = "events") -> None:
-        self._did, self._noun = did, noun
-        self._shown = False
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __call__(self, done: int, total: int | None = None) -> None:
-        if sys.stderr.isatty():
-            of = "" if total is None else f" of {total:,}"
-            share = f" ({100 * done // total}%)" if total else ""
-            click.echo(f"\r{self._did} {done:,}{of} {self._noun}{share}", nl=False, err=True)
-            self._shown = True
-
-    def clear(self) -> None:
-        """Take the line away, for something else to be printed."""
-        if self._shown:
-            clear_line()
-            self._shown = False
-
-    def __exit__(self, *ignored: object) -> None:
-        self.clear()
-
-
 def note(text: str) -> None:
-    """A line beside the output: on standard error, dim."""
+    """Print a line on standard error, dim."""
     click.secho(safe(text), err=True, dim=True)

@@ -1,4 +1,4 @@
-"""Waiting for a store, and for an experiment in it, that do not exist yet."""
+"""Waiting for a store, or an experiment in it, that does not exist yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from .options import opened
+from .options import open_log
 from .output import note
 
 if TYPE_CHECKING:
@@ -22,47 +22,47 @@ POLL_SECONDS = 0.5
 
 
 @asynccontextmanager
-async def opened_when_there(store: str, exp: str) -> AsyncIterator[tuple[EventLog, Experiment]]:
-    """The log of a store and an experiment in it, as soon as both exist; waiting makes neither.
+async def open_when_created(store: str, exp: str) -> AsyncIterator[tuple[EventLog, Experiment]]:
+    """Open the log of a store, and find an experiment in it, as soon as both exist. Waiting creates neither.
 
-    One line on standard error says that it waits. Any other error is raised at once: a store that is out of reach,
-    not a store, or of another revision, and an exp_id that fits several experiments.
+    A note on standard error tells the user about the wait. Any other error is raised at once, such as a store that
+    is unavailable or of another revision, and an ambiguous exp_id.
     """
     from ..db.databases import in_memory
     from ..errors import ExperimentNotFound, StoreNotFound
 
-    told = False
+    noted = False
 
-    def tell(missing: str, hint: str = "") -> None:
-        nonlocal told
-        if not told:
+    def note_once(missing: str, hint: str = "") -> None:
+        nonlocal noted
+        if not noted:
             note(f"waiting for {missing}; Ctrl-C ends it.{hint}")
-        told = True
+        noted = True
 
     def without_store(error: StoreNotFound) -> None:
-        if in_memory(store):  # no other process can make it
+        if in_memory(store):  # no other process can create it
             raise error
-        tell(f"the store {error.location} and the experiment {exp!r} in it")
+        note_once(f"the store {error.location} and the experiment {exp!r} in it")
 
     def without_experiment(error: ExperimentNotFound) -> None:
-        tell(f"the experiment {exp!r} in {log.location}", _suggestion(error.nearest))
+        note_once(f"the experiment {exp!r} in {log.location}", _suggestion(error.nearest))
 
     async with AsyncExitStack() as stack:
-        log = await _once_found(lambda: stack.enter_async_context(opened(store)), StoreNotFound, without_store)
-        of = await _once_found(lambda: log.experiment(exp), ExperimentNotFound, without_experiment)
+        log = await _retry(lambda: stack.enter_async_context(open_log(store)), StoreNotFound, without_store)
+        of = await _retry(lambda: log.experiment(exp), ExperimentNotFound, without_experiment)
         yield log, of
 
 
 def _suggestion(nearest: list[str]) -> str:
-    """The experiments that may have been meant, if the exp_id is misspelt."""
+    """Return a hint with similar exp_ids."""
     return f" Did you mean {' or '.join(nearest)}?" if nearest else ""
 
 
-async def _once_found(ask: Callable[[], Awaitable[T]], missing: type[E], tell: Callable[[E], None]) -> T:
-    """Ask again and again while it raises `missing`."""
+async def _retry(attempt: Callable[[], Awaitable[T]], missing: type[E], on_missing: Callable[[E], None]) -> T:
+    """Repeat an attempt while it raises `missing`."""
     while True:
         try:
-            return await ask()
+            return await attempt()
         except missing as error:
-            tell(error)
+            on_missing(error)
         await asyncio.sleep(POLL_SECONDS)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ..errors import NotAStore, StoreNotFound, StoreUnavailable, WrongRevision
-from ..log.batch import Batch
 from .databases import for_store
+from .dialect import Appender
 from .schema import HEAD_REVISION
-from .statements import Commit
+from .statements import Commit, Part
 
 _NOTHING = "there is none yet. Record or import something first, or name another with --store"
 
@@ -27,6 +28,7 @@ class Database:
         self._writer: AsyncEngine | None = None
         self._reader: AsyncEngine | None = None
         self._patient: AsyncEngine | None = None
+        self._appender: Appender | None = None
 
     async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
         """Connect; make the tables where there are none yet.
@@ -67,12 +69,16 @@ class Database:
     async def open_engines(self) -> None:
         """Connect without a look at what is there; migrations do."""
         self._writer, self._reader, self._patient = self.dialect.engines()
+        self._appender = self.dialect.appender()
 
     async def close(self) -> None:
         """Give the connections back. May be called twice."""
         async with self.dialect.turn():  # those that wait for their turn find it closed
             engines = {self._reader, self._writer, self._patient}
+            appender, self._appender = self._appender, None
             self._reader = self._writer = self._patient = None
+            if appender is not None:
+                await appender.close()
             for engine in engines:
                 if engine is not None:
                     await engine.dispose()
@@ -92,12 +98,18 @@ class Database:
         except self.dialect.errors as error:
             raise await self.dialect.translate(error) from error
 
-    async def append(self, batch: Batch) -> Commit | None:
-        """Write a batch; see `Dialect.append`."""
+    async def append(self, expected: Mapping[str, Any], parts: Iterator[Part]) -> Commit | None:
+        """Write a batch in one transaction; return its commit, or None if its recorder's row is not as `expected`.
+
+        `expected` are parameters of `LOCK`; `parts` are the events, at least one, and then the commit. The parts are
+        taken one by one, while earlier ones are on their way. Raises `StoreError`, and `BadEvent` if making a part
+        raises it; nothing is written then.
+        """
         try:
             async with self.dialect.turn():
-                self._opened()
-                return await self.dialect.append(batch)
+                if self._appender is None:
+                    raise self._closed()
+                return await self._appender.write(expected, parts)
         except self.dialect.errors as error:
             raise await self.dialect.translate(error) from error
 
@@ -105,7 +117,7 @@ class Database:
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """A connection for a query; what it reads is one snapshot until the block ends."""
         if self._reader is None:
-            raise StoreUnavailable(self.location, "it has been closed")
+            raise self._closed()
         try:
             async with _connected(self._reader) as connection:
                 yield connection
@@ -116,8 +128,11 @@ class Database:
         """An engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
         engine = self._patient if long else self._writer
         if engine is None:
-            raise StoreUnavailable(self.location, "it has been closed")
+            raise self._closed()
         return engine
+
+    def _closed(self) -> StoreUnavailable:
+        return StoreUnavailable(self.location, "it has been closed")
 
     async def rewrite_wanted(self) -> bool:
         """Whether something was redacted and the store has not been rewritten since: old pages may still hold it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,8 +11,7 @@ from sqlalchemy import Insert, Table
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ..errors import StoreError
-from ..log.batch import Batch
-from .statements import Commit
+from .statements import Commit, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +22,16 @@ class Need:
     bytes: int
     free: int | None
     """None where nobody can tell."""
+
+
+class Appender(Protocol):
+    """Writes batches; see `Database.append`."""
+
+    async def write(self, expected: Mapping[str, Any], parts: Iterator[Part]) -> Commit | None:
+        """Write a batch in one transaction. Raises the driver's errors: the batch may have been committed or not."""
+
+    async def close(self) -> None:
+        """Finish what is being written and close the connections."""
 
 
 class Dialect(Protocol):
@@ -64,11 +73,8 @@ class Dialect(Protocol):
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         """Every row of a query, as tuples, straight from the driver."""
 
-    async def append(self, batch: Batch) -> Commit | None:
-        """Write a batch in one transaction; None where its compare-and-set met nobody.
-
-        What the batch raises when it is asked for its rows is raised here, and nothing is written then.
-        """
+    def appender(self) -> Appender:
+        """Return a new appender, with connections of its own."""
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert many rows, with all columns of the table, straight through the driver.

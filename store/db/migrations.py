@@ -64,6 +64,20 @@ def downgrade(connection: Connection, revision: str) -> None:
     command.downgrade(config(connection), revision)
 
 
+def check_downgrade(connection: Connection, revision: str) -> None:
+    """Raise `DowngradeRefused` if a downgrade would be refused, and `CommandError` for an unknown revision."""
+    from alembic.runtime.migration import MigrationContext
+
+    from ..errors import DowngradeRefused
+
+    current = MigrationContext.configure(connection).get_current_revision()
+    if current is None:
+        return
+    for script in scripts().iterate_revisions(current, revision, select_for_downgrade=True):
+        if revision != "base" and hasattr(script.module, "losses") and (reasons := script.module.losses(connection)):
+            raise DowngradeRefused(str(script.down_revision), reasons)
+
+
 def differences(connection: Connection) -> list[str]:
     """What the tables of the database lack, or have too much, next to `schema.py`."""
     from alembic.autogenerate import compare_metadata

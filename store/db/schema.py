@@ -37,6 +37,8 @@ hash also covers `committed_at` and `unacknowledged`."""
 
 SEQ_BITS = 40
 """event.id = recorder.id << SEQ_BITS | seq"""
+SEQ_MASK = (1 << SEQ_BITS) - 1
+"""event.id & SEQ_MASK = seq"""
 
 VISIBLE = ("open", "closed")
 """The statuses of experiments that there are for anybody but the one who imports or removes them."""

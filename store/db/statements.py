@@ -1,4 +1,4 @@
-"""What one append writes, and the statements that every database writes it with."""
+"""The parts of one append, and the statements that write them in every database."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from sqlalchemy import BigInteger, Insert, Select, Update, bindparam, case, inse
 from .schema import KINDS, batch, event, recorder
 
 EVENT_COLUMNS: tuple[str, ...] = tuple(event.c.keys())
-"""The columns of a row of `Batch.rows`, in order."""
+"""The columns of a `Row`, in order."""
+
+Row = tuple[Any, ...]
+"""One row of the table `event`."""
 
 
 class Commit(NamedTuple):
-    """What is written in one transaction with the rows of a batch."""
+    """The rest of an append: written in the transaction that inserts the events."""
 
     advance: dict[str, Any]
     """Parameters of `ADVANCE`."""
     batch: dict[str, Any]
     """The row of the table `batch`."""
+
+
+Part = list[Row] | Commit
+"""A part of an append: some events, or, last, the commit that covers all of them."""
 
 
 _AS_EXPECTED = (
@@ -29,7 +36,7 @@ _AS_EXPECTED = (
     recorder.c.ended_at.is_(None),
 )
 LOCK: Select[tuple[int]] = select(recorder.c.id).where(*_AS_EXPECTED).with_for_update(key_share=True)
-"""Holds a recorder's row until the transaction ends, if that is as its writer takes it to be: see `Batch.expected`."""
+"""Locks a recorder's row until the transaction ends; selects nothing if the row is not as its writer expects."""
 
 
 def _advance() -> Update:
@@ -57,5 +64,5 @@ def _advance() -> Update:
 
 
 ADVANCE: Update = _advance()
-"""The compare-and-set on a recorder's own row; it must match one row, or nothing may be written."""
+"""Compare-and-set on a recorder's own row. If it matches no row, nothing may be written."""
 ADD_BATCH: Insert = insert(batch)

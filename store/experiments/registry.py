@@ -25,8 +25,6 @@ from ..errors import (
     StoreError,
     StoreUnavailable,
 )
-from ..log import chain
-from ..queries import deliveries
 from .provenance import this_process
 
 SILENT_NS = 30_000_000_000
@@ -416,11 +414,11 @@ async def refuse_while_recorded(database: Database, of: Experiment, intent: str)
         check_idle(of, await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id)), intent)
 
 
-async def close(database: Database, of: Experiment, *, force: bool = False) -> None:
-    """Close an experiment. Raises `ExperimentBusy` while a recorder is alive, unless forced.
+async def mark_closed(database: Database, of: Experiment, *, force: bool = False) -> None:
+    """Set the status to closed and fence every recorder that has not ended. See `messager_store.recording.closing`.
 
-    Whoever has not ended is fenced: what it tries to append afterwards is refused, so that
-    the head of a closed experiment stays what it is. Recorders that were alive count as ended.
+    A fenced recorder can append nothing more, so the head of a closed experiment does not change. Recorders that
+    were alive count as ended. Raises `ExperimentBusy` while a recorder is alive, unless forced.
     """
     now = time.time_ns()
     async with database.writing() as connection:
@@ -440,7 +438,6 @@ async def close(database: Database, of: Experiment, *, force: bool = False) -> N
             .where(experiment.c.id == of.id, experiment.c.status == "open")
             .values(status="closed", closed_at=now)
         )
-    await deliveries.work_out(database, of.id)  # also where it was closed, by somebody who was killed before this
 
 
 async def publish_import(database: Database, of: Experiment, exp_id: str) -> None:
@@ -448,7 +445,6 @@ async def publish_import(database: Database, of: Experiment, exp_id: str) -> Non
 
     Raises `ExperimentExists`, and `StoreError` where somebody swept the import away meanwhile.
     """
-    await deliveries.work_out(database, of.id)  # before anybody sees it: who is killed here leaves nothing half done
     now = time.time_ns()
     async with database.writing() as connection:
         await lock(connection, of.id)
@@ -465,8 +461,3 @@ async def publish_import(database: Database, of: Experiment, exp_id: str) -> Non
         )
         if published.rowcount != 1:
             raise StoreError(f"the import of {exp_id!r} was taken for dead and cleared away; import it again")
-
-
-def head_of(recorders: Iterable[RecorderRow]) -> str:
-    """The head of an experiment: the hash of its recorders' heads, in hex."""
-    return chain.head((row.uuid, row.head_hash) for row in recorders)

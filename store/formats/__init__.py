@@ -1,1 +1,74 @@
-"""File formats: one module each."""
+"""File formats: one module or package per format, and one line in `FORMATS` that registers it.
+
+The module of a format that `messager export` writes has two functions, those of `jsonl` for example:
+
+    async write(log, exp_id, path, *, progress=None, shared=None, **filters) -> int
+    async read(log, path, exp_id, *, name=None, tags=(), meta=None, progress=None) -> Experiment
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import StoreError
+
+
+class FileFormat(NamedTuple):
+    """A file format: its suffixes, its module in this package, its name in messages, and the verb that writes it."""
+
+    suffixes: tuple[str, ...]
+    module: str
+    name: str
+    verb: str
+
+    def load(self) -> Any:
+        """Return the module."""
+        return import_module(f".{self.module}", __name__)
+
+
+FORMATS = (
+    FileFormat((".jsonl", ".ndjson"), "jsonl", "JSON Lines", "export"),
+    FileFormat((".pack",), "pack", "a pack", "pack"),
+)
+
+
+def output_format(path: str | os.PathLike[str], verb: str) -> FileFormat:
+    """Return the format that a verb writes under a file name. Raise `StoreError` for the suffix of another format.
+
+    Suffixes are compared without regard to case, and `.gz` may follow any of them. A name without a suffix means the
+    first format of the verb, and so does an existing pipe, device or folder.
+    """
+    default = next(known for known in FORMATS if known.verb == verb)
+    suffix = _suffix(path)
+    if not suffix or (os.path.exists(path) and not os.path.isfile(path)):
+        return default
+    found = _by_suffix(suffix)
+    if found is not None and found.verb == verb:
+        return found
+    remedy = "; ".join(
+        f"use {' or '.join(known.suffixes)} for {known.name}, with or without .gz after it"
+        for known in FORMATS
+        if known.verb == verb
+    )
+    if found is not None:
+        remedy += f", or `messager {found.verb}` for {suffix.lower()}"
+    raise StoreError(f"{path}: {verb} cannot write a file with the suffix {suffix!r}. {remedy[0].upper()}{remedy[1:]}.")
+
+
+def input_format(path: str | os.PathLike[str]) -> FileFormat:
+    """Return the format that `messager import` reads from a file: that of its suffix, JSON Lines for any other."""
+    found = _by_suffix(_suffix(path))
+    return found if found is not None and found.verb == "export" else FORMATS[0]
+
+
+def _by_suffix(suffix: str) -> FileFormat | None:
+    return next((known for known in FORMATS if suffix.lower() in known.suffixes), None)
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    """The last suffix of a file name, without regard to `.gz`."""
+    name = Path(path)
+    return (name.with_suffix("") if name.suffix.lower() == ".gz" else name).suffix

@@ -1,4 +1,8 @@
-"""The values of a line: bytes as text or as base64, and the checks of what a file says."""
+"""Values in the lines of a file: bytes as text or base64, and checks of types and limits.
+
+The checks are written by hand: pydantic takes the same time for the types alone (0.27 s for 50,000 lines), and base64,
+lone surrogates, repeated keys, depth and labels would remain to be checked.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,11 @@ INT64 = 2**63
 
 
 class Unfit(Exception):
-    """A line, or a row, that a file cannot hold or that this store cannot take; says why."""
+    """A line or a row that is invalid, or exceeds a limit of the file or the store; the text is the reason."""
 
 
 def bytes_field(field: str, value: bytes) -> dict[str, str]:
-    """Exact bytes as a line has them: text, or `<field>_base64` where they are not UTF-8."""
+    """Return the field for exact bytes: text, or `<field>_base64` if they are not UTF-8."""
     try:
         return {field: value.decode()}
     except UnicodeDecodeError:
@@ -25,7 +29,7 @@ def bytes_field(field: str, value: bytes) -> dict[str, str]:
 
 
 def bytes_of(data: dict[str, Any], field: str) -> bytes | None:
-    """A field's exact bytes: of its text, or of its base64."""
+    """Return the exact bytes of a field, from its text or its base64."""
     plain, packed = data.get(field), data.get(f"{field}_base64")
     if packed is None:
         return None if plain is None else text(plain, field).encode()
@@ -38,7 +42,7 @@ def bytes_of(data: dict[str, Any], field: str) -> bytes | None:
 
 
 def integer(value: Any, what: str, low: int, high: int) -> int:
-    """A value that must be an integer within bounds."""
+    """Return a value that must be an integer within bounds."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise Unfit(f"{what} is not an integer")
     if not low <= value <= high:
@@ -47,13 +51,13 @@ def integer(value: Any, what: str, low: int, high: int) -> int:
 
 
 def integer_of(data: dict[str, Any], field: str, low: int, high: int) -> int | None:
-    """A field that must be an integer within bounds, where it is there."""
+    """Return an optional field that must be an integer within bounds."""
     value = data.get(field)
     return None if value is None else integer(value, field, low, high)
 
 
 def text(value: Any, what: str) -> str:
-    """A value that must be text that a database can hold."""
+    """Return a value that must be a string without lone surrogates, which no database accepts."""
     if not isinstance(value, str):
         raise Unfit(f"{what} is not a string")
     try:
@@ -64,13 +68,13 @@ def text(value: Any, what: str) -> str:
 
 
 def text_of(data: dict[str, Any], field: str) -> str | None:
-    """A field that must be text, where it is there."""
+    """Return an optional field that must be a string."""
     value = data.get(field)
     return None if value is None else text(value, field)
 
 
 def json_text(value: str, what: str, kind: type) -> Any:
-    """The value of a text that must be JSON of this type."""
+    """Return the value of a text that must be JSON of this type."""
     try:
         data = json.loads(value)
     except (ValueError, RecursionError):
@@ -81,6 +85,6 @@ def json_text(value: str, what: str, kind: type) -> Any:
 
 
 def check_depth(value: Any, what: str) -> None:
-    """Raise `Unfit` for a value that is nested so deep that reading it again could fail."""
+    """Raise `Unfit` for a value nested so deeply that reading it again could fail."""
     if is_deep(value):
         raise Unfit(f"{what} is nested deeper than {MOST_DEPTH} levels")

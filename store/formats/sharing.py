@@ -1,4 +1,4 @@
-"""What an export changes for those it is shared with. The log it comes from stays as it is."""
+"""Changes of an export before it is shared: erased paths and pseudonyms. The log itself is not changed."""
 
 from __future__ import annotations
 
@@ -48,33 +48,33 @@ _MACHINE = frozenset(
         "env",
     ]
 )
-"""Keys of meta that tell of people and machines, at any depth."""
+"""Keys of meta that describe people or machines, at any depth; they are left out."""
 _ROLES = ("messager", "tap", "import", "repair")
-_TOLD = ("role", "patterns", "started_at", "ended_at")
-"""What a header still says of a recorder: what a replay of the copy needs."""
+_KEPT = ("role", "patterns", "started_at", "ended_at")
+"""Fields of a recorder that stay in the header: a replay of the copy needs them."""
 
 
 class Sharing:
-    """The changes of one export: paths taken out, agents under pseudonyms, or both."""
+    """The changes of one export: paths are erased, agents get pseudonyms, or both."""
 
     def __init__(self, paths: Iterable[str] = (), *, pseudonymise: bool = False) -> None:
         paths = tuple(paths)
         self.clean = PathRedactor(*paths) if paths else None
-        """Counts what was changed."""
+        """The redactor, which counts its changes."""
         self.pseudonymise = pseudonymise
         self.no_text = 0
-        """Payloads that are no text, in which no name was looked for."""
+        """Number of payloads that are not text, in which no names are replaced."""
         self._names: Pseudonyms | None = None
-        self._identifier = DerivedIds()
+        self._derived = DerivedIds()
 
     def begin(self, agents: Iterable[Any]) -> None:
-        """Start an export of an experiment that has these agents."""
+        """Start the export of an experiment with these agents."""
         self._names = Pseudonyms(agents) if self.pseudonymise else None
 
     def event(self, entry: Event) -> Event:
-        """The event as it is shared."""
+        """Return the changed event."""
         if self.clean is not None:
-            changes = changes_of(self.clean, self._identifier, entry)
+            changes = changes_of(self.clean, self._derived, entry)
             entry = replace(entry, **changes) if changes else entry
         if self._names is None:
             return entry
@@ -94,7 +94,7 @@ class Sharing:
         )
 
     def header(self, data: dict[str, Any]) -> dict[str, Any]:
-        """The header as it is shared."""
+        """Return the changed header."""
         if self.clean is not None:
             data = {**data, "meta": self.clean.cleaned(data["meta"])}
         if self._names is None:
@@ -108,8 +108,8 @@ class Sharing:
             "recorders": [
                 {
                     key: self._patterns(row[key]) if key == "patterns" else row[key]
-                    for key in _TOLD
-                    if key in row and _is_told(key, row[key])
+                    for key in _KEPT
+                    if key in row and _is_kept(key, row[key])
                 }
                 for row in data["recorders"]
             ],
@@ -117,12 +117,12 @@ class Sharing:
 
     def _patterns(self, patterns: Any) -> Any:
         assert self._names is not None
-        if not isinstance(patterns, list):  # a file that was imported can say anything here
+        if not isinstance(patterns, list):  # an imported header can hold any value here
             return []
         return [self._names.channel(word) for word in patterns if isinstance(word, str)]
 
     def _event_meta(self, meta: dict[str, Any]) -> dict[str, Any] | None:
-        """What the log itself put there, and a mark's fields. Why there is a gap can name a broker's host."""
+        """Return the fields written by the log, and those of a mark. The reason of a gap may name a host."""
         assert self._names is not None
         kept = {
             key: self._names.text(item) if isinstance(item, str) else item
@@ -134,14 +134,14 @@ class Sharing:
         return kept or None
 
     def _meta(self, meta: dict[str, Any]) -> dict[str, Any]:
-        """Meta without what tells of machines, agents under their pseudonyms."""
+        """Return meta without machines, and with pseudonyms."""
         assert self._names is not None
         found: dict[str, Any] = self._names.value(_impersonal(meta))
         return found
 
 
-def _is_told(key: str, value: Any) -> bool:
-    """Whether a value of a recorder is what the log would put there; an imported header can say anything."""
+def _is_kept(key: str, value: Any) -> bool:
+    """Return whether a value of a recorder is one that the log writes; an imported header can hold any value."""
     return key == "patterns" or (value in _ROLES if key == "role" else value is None or type(value) is int)
 
 
@@ -152,6 +152,6 @@ def _impersonal(data: Any) -> Any:
 
 
 def sharing(paths: Iterable[str], *, pseudonymise: bool) -> Sharing | None:
-    """What to change, or None for nothing. Raises `StoreError` for a path that is none."""
+    """Return the changes of an export, or None. Raise `StoreError` for an invalid path."""
     paths = tuple(paths)
     return Sharing(paths, pseudonymise=pseudonymise) if paths or pseudonymise else None

@@ -12,7 +12,11 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 from zlib import crc32
+
+if TYPE_CHECKING:
+    from ..experiments.registry import RecorderRow
 
 _HEAD = struct.Struct("<qqBBqqqiiiiiq")
 _BATCH_1 = struct.Struct("<qqqq")
@@ -155,3 +159,8 @@ def head(recorders: Iterable[tuple[str, bytes]]) -> str:
         whole.update(uuid.encode())
         whole.update(head_hash)
     return whole.hexdigest()
+
+
+def head_of(recorders: Iterable[RecorderRow]) -> str:
+    """Return the head of an experiment, in hex, from its recorders' rows in order of ordinal."""
+    return head((row.uuid, row.head_hash) for row in recorders)

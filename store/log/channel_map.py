@@ -1,6 +1,6 @@
 """Where a replayed message goes: channels renamed, moved to another experiment, and to another kind of broker.
 
-What a log has is what was on the wire. Names are translated (see `messager.topics`) only where a replay, a
+What a log has is what was on the wire. Names are translated (see `messager.channels`) only where a replay, a
 comparison or the pattern of a tap goes from one kind of broker to the other.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
-from messager import channels, topics
-from messager.brokers.urls import is_mqtt
+from messager import channels
+from messager.brokers import kind_of
 
 from ..errors import StoreError
 
@@ -75,19 +76,20 @@ def between(recorded: Iterable[str | None], target: str) -> Callable[[str], str]
     From Redis to MQTT `exps:...` becomes `exps/...`, and the other way round. Where it is not known
     what was recorded, as of an import, the names themselves tell: those that the target would have stay.
     """
-    if _kinds(recorded) == {is_mqtt(target)}:
+    wanted = kind_of(target).separator
+    if _separators(recorded) == {wanted}:
         return None
-    return topics.as_topic if is_mqtt(target) else topics.as_channel
+    return partial(channels.with_separator, wanted=wanted)
 
 
-def spelling(recorded: Iterable[str | None], names: Iterable[str]) -> bool | None:
-    """Whether an experiment has the names that are usual on MQTT (True) or on Redis (False); None for both or neither.
+def spelling(recorded: Iterable[str | None], names: Iterable[str]) -> channels.Separator | None:
+    """Return the separator of an experiment's channels; None if it has both or neither.
 
     Where it is not known what was recorded, as of an import, the names themselves tell.
     """
-    found = _kinds(recorded) or {name.startswith("exps/") for name in names if name.startswith(("exps/", "exps:"))}
+    found = _separators(recorded) or {known for name in names if (known := channels.separator(name)) is not None}
     return found.pop() if len(found) == 1 else None
 
 
-def _kinds(recorded: Iterable[str | None]) -> set[bool]:
-    return {is_mqtt(url) for url in recorded if url}
+def _separators(recorded: Iterable[str | None]) -> set[channels.Separator]:
+    return {kind_of(url).separator for url in recorded if url}

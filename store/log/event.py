@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from messager.msg import Msg, view
@@ -71,8 +73,13 @@ Fields = tuple[
     tuple[int, int] | None,
     dict[str, Any] | None,
 ]
-"""The fields of a `NewEvent`, as one or as a plain tuple. A recorder keeps plain ones: many wait at a time, and the
-garbage collector goes through all of them again and again, unless they are plain and hold nothing but values."""
+"""A `NewEvent`, or a plain tuple of its fields. A recorder keeps plain ones: many wait at a time, and the garbage
+collector visits each of them again and again, except plain tuples of nothing but values. Read them by unpacking, or
+with the functions below."""
+
+kind_of: Callable[[Fields], str] = itemgetter(NewEvent._fields.index("kind"))
+ts_of: Callable[[Fields], int] = itemgetter(NewEvent._fields.index("ts"))
+payload_of: Callable[[Fields], bytes] = itemgetter(NewEvent._fields.index("payload"))
 
 
 @dataclass(slots=True)

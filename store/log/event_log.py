@@ -3,61 +3,23 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from sqlalchemy import insert, select, update
 
-from messager import channels
-
 from .. import json_text
 from ..db.database import Database
 from ..db.schema import KINDS, SEQ_BITS, event, experiment, recorder
-from ..errors import BadEvent, ExperimentClosed, RecorderFenced
+from ..errors import ExperimentClosed, RecorderFenced
 from ..experiments import registry
 from ..experiments.provenance import this_process
 from ..experiments.registry import Experiment
-from . import chain, reading
-from .batch import Batch
+from . import batch, chain, reading
 from .cursor import Point
 from .event import Event, Fields
-from .names import NameWriter, Unknown, agent_key, agent_value
-
-
-class Writer:
-    """One recorder's place in the log: what it appends next, and to which chain.
-
-    Made by `EventLog.register` and `EventLog.take_over`. One writer is used by one task at a time.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        of: Experiment,
-        number: int,
-        ordinal: int,
-        uuid_: str,
-        epoch: int = 1,
-        last_seq: int = 0,
-        head_hash: bytes | None = None,
-    ) -> None:
-        self.experiment = of
-        self.id = number
-        self.ordinal = ordinal
-        self.uuid = uuid_
-        self.epoch = epoch
-        self.last_seq = last_seq
-        self.head_hash = chain.first_link(uuid_) if head_hash is None else head_hash
-        self.names = NameWriter(database, of.id)
-        self.ids = {0: number, ordinal: number}
-        """Ids of the experiment's recorders by ordinal, as far as causes have named them; 0 is this one."""
-
-
-def new_uuid() -> str:
-    """A recorder's name."""
-    return uuid.uuid4().hex
+from .writer import Writer, new_uuid
 
 
 class EventLog:
@@ -195,36 +157,14 @@ class EventLog:
         """
         if not events:
             return
-
-        try:
-            commit = await self.database.append(Batch(writer, events, unacknowledged_ns, complete_until))
-        except Unknown:
-            await _intern(writer.names, events)
-            await self._find_causes(writer, events)
-            try:
-                commit = await self.database.append(Batch(writer, events, unacknowledged_ns, complete_until))
-            except Unknown as still:
-                kind, ts, *_ = events[still.index]
-                reason = (
-                    f"a {kind} event of ts {ts} cannot be kept: its ids are not the same each time they are asked for"
-                )
-                raise BadEvent(still.index, reason) from None
+        names = await writer.resolve(events)
+        commit = await self.database.append(
+            batch.expected(writer),
+            batch.parts(writer, events, names, unacknowledged_ns=unacknowledged_ns, complete_until=complete_until),
+        )
         if commit is None:
             raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
         writer.last_seq, writer.head_hash = commit.advance["new_last_seq"], commit.advance["new_head_hash"]
-
-    async def _find_causes(self, writer: Writer, events: Sequence[Fields]) -> None:
-        """Learn the ids of the recorders that causes name by their ordinals."""
-        for index, (kind, *_, cause, _meta) in enumerate(events):
-            if cause is None or cause[0] in writer.ids:
-                continue
-            async with self.database.reading() as connection:
-                query = select(recorder.c.ordinal, recorder.c.id).where(
-                    recorder.c.experiment_id == writer.experiment.id
-                )
-                writer.ids.update((ordinal, number) for ordinal, number in await connection.execute(query))
-            if cause[0] not in writer.ids:
-                raise BadEvent(index, f"a {kind} event has a cause of recorder {cause[0]}: there is none")
 
     async def recover(self, writer: Writer) -> int:
         """After an append whose outcome is unknown: see what was committed.
@@ -355,22 +295,3 @@ class _Opening:
         database = Database(self._url)
         await database.open(create=self._create)
         return EventLog(database)
-
-
-async def _intern(names: NameWriter, events: Sequence[Fields]) -> None:
-    """See to it that every channel and agent of the batch has an id."""
-    new_channels: set[str] = set()
-    new_agents: dict[Any, Any] = {}
-    for index, (kind, _, channel, _, from_id, to_id, *_) in enumerate(events):
-        try:
-            if channel is not None and channel not in names.channels and channel not in new_channels:
-                channels.encode(channel)
-                new_channels.add(channel)
-            for agent in (from_id, to_id):
-                if agent is not None and (key := agent_key(agent)) not in names.agents and key not in new_agents:
-                    agent_value(agent)
-                    new_agents[key] = agent
-        except Exception as error:
-            raise BadEvent(index, f"a {kind} event has a channel or an id that cannot be kept: {error}") from None
-    if new_channels or new_agents:
-        await names.intern(new_channels, new_agents.values())

@@ -41,7 +41,7 @@ class Sources:
         """Channels with sendings; None where no event needs a look at its channel."""
         self.listeners: dict[str, set[int]] = {}
         """For the other channels, the ordinals of the recorders whose receptions count."""
-        self.unsent: dict[str, int] = {}
+        self.unrecorded_senders: dict[str, int] = {}
         """For channels with sendings, how many messages more those recorders heard than were recorded as sent there:
         of senders that nobody recorded. They stand for nothing."""
         self.retracted: set[tuple[int, int]] = set()
@@ -163,7 +163,7 @@ async def _choose(database: Database, of: Experiment, found: Sources, recorders:
         }
         more = sum(events for events, row in listeners if row.ordinal in found.listeners[channel]) - said[channel]
         if said[channel] and more > 0:
-            found.unsent[channel] = more
+            found.unrecorded_senders[channel] = more
 
 
 def _rank(events: int, row: RecorderRow) -> tuple[bool, int, int]:

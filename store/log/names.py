@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
 from messager import channels
 
+from ..db.database import Database
 from ..db.schema import AGENT, CHANNEL, name
+from ..errors import BadEvent
 from ..json_text import dump, is_no_text
 from . import chain
+from .event import Fields
 
-if TYPE_CHECKING:
-    from ..db.database import Database
-
-Known = tuple[int, bytes]
-"""A name's id and its value."""
 _Name = tuple[int, bytes]
+"""CHANNEL or AGENT, and the value."""
+_Given = tuple[int, bytes | None]
 
 _SIMPLE = (int, str, type(None))
-_MOST_TOGETHER = 100_000
+_MAX_TOGETHER = 100_000
 
 LOOKUP = 500
 """Names asked for in one query."""
@@ -32,11 +32,6 @@ LOOKUP = 500
 def agent_value(agent_id: Any) -> bytes:
     """An agent's id as it is kept: JSON, so that 5 is not "5"."""
     return dump(agent_id).encode()
-
-
-def agent_key(agent_id: Any) -> Any:
-    """What tells one agent's id from another in a dict; 1, True and "1" are three."""
-    return (agent_id.__class__, agent_id) if agent_id.__class__ in (int, str) else dump(agent_id)
 
 
 def name_hash(value: bytes) -> bytes:
@@ -74,56 +69,84 @@ async def intern(database: Database, experiment_id: int, wanted: Iterable[tuple[
     return {(what, value): found[what, digest] for (what, value), digest in hashes.items()}
 
 
-class Unknown(Exception):
-    """A channel, an agent or a recorder that an event names has no id, as far as its writer knows."""
+class EventNames(NamedTuple):
+    """The channel, sender and recipient of one event: their ids, and their values as the chain encodes them."""
 
-    index = 0
-    """Which event of the batch names it."""
+    channel_id: int | None
+    from_id: int | None
+    to_id: int | None
+    lengths: tuple[int, int, int]
+    joined: bytes
 
 
 class NameWriter:
-    """The names one recorder uses, interned before the events that use them."""
+    """Names of one experiment for one writer, given ids before the rows are made that hold those."""
 
     def __init__(self, database: Database, experiment_id: int) -> None:
         self._database = database
         self._experiment_id = experiment_id
-        self.channels: dict[str, Known] = {}
-        self.agents: dict[Any, Known] = {}
-        self.together: dict[Any, tuple[int | None, int | None, int | None, tuple[int, int, int], bytes]] = {}
-        """What `of` gives, by `(channel, from_id, its class, to_id, its class)`: most events repeat those before."""
+        self._ids: dict[_Name, int] = {}
+        self._agents: dict[Any, bytes] = {}  # values of agents, by `_agent_key`: making JSON is slow
+        self._together: dict[Any, EventNames] = {}
+        """By `(channel, from_id, its class, to_id, its class)`: most events repeat the names of earlier ones."""
 
-    def of(
-        self, channel: str | None, from_id: Any, to_id: Any
-    ) -> tuple[int | None, int | None, int | None, tuple[int, int, int], bytes]:
-        """The ids of the three names of an event, and the names as the chain encodes them.
+    async def resolve(self, events: Sequence[Fields]) -> list[EventNames]:
+        """Return the names of each event. New ones are interned, in a transaction of their own.
 
-        Raises `Unknown` where one has not been interned, and what making an id into JSON raises.
+        Raises `BadEvent` for a channel or an id that cannot be kept.
         """
-        nobody: tuple[None, None] = (None, None)
-        spoken_in = nobody if channel is None else self.channels.get(channel)
-        spoken_by = nobody if from_id is None else self.agents.get(agent_key(from_id))
-        spoken_to = nobody if to_id is None else self.agents.get(agent_key(to_id))
-        if spoken_in is None or spoken_by is None or spoken_to is None:
-            raise Unknown
-        (channel_id, spoken), (sender, sending), (recipient, receiving) = spoken_in, spoken_by, spoken_to
-        found = (channel_id, sender, recipient, *chain.names(spoken, sending, receiving))
-        if from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE:  # others may be equal and not the same
-            if len(self.together) >= _MOST_TOGETHER:
-                self.together.clear()
-            self.together[channel, from_id, from_id.__class__, to_id, to_id.__class__] = found
-        return found
+        together = self._together
+        found: list[EventNames | None] = []
+        unknown: list[int] = []
+        for _, _, channel, _, from_id, to_id, _, _, _, _, _, _ in events:
+            try:
+                names = together.get((channel, from_id, from_id.__class__, to_id, to_id.__class__))
+            except TypeError:  # an id that cannot be the key of a dict
+                names = None
+            if names is None:
+                unknown.append(len(found))
+            found.append(names)
+        if unknown:
+            values = {index: self._values(index, events[index]) for index in unknown}
+            await self._intern({(what, value) for each in values.values() for what, value in each if value is not None})
+            for index, each in values.items():
+                found[index] = self._remember(events[index], *each)
+        return found  # type: ignore[return-value]
 
-    async def intern(self, new_channels: Iterable[str], new_agents: Iterable[Any]) -> None:
+    def _values(self, index: int, event: Fields) -> tuple[_Given, _Given, _Given]:
+        """Return the values of an event's channel, sender and recipient."""
+        kind, _, channel, _, from_id, to_id, *_ = event
+        try:
+            encoded = None if channel is None else channels.encode(channel)
+            return (CHANNEL, encoded), (AGENT, self._agent(from_id)), (AGENT, self._agent(to_id))
+        except Exception as error:  # of any kind: the ids are objects of the caller
+            raise BadEvent(index, f"a {kind} event has a channel or an id that cannot be kept: {error}") from None
+
+    def _agent(self, agent_id: Any) -> bytes | None:
+        if agent_id is None:
+            return None
+        if agent_id.__class__ not in _SIMPLE:
+            return agent_value(agent_id)
+        key = agent_id.__class__, agent_id
+        if (value := self._agents.get(key)) is None:
+            value = self._agents[key] = agent_value(agent_id)
+        return value
+
+    async def _intern(self, names: set[_Name]) -> None:
         """Give every name an id. It is remembered only once it is committed."""
-        wanted: dict[tuple[int, bytes], list[tuple[dict[Any, Known], Any]]] = {}
-        for channel in new_channels:
-            wanted.setdefault((CHANNEL, channels.encode(channel)), []).append((self.channels, channel))
-        for agent in new_agents:
-            wanted.setdefault((AGENT, agent_value(agent)), []).append((self.agents, agent_key(agent)))
-        found = await intern(self._database, self._experiment_id, wanted)
-        for key, places in wanted.items():
-            for cache, word in places:
-                cache[word] = (found[key], key[1])
+        if new := names - self._ids.keys():
+            self._ids |= await intern(self._database, self._experiment_id, new)
+
+    def _remember(self, event: Fields, *names: _Given) -> EventNames:
+        """Return the names of an event, all of which have ids now."""
+        _, _, channel, _, from_id, to_id, *_ = event
+        channel_id, sender, recipient = (None if value is None else self._ids[what, value] for what, value in names)
+        found = EventNames(channel_id, sender, recipient, *chain.names(*(value for _, value in names)))
+        if from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE:  # others may be equal and yet not the same
+            if len(self._together) >= _MAX_TOGETHER:
+                self._together.clear()
+            self._together[channel, from_id, from_id.__class__, to_id, to_id.__class__] = found
+        return found
 
 
 class NameReader:

@@ -8,7 +8,6 @@ nothing can become visible behind the reader.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -20,21 +19,32 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
-    case,
     func,
-    null,
     or_,
     select,
     tuple_,
 )
 
-from messager import channels, topics
-from messager.brokers.urls import is_mqtt
+from messager import channels
+from messager.brokers import BROKER_KINDS, BrokerKind, kind_of
 
 from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL, KINDS, REDACTED, SEQ_BITS, event, experiment, place_at, recorder, replay_place
+from ..db.schema import (
+    AGENT,
+    CHANNEL,
+    KINDS,
+    REDACTED,
+    SEQ_BITS,
+    SEQ_MASK,
+    event,
+    experiment,
+    place_at,
+    recorder,
+    replay_place,
+)
 from ..errors import DamagedStore, StoreError
 from ..experiments.registry import Experiment, recorders_of
+from . import event_rows
 from .cursor import Point, resolve
 from .event import Cursor, Event
 from .names import NameReader, agent_value, all_names
@@ -43,15 +53,11 @@ PAGE = 1000
 """Events in a page, at the most."""
 PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes in a page, as the experiment's average lets expect."""
-LARGE = 32 * 1024
-"""Payloads above this many bytes are fetched one by one, so that a page stays small."""
 HELD = 8 * 1024 * 1024
 """Bytes of large payloads that are handed on together."""
 TOGETHER = 500
 """Events made of their rows, and handed on, together."""
 _BEFORE_ALL = (-(2**63), -1)
-_SEQ_MASK = (1 << SEQ_BITS) - 1
-_KIND = (None, *KINDS)
 
 
 class Selection:
@@ -80,7 +86,8 @@ class Selection:
         """Whether redacted events are wanted too."""
         self.left_out: frozenset[str] = frozenset()
         """Names of channels that are not wanted, whatever the patterns say."""
-        self._filters = False  # whether a pattern that could be a filter is one
+        self._kinds: tuple[BrokerKind, ...] = ()
+        """Kinds of brokers whose own wildcards count as such, beside those of a glob."""
         unknown = (self.kinds or set()) - set(KINDS)
         if unknown:
             raise StoreError(f"there is no kind {', '.join(sorted(unknown))}: kinds are {', '.join(KINDS)}")
@@ -107,8 +114,10 @@ class Selection:
 
     def fits(self, patterns: list[str], channel: str) -> bool:
         """Whether any of the patterns fits a channel."""
-        return channels.matches_any(patterns, channel) or (
-            self._filters and any(topics.is_filter(pattern) and topics.fits(pattern, channel) for pattern in patterns)
+        return channels.matches_any(patterns, channel) or any(
+            kind.is_own_pattern(pattern) and kind.matches(pattern, channel)
+            for kind in self._kinds
+            for pattern in patterns
         )
 
     async def as_recorded(self, database: Database, of: Experiment) -> Selection:
@@ -116,14 +125,16 @@ class Selection:
 
         Where it is not known what was recorded, as of an import, it is a filter unless there is a channel of that name.
         """
-        wild = {pattern for pattern in (*(self.channels or ()), *(self.exclude or ())) if topics.is_filter(pattern)}
+        patterns = (*(self.channels or ()), *(self.exclude or ()))
+        wild = {pattern for pattern in patterns if any(kind.is_own_pattern(pattern) for kind in BROKER_KINDS)}
         if not wild:
             return self
         other = copy(self)
-        urls = [row.broker for row in await recorders_of(database, of.id) if row.broker]
-        other._filters = any(map(is_mqtt, urls))
-        if not urls:
-            other._filters = wild.isdisjoint((await all_names(database, of.id, CHANNEL)).values())
+        kinds = {kind_of(row.broker) for row in await recorders_of(database, of.id) if row.broker}
+        if kinds:
+            other._kinds = tuple(kinds)
+        elif wild.isdisjoint((await all_names(database, of.id, CHANNEL)).values()):
+            other._kinds = BROKER_KINDS
         return other
 
     def takes(self, entry: Event) -> bool:
@@ -256,7 +267,7 @@ async def pages(
         place = max(place, _key(span.behind, numbers))
     conditions.append(replay_place > tuple_(_number("ts"), _number("number")))
     order = (event.c.ts, event.c.id)
-    query = _Query(_columns().where(and_(*conditions)).order_by(*order).limit(_number("size")))
+    query = _Query(event_rows.columns().where(and_(*conditions)).order_by(*order).limit(_number("size")))
     names = NameReader(database)
     left = span.limit
     while left is None or left > 0:
@@ -264,7 +275,7 @@ async def pages(
         rows = await query.rows(database, ts=place[0], number=place[1], size=size)
         if not rows:
             return
-        place = rows[-1][1], rows[-1][0]
+        place = event_rows.position(rows[-1])
         short = len(rows) < size
         async for entries in _events(database, rows, ordinals, names, bounds):
             if left is not None:
@@ -280,7 +291,7 @@ async def tail(
     """What recorders commit, from a tail position `{ordinal: seq}` on, until the experiment is closed."""
     names = NameReader(database)
     some = event.c.id > _number("seen"), event.c.id <= _number("last")
-    query = _Query(_columns().where(*some).order_by(event.c.id))
+    query = _Query(event_rows.columns().where(*some).order_by(event.c.id))
     while True:
         async with database.reading() as connection:
             status = (
@@ -329,30 +340,10 @@ def _key(cursor: Cursor, numbers: dict[int, int]) -> tuple[int, int]:
     if not nearest:
         number, seq = 0, 0
     elif nearest < cursor.recorder:
-        number, seq = numbers[nearest], _SEQ_MASK
+        number, seq = numbers[nearest], SEQ_MASK
     else:
-        number, seq = numbers[nearest], min(cursor.seq, _SEQ_MASK)
+        number, seq = numbers[nearest], min(cursor.seq, SEQ_MASK)
     return cursor.ts, number << SEQ_BITS | seq
-
-
-def _columns() -> Select[Any]:
-    small = case((func.length(event.c.payload) <= LARGE, event.c.payload), else_=null())
-    row = event.c
-    return select(
-        row.id,
-        row.ts,
-        row.kind,
-        row.channel_id,
-        row.from_id,
-        row.to_id,
-        row.flags,
-        row.msg_id,
-        row.duration_ns,
-        row.receivers,
-        row.cause,
-        row.meta,
-        small,
-    )
 
 
 async def _recorders(database: Database, of: Experiment) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
@@ -417,11 +408,11 @@ async def _events(
     for at in range(0, len(rows), TOGETHER):
         part = rows[at : at + TOGETHER]
         try:
-            entries = _made(part, ordinals, names.values, bounds)
+            entries = event_rows.unpack(part, ordinals, names.values, bounds)
         except KeyError:
-            await names.load({number for row in part for number in row[3:6] if number is not None})
+            await names.load(event_rows.name_ids(part))
             try:
-                entries = _made(part, ordinals, names.values, bounds)
+                entries = event_rows.unpack(part, ordinals, names.values, bounds)
             except KeyError:
                 reason = "an event names a channel or an agent that is missing; `messager verify` says where"
                 raise DamagedStore(database.location, reason) from None
@@ -436,43 +427,6 @@ async def _events(
                     begin, held = place + 1, 0
         if begin < len(entries):
             yield entries[begin:] if begin else entries
-
-
-def _made(
-    rows: list[Any], ordinals: dict[int, int], names: dict[int | None, Any], bounds: dict[int, int]
-) -> list[Event]:
-    """Rows as events. Raises `KeyError` for a name that is not known.
-
-    Filled in here instead of by `Event(...)`: a call with 14 arguments costs as much as all that is in them.
-    """
-    new, mask, bits, kinds = object.__new__, _SEQ_MASK, SEQ_BITS, _KIND
-    writer = ordinal = last = 0
-    made: list[Event] = []
-    add = made.append
-    for number, ts, kind, channel, from_id, to_id, flags, msg_id, duration, receivers, cause, meta, payload in rows:
-        if number >> bits != writer:
-            writer = number >> bits
-            ordinal, last = ordinals.get(writer, 0), bounds.get(writer, 0)
-        seq = number & mask
-        if seq > last:
-            continue
-        entry = new(Event)
-        entry.ts = ts
-        entry.recorder = ordinal
-        entry.seq = seq
-        entry.kind = kinds[kind]  # type: ignore[assignment]
-        entry.channel = names[channel]
-        entry.payload = payload
-        entry.from_id = names[from_id]
-        entry.to_id = names[to_id]
-        entry.flags = flags
-        entry.msg_id = msg_id
-        entry.duration_ns = duration
-        entry.receivers = receivers
-        entry.cause = None if cause is None else (ordinals.get(cause >> bits, 0), cause & mask)
-        entry.meta = None if meta is None else json.loads(meta)
-        add(entry)
-    return made
 
 
 async def _payload(database: Database, number: int) -> bytes:

@@ -1,1 +1,1 @@
-"""Checking, repairing and shrinking a store."""
+"""Maintenance: verification, status, removal, retention, compaction."""

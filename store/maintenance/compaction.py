@@ -1,35 +1,37 @@
-"""Compacting: the room of what was removed given back to the file system."""
+"""Compaction: return the free space inside a store to the file system."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..db.database import Database
 from ..db.dialect import Need
 from ..errors import StoreBusy, StoreError, StoreUnavailable
 from ..experiments.registry import every, recorders_of
-from .removal import sweep_imports
+from ..log.event_log import EventLog
+from .removal import sweep_unfinished
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What compacting would do. Sizes are in bytes."""
+    """Sizes before a compaction, in bytes."""
 
     bytes: int
-    """What the store takes on disk now."""
+    """Size of the store on disk."""
     slack: int | None
-    """What of it is free for new events; None where nobody can tell."""
+    """Space inside the store that is free for new events; None if unknown."""
     needs: list[Need]
+    """Temporary disk space that the compaction needs."""
 
 
-async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
-    """Say what compacting would do, and change nothing.
+async def plan(log: EventLog, *, while_recorded: bool = False) -> Plan:
+    """Return the sizes and needs of a compaction. Nothing is changed.
 
-    Raises `StoreBusy` while something is recorded, unless `while_recorded`, and `StoreError` where there is
-    too little room for it.
+    Raises `StoreBusy` while a recorder is alive, unless `while_recorded`, and `StoreError` if there is
+    too little disk space.
     """
+    database = log.database
     if not while_recorded:
-        await _check_idle(database)
+        await _refuse_busy(log)
     async with database.reading() as connection:
         slack = await database.dialect.slack(connection)
         needs = await database.dialect.rewriting_needs(connection)
@@ -37,19 +39,20 @@ async def plan(database: Database, *, while_recorded: bool = False) -> Plan:
     for need in needs:
         if need.free is not None and need.bytes > need.free:
             raise StoreError(
-                f"compacting takes {need.bytes / 1e6:,.1f} MB of {need.folder} for a while, "
-                f"and {need.free / 1e6:,.1f} MB are free there. Make room first."
+                f"compaction temporarily needs {need.bytes / 1e6:,.1f} MB in {need.folder}, "
+                f"but only {need.free / 1e6:,.1f} MB are free. Free disk space first."
             )
     return Plan(size, slack, needs)
 
 
-async def compact(database: Database) -> int:
-    """Give free room back to the file system; bytes on disk afterwards.
+async def compact(log: EventLog) -> int:
+    """Compact a store; return its size on disk afterwards, in bytes.
 
-    What killed imports and removals left is cleared away before. Raises `StoreUnavailable` where others
-    are in the way all the while.
+    Killed imports and removals are removed first. Raises `StoreUnavailable` if other connections block the
+    rewrite.
     """
-    await sweep_imports(database)
+    database = log.database
+    await sweep_unfinished(log)
     reason = await database.rewrite()
     if reason is not None:
         raise StoreUnavailable(database.location, reason)
@@ -57,12 +60,12 @@ async def compact(database: Database) -> int:
         return await database.dialect.bytes_on_disk(connection)
 
 
-async def _check_idle(database: Database) -> None:
-    exp_ids = {of.id: of.exp_id for of in await every(database)}
-    who = [
+async def _refuse_busy(log: EventLog) -> None:
+    exp_ids = {of.id: of.exp_id for of in await every(log.database)}
+    alive = [
         f"recorder {row.ordinal} of {exp_ids[row.experiment_id]}"
-        for row in await recorders_of(database)
+        for row in await recorders_of(log.database)
         if row.state == "alive" and row.experiment_id in exp_ids
     ]
-    if who:
-        raise StoreBusy(database.location, who)
+    if alive:
+        raise StoreBusy(log.location, alive)

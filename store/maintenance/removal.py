@@ -1,4 +1,4 @@
-"""Removing an experiment whole: the only way in which events leave the log."""
+"""Removal of whole experiments: the only operation that deletes events from the log."""
 
 from __future__ import annotations
 
@@ -12,45 +12,46 @@ from pathlib import Path
 from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.database import Database
 from ..db.schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, metadata, name, recorder, redaction, tag
 from ..errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld, StoreError
 from ..experiments.provenance import this_process
 from ..experiments.registry import SILENT_NS, Experiment, RecorderRow, check_idle, lock, recorders_of
+from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 from ..recording.spool import Spool
 
-log = logging.getLogger("messager_store")
+logger = logging.getLogger("messager_store")
 
 CHUNK = 50_000
-"""Events deleted in one transaction, so that other writers get their turn."""
+"""Events deleted per transaction; other writers may commit between two transactions."""
 
 
 async def remove(
-    database: Database,
+    log: EventLog,
     of: Experiment,
     *,
-    spare_busy: bool = False,
-    spare_changed: bool = False,
+    if_idle: bool = False,
+    if_unchanged: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> bool:
-    """Remove an experiment with everything that belongs to it, if it is still there as it was seen in `of`:
-    open or closed, or else of the status it had.
+    """Remove an experiment with all its rows. Return False if it was removed already.
 
-    It is out of sight at once, and its recorders are fenced: what they append from then on is refused.
-    What a crash leaves of it is swept with unfinished imports. With `spare_busy`, raises
-    `ExperimentBusy` while a recorder is alive; with `spare_changed`, `ExperimentChanged` where it was
-    tagged, closed or recorded into since `of` was read. What waits in spools stays there.
-    `progress` is told how many events of how many. Whether it was there to be removed.
+    The first transaction hides the experiment and fences its recorders: their appends are refused from then on.
+    `sweep_unfinished` completes a removal that was killed. Events in spools stay there.
+
+    With `if_idle`, raises `ExperimentBusy` while a recorder is alive; with `if_unchanged`, raises
+    `ExperimentChanged` if the experiment was tagged, closed or recorded into since `of` was read.
+    `progress` is called with the number of deleted events and the total.
     """
+    database = log.database
     async with database.writing(long=True) as connection:
         await lock(connection, of.id)
-        if spare_busy:
+        if if_idle:
             rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
             check_idle(of, rows, "remove it")
-        if spare_changed:
+        if if_unchanged:
             await _check_unchanged(connection, of)
-        for table in reversed(metadata.sorted_tables):  # who may not remove is told while nothing is
+        for table in reversed(metadata.sorted_tables):  # fail before the first change if the user may not delete
             await connection.execute(delete(table).where(false()))
         seen = VISIBLE if of.status in VISIBLE else (of.status,)
         hidden = await connection.execute(
@@ -64,7 +65,7 @@ async def remove(
             update(recorder).where(recorder.c.experiment_id == of.id).values(epoch=recorder.c.epoch + 1)
         )
     recorders = await recorders_of(database, of.id)
-    await asyncio.to_thread(_keep_out, database.location, recorders)
+    await asyncio.to_thread(_forget_registrations, database.location, recorders)
     total = sum(row.last_seq for row in recorders)
     done = 0
     for row in recorders:
@@ -85,8 +86,8 @@ async def remove(
     return True
 
 
-def _keep_out(store: str, recorders: list[RecorderRow]) -> None:
-    """See that what recorders left in spools here, from before the store took them in, does not bring them back."""
+def _forget_registrations(store: str, recorders: list[RecorderRow]) -> None:
+    """Delete the registrations in spools on this host: draining would register the removed recorders again."""
     for row in recorders:
         left = left_spool(row)
         if left is None:
@@ -98,55 +99,55 @@ def _keep_out(store: str, recorders: list[RecorderRow]) -> None:
                     store,
                 ):
                     spool.forget_registration()
-        except (FileNotFoundError, SpoolHeld):  # who holds it finds that it is shut out
+        except (FileNotFoundError, SpoolHeld):  # its recorder learns that it was fenced
             continue
         except (SpoolDamaged, SpoolFull) as error:
-            log.warning("a drain of what recorder %d left may bring it back: %s. Delete the file", row.ordinal, error)
+            logger.warning("draining %s may add recorder %d again: %s. Delete the file", left, row.ordinal, error)
 
 
 async def _check_unchanged(connection: AsyncConnection, of: Experiment) -> None:
     row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one_or_none()
     if row is None or row.status == "removing":
-        return  # there is nothing left to spare
+        return  # removed already
     tags = sorted((await connection.execute(select(tag.c.tag).where(tag.c.experiment_id == of.id))).scalars())
     if (row.status, row.closed_at, row.recorders, tags) != (of.status, of.closed_at, of.recorders, of.tags):
         raise ExperimentChanged(of.exp_id)
 
 
-def _may_go_on(entry: RecorderRow) -> bool:
-    """Whether an importing process may still be there: it runs on this host, or we cannot know."""
+def _may_be_running(entry: RecorderRow) -> bool:
+    """Return False only if the importing process has certainly ended; on other hosts, the heartbeat decides."""
     here = this_process()
     if entry.host == here.host and entry.boot_id == here.boot_id and entry.pid is not None:
         return entry.ended_at is None and here.is_running(entry.pid)
     return entry.state == "alive"
 
 
-async def sweep_imports(database: Database) -> int:
-    """Remove imports and removals that did not finish and that nobody works on any more; how many."""
-    async with database.reading() as connection:
+async def sweep_unfinished(log: EventLog) -> int:
+    """Remove imports and complete removals whose process has ended; return their number."""
+    async with log.database.reading() as connection:
         query = select(experiment.c.id, experiment.c.exp_id, experiment.c.created_at, experiment.c.status).where(
             experiment.c.status.not_in(VISIBLE)
         )
         rows = (await connection.execute(query)).all()
     swept = 0
     for row in rows:
-        recorders = await recorders_of(database, row.id)
+        recorders = await recorders_of(log.database, row.id)
         if row.status == "importing":
             if not recorders and time.time_ns() - row.created_at < SILENT_NS:
                 continue
-            # while unpacking, recorder 0 stands for who does it; the others tell of where they recorded
+            # recorder 0 is the unpacking process; the other rows describe the original recorders
             workers = [entry for entry in recorders if entry.ordinal == 0] or recorders
-            if any(_may_go_on(entry) for entry in workers):
+            if any(_may_be_running(entry) for entry in workers):
                 continue
         left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders), 1)
-        swept += await clear_away(database, left)
+        swept += await discard(log, left)
     return swept
 
 
-async def clear_away(database: Database, left: Experiment) -> bool:
-    """Remove what nobody will finish; where that cannot be, as for who has no right to it, it is logged, and stays."""
+async def discard(log: EventLog, left: Experiment) -> bool:
+    """Remove an unfinished import or removal; log an error, such as a missing right, instead of raising it."""
     try:
-        return await remove(database, left)
+        return await remove(log, left)
     except StoreError as error:
-        log.warning("%s stays, half done and out of sight: %s", left.exp_id, error)
+        logger.warning("could not remove the unfinished experiment %s: %s", left.exp_id, error)
         return False

@@ -28,14 +28,15 @@ from ..db.schema import (
     tag,
 )
 from ..errors import ExperimentNotFound
-from ..experiments.registry import Experiment, RecorderRow, by_exp_id, every, head_of, recorders_of
+from ..experiments.registry import Experiment, RecorderRow, by_exp_id, every, recorders_of
 from ..json_text import is_deep, is_no_text
 from ..log import chain
 from ..log.event import iso
+from ..log.event_log import EventLog
 from ..log.hashed_fields import CHANNEL_NAME, RECIPIENT_NAME, SENDER_NAME, events_page, facts, origin
 from ..log.names import name_hash
 from ..log.redaction_records import SealCheck
-from ..privacy.meta_credentials import places
+from ..privacy.meta_credentials import find_in_meta
 
 PAGE = 2000
 _SEQ_MASK = (1 << SEQ_BITS) - 1
@@ -85,10 +86,11 @@ Progress = Callable[[int, int], None]
 """Told, now and then, how many events of an experiment were checked, and how many it has."""
 
 
-async def verify_all(database: Database, progress: Progress | None = None) -> AsyncIterator[Verdict]:
+async def verify_all(log: EventLog, progress: Progress | None = None) -> AsyncIterator[Verdict]:
     """Check every experiment, and that nothing in the store belongs to none."""
+    database = log.database
     for of in await every(database):
-        yield await verify(database, of, progress=progress)
+        yield await verify(log, of, progress=progress)
     stray = Verdict("(store)", "")
     async with database.reading() as connection:
         known = (*VISIBLE, "importing", "removing")
@@ -120,17 +122,18 @@ async def verify_all(database: Database, progress: Progress | None = None) -> As
 
 
 async def verify(
-    database: Database, of: Experiment, head: str | None = None, *, progress: Progress | None = None
+    log: EventLog, of: Experiment, head: str | None = None, *, progress: Progress | None = None
 ) -> Verdict:
     """Check one experiment; with `head`, or the beginning of one, also that this is its head.
 
     What recorders that still run commit while it is checked is left out.
     """
+    database = log.database
     of, recorders = await _as_of_now(database, of)
     seals = await SealCheck.load(database, of)
     verdict = Verdict(of.exp_id, "", recorders=len(recorders))
     try:
-        verdict.head = head_of(recorders)
+        verdict.head = chain.head_of(recorders)
     except _WRONG_TYPE:
         verdict.wrong("a recorder's uuid or head is a value of the wrong type, so there is no head")
     if head is not None and not (head and verdict.head.startswith(head)):
@@ -161,7 +164,7 @@ async def verify(
     for problem in seals.finish({row.ordinal: row.uuid for row in recorders}):
         verdict.wrong(problem)
     verdict.notes += seals.notes()
-    if found := places(of, recorders):
+    if found := find_in_meta(of, recorders):
         more = f" and {len(found) - SHOWN_PLACES} more" if len(found) > SHOWN_PLACES else ""
         verdict.notes.append(
             f"its meta holds what looks like credentials ({'; '.join(found[:SHOWN_PLACES])}{more}): "

@@ -1,8 +1,8 @@
-"""Parts of payloads taken out by path, before anything is written or when something is shared.
+"""Redaction by JSON path: blank parts of payloads before they are recorded or when they are exported.
 
-A path is keys joined by dots, from the payload's root: `content`, `a.b`, `items.*.name`. `*` is
-any key or index, a number an index or a key, `\\.` a dot that belongs to a key. It walks on into
-a string that holds JSON, as AgentSociety nests it.
+A path consists of keys joined by dots, from the payload's root: `content`, `a.b`, `items.*.name`. `*` matches
+any key or index, a number matches an index or a key, `\\.` is a dot inside a key. A path continues inside
+a string that contains JSON, as in AgentSociety's nested messages.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ _DOT = re.compile(r"(?<!\\)\.")
 
 
 class PathRedactor:
-    """Puts "[redacted]" in place of what stands at the paths of a payload.
+    """Replaces the values at the paths of a payload by "[redacted]".
 
-    A payload without any of them stays as it is, byte for byte; another is written anew, as
-    `json.dumps` does. One that is no JSON cannot be looked into: it is replaced whole.
-    Raises `StoreError` for a path that is empty or has an empty part.
+    A payload without these paths is returned unchanged, byte for byte; any other is encoded again with
+    `json.dumps`. A payload that is not JSON is replaced as a whole. Raises `StoreError` for no path, an empty path
+    or a path with an empty key.
     """
 
     def __init__(self, *paths: str) -> None:
         if not paths:
-            raise StoreError("say at least one path to redact, such as content or items.*.name")
+            raise StoreError("there is no path to redact: give at least one path, such as content or items.*.name")
         self._paths = [self._steps(path) for path in paths]
         self.changed = 0
-        """Payloads that were changed so far."""
+        """Payloads changed so far."""
         self.unreadable = 0
-        """Of these, those that were no JSON and were replaced whole."""
+        """Changed payloads that were not JSON and were replaced as a whole."""
 
     @staticmethod
     def _steps(path: str) -> list[str]:
         steps = [step.replace("\\.", ".") for step in _DOT.split(path)]
         if not all(steps):
-            raise StoreError(f"{path!r} is no path: keys joined by dots, such as content or items.*.name")
+            raise StoreError(f"{path!r} is not a path: give keys joined by dots, such as content or items.*.name")
         return steps
 
     def __call__(self, payload: bytes) -> bytes:
-        """The payload without what stands at the paths."""
+        """Return the payload with the values at the paths replaced."""
         if not payload:
             return payload
         try:
-            data, twice = loads(payload)
+            data, duplicate = loads(payload)
             cleaned = self.cleaned(data)
-            if cleaned is data and not twice:
+            if cleaned is data and not duplicate:
                 return payload
             self.changed += 1
             return json.dumps(cleaned).encode()
@@ -62,30 +62,30 @@ class PathRedactor:
             return json.dumps(BLANK).encode()
 
     def cleaned(self, data: Any) -> Any:
-        """The same for a value that JSON can hold; the value itself where nothing stands at the paths."""
+        """Return a decoded JSON value with the values at the paths replaced; the same object if there are none."""
         for steps in self._paths:
             data = _without(data, steps, 0)
         return data
 
 
 def loads(text: str | bytes) -> tuple[Any, bool]:
-    """The value of JSON, and whether a key of it is there twice.
+    """Return the decoded JSON and whether an object in it has a duplicate key.
 
-    Such a key hides a value from whoever looks at the value alone: written anew, it is gone.
+    Decoding drops the first value of a duplicate key, so such a text must be encoded again even if unchanged.
     """
-    twice = False
+    duplicate = False
 
-    def known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal twice
+    def as_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal duplicate
         found = dict(pairs)
-        twice = twice or len(found) != len(pairs)
+        duplicate = duplicate or len(found) != len(pairs)
         return found
 
-    return json.loads(text, object_pairs_hook=known), twice
+    return json.loads(text, object_pairs_hook=as_dict), duplicate
 
 
 def _without(data: Any, steps: list[str], at: int) -> Any:
-    """A copy of `data` with what the steps lead to blanked; `data` itself where they lead nowhere."""
+    """Return a copy of `data` with the value at the end of the steps blanked; `data` itself if there is none."""
     if at == len(steps):
         return BLANK
     step = steps[at]
@@ -102,44 +102,38 @@ def _without(data: Any, steps: list[str], at: int) -> Any:
         return items if any(new is not old for new, old in zip(items, data, strict=True)) else data
     if isinstance(data, str) and data.lstrip()[:1] in ("{", "[", '"'):
         try:
-            inner, twice = loads(data)
+            inner, duplicate = loads(data)
         except (ValueError, RecursionError):
             return data
         cleaned = _without(inner, steps, at)
-        return data if cleaned is inner and not twice else json.dumps(cleaned)
+        return data if cleaned is inner and not duplicate else json.dumps(cleaned)
     return data
 
 
-def redact_paths(*paths: str) -> PathRedactor:
-    """A function that takes a payload and gives it without what stands at the paths. Raises `StoreError`."""
-    return PathRedactor(*paths)
-
-
 def redactor(*paths: str, sender: Sequence[str] = DEFAULT_SENDER) -> Callable[[NewEvent], NewEvent]:
-    """A function for `Recorder(redact=...)`: an event without what stands at the paths.
+    """Return a function for `Recorder(redact=...)` that redacts paths in payloads and in the fields of marks.
 
-    Paths look into payloads and into the fields of marks. A from_id that was worked out from what is
-    taken out (by the rules `sender`), and a msg_id read from it, go too. The event is not flagged: the log never
-    held what was taken out, so there is nothing for `verify` to miss. Raises `StoreError`.
+    A from_id that was derived from a redacted value (by the rules `sender`) and a msg_id read from one are deleted.
+    The event is not flagged as redacted: the log never contained the values. Raises `StoreError`.
     """
     clean = PathRedactor(*paths)
-    identifier = DerivedIds(sender)
+    derived = DerivedIds(sender)
 
-    def without(entry: NewEvent) -> NewEvent:
-        changes = changes_of(clean, identifier, entry)
+    def redacted(entry: NewEvent) -> NewEvent:
+        changes = changes_of(clean, derived, entry)
         return entry._replace(**changes) if changes else entry
 
-    return without
+    return redacted
 
 
-def changes_of(clean: PathRedactor, identifier: DerivedIds, entry: NewEvent | Event) -> dict[str, Any]:
-    """What of an event changes when the paths are taken out of it."""
+def changes_of(clean: PathRedactor, derived: DerivedIds, entry: NewEvent | Event) -> dict[str, Any]:
+    """Return the fields of an event that change if the paths are redacted."""
     changes: dict[str, Any] = {}
     payload = clean(entry.payload)
     if payload is not entry.payload:
         changes["payload"] = payload
-        sender, msg_id = identifier.said(payload, None, sender=True)
-        was_sender, was_msg_id = identifier.said(entry.payload, None, sender=True)
+        sender, msg_id = derived.said(payload, None, sender=True)
+        was_sender, was_msg_id = derived.said(entry.payload, None, sender=True)
         if entry.flags & FROM_DERIVED and sender != entry.from_id and was_sender == entry.from_id:
             changes |= {"from_id": None, "flags": entry.flags & ~FROM_DERIVED}
         if entry.msg_id is not None and msg_id != entry.msg_id == was_msg_id:

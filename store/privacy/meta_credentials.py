@@ -1,7 +1,7 @@
-"""Credentials in the meta of an experiment and its recorders: found by `verify`, masked on request.
+"""Credentials in the meta of an experiment and its recorders: reported by `verify`, masked by `redact --meta`.
 
-A recorder masks its own meta. What another version recorded, and what somebody gave as `meta`, may hold some all the
-same. Meta is not part of the hash chain, so masking it changes no head and needs no redaction row.
+A recorder masks its own meta, but meta from other versions or from users may contain credentials. Meta is not part of
+the hash chain, so masking it does not change the head and needs no redaction record.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ from .. import json_text
 from ..db.schema import experiment, recorder
 from ..experiments.registry import Experiment, RecorderRow, lock, recorders_of
 from ..log.event_log import EventLog
-from .redaction import finish, refuse_busy, scrub
+from .refusal import check_recorders
+from .scrubbing import finish_scrub, scrub
 
 
-def places(of: Experiment, recorders: list[RecorderRow]) -> list[str]:
-    """The places of credentials, as "recorder 1: command[3]"."""
+def find_in_meta(of: Experiment, recorders: list[RecorderRow]) -> list[str]:
+    """Return the locations of credentials, such as "recorder 1: command[3]"."""
     found = [f"meta: {path}" for path in find_credentials(of.meta)]
     return found + [f"recorder {row.ordinal}: {path}" for row in recorders for path in find_credentials(row.meta)]
 
 
 async def mask_meta(log: EventLog, of: Experiment, *, dry_run: bool = False) -> list[str]:
-    """Mask these credentials and rewrite the store; with `dry_run`, do nothing. Return the places.
+    """Mask the credentials and rewrite the store; return their locations. With `dry_run`, nothing is changed.
 
-    Raises `ExperimentBusy` while a recorder is alive or has left a spool, as `redact` does, and `ScrubUnfinished` if
-    the credentials are masked but the file could not be rewritten yet.
+    Raises the errors of `refusal.check_recorders`, and `ScrubUnfinished` if the credentials are masked but the file
+    could not be rewritten yet.
     """
     of = await log.experiment(of.exp_id)
     recorders = await recorders_of(log.database, of.id)
-    found = places(of, recorders)
+    found = find_in_meta(of, recorders)
     if dry_run:
         return found
     if not found:
-        await finish(log)
+        await finish_scrub(log)
         return found
-    refuse_busy(of, recorders)
+    check_recorders(of, recorders)
     dialect = log.database.dialect
     async with log.database.writing(long=True) as connection:
         await lock(connection, of.id)

@@ -1,7 +1,7 @@
-"""Pseudonyms for agents: the same one for the same agent all through an export, and another in the next.
+"""Pseudonyms for agents: constant for an agent within one export, different in the next.
 
-They are drawn at random: who has the file alone cannot compute them back, as one could with hashes
-of ids that are easy to guess, or read off who spoke first. Nobody keeps the mapping.
+Pseudonyms are drawn at random and the mapping is not stored, so that they cannot be reversed from the file alone, as
+hashes of guessable ids or numbers in order of appearance could be.
 """
 
 from __future__ import annotations
@@ -55,24 +55,24 @@ AGENT_KEYS = frozenset(
         "members",
     ]
 )
-"""Keys of payloads under which ids and names of agents stand."""
+"""Keys of payloads whose values are ids or names of agents."""
 _ID_KEYS = frozenset(["id", "uid", "uuid", "key"])
-"""Keys that name an agent in an object that stands under one of `AGENT_KEYS`."""
+"""Keys of an agent's id in an object that is the value of one of `AGENT_KEYS`."""
 _MESSAGE_KEYS = frozenset(
     ["msg_id", "message_id", "reply_to", "in_reply_to", "replyTo", "inReplyTo", "parent_id", "correlation_id"]
 )
-"""Keys of payloads under which ids of messages stand."""
+"""Keys of payloads whose values are ids of messages."""
 _SEGMENT = re.compile(r"[^:./]+")
 _SPACELESS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffef\U00020000-\U0003ffff]")
-"""Scripts that put no spaces between words."""
+"""Characters of scripts without spaces between words."""
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}", re.A)
 _WORD = re.compile(r"\w+")
 _LEAST = 3
-"""Names of fewer letters are not looked for inside texts: they would be found in any."""
+"""Minimum length of names that are replaced inside texts; shorter ones would match unrelated text."""
 
 
 class Pseudonyms:
-    """Replaces agents' ids and names. `known` are those that there are; `draw` is where chance comes from."""
+    """Replaces ids and names of agents. `known` are the ids of the experiment; `draw` is the random source."""
 
     def __init__(self, known: Iterable[Any], draw: random.Random | None = None) -> None:
         self._draw = draw or random.SystemRandom()
@@ -85,7 +85,7 @@ class Pseudonyms:
         texts = [agent for agent in known if isinstance(agent, str) and not _NUMBER.fullmatch(agent)]
         for agent in known:
             if isinstance(agent, int) and not isinstance(agent, bool):
-                self._taken.add(agent)  # so that nobody gets the number of another
+                self._taken.add(agent)  # a pseudonym is never the id of another agent
         self._known = {text: self._name(text) for text in texts}
         self._ids = {str(agent) for agent in known if not isinstance(agent, bool) and _NUMBER.fullmatch(str(agent))}
         inside = [text for text in texts if len(text) > 1 and _SPACELESS.search(text)]
@@ -100,7 +100,7 @@ class Pseudonyms:
         )
 
     def agent(self, agent: Any) -> Any:
-        """Another id of the same JSON type; 7 and "7" stay the same number. true, false and null are nobody's."""
+        """Return the pseudonym, of the same JSON type; 7 and "7" get the same number. Booleans and null are not ids."""
         if agent is None or isinstance(agent, bool):
             return agent
         if isinstance(agent, int):
@@ -112,18 +112,18 @@ class Pseudonyms:
         return self._name(json.dumps(agent, sort_keys=True))
 
     def channel(self, channel: str) -> str:
-        """The channel of the agent's pseudonym; outside the grammar, names that stand in it as words go."""
+        """Return the channel with the agent replaced; outside the grammar, known ids and names are replaced."""
         parsed = channels.parse(channel)
         if parsed is None or parsed.agent_id is None:
             return self.text(_SEGMENT.sub(lambda found: self._segment(found[0]), channel))
         return self.text(channels.with_agent(channel, self.agent(parsed.agent_id)))
 
     def _segment(self, text: str) -> str:
-        """A text that is a known id as a whole, or the same text."""
+        """Return the pseudonym of a text that is a known id; any other text unchanged."""
         return str(self.agent(text)) if text in self._known or text in self._ids else text
 
     def text(self, text: str) -> str:
-        """Free text with the known names in it replaced, whole words of three letters or more, in any case."""
+        """Return a text with known names replaced: whole words of three letters or more, case-insensitive."""
         if self._inside is not None:
             text = self._inside.sub(lambda found: self._known[found[0]], text)
         if self._phrase is not None:
@@ -133,32 +133,32 @@ class Pseudonyms:
         return text
 
     def message_id(self, msg_id: str) -> str:
-        """Another id for the same message."""
+        """Return the pseudonym of a message id."""
         return blake2b(msg_id.encode("utf-8", "surrogatepass"), key=self._salt, digest_size=16).hexdigest()
 
     def payload(self, payload: bytes, msg_id: str | None = None) -> bytes:
-        """The payload with ids and names replaced; as it is where there are none, or where it is no text."""
+        """Return the payload with ids and names replaced; unchanged if there are none or it is not text."""
         try:
             text = payload.decode()
         except UnicodeDecodeError:
             return payload
         try:
-            data, twice = loads(text)
+            data, duplicate = loads(text)
         except (ValueError, RecursionError):
             return self.text(text).encode()
         try:
             new = self.value(data, msg_id)
         except RecursionError:
             return self.text(text).encode()
-        return payload if not twice and new == data and repr(new) == repr(data) else json.dumps(new).encode()
+        return payload if not duplicate and new == data and repr(new) == repr(data) else json.dumps(new).encode()
 
     def value(self, data: Any, msg_id: str | None = None, *, of_agent: bool = False) -> Any:
-        """The same for a value that JSON can hold; `of_agent` where it stands under one of `AGENT_KEYS`."""
+        """Return a decoded JSON value with ids and names replaced; `of_agent` if it belongs to one of `AGENT_KEYS`."""
         if isinstance(data, dict):
             found: dict[str, Any] = {}
             for key, item in data.items():
                 named = self.text(self._segment(key))
-                while named in found:  # names that differ in case alone have one pseudonym
+                while named in found:  # names that differ only in case have the same pseudonym
                     named += "_"
                 if isinstance(item, str) and (key in _MESSAGE_KEYS or (key == "id" and item == msg_id)):
                     found[named] = self.message_id(item)
@@ -179,9 +179,9 @@ class Pseudonyms:
             return self._known[text]
         if text.lstrip()[:1] in ("{", "[", '"'):
             try:
-                inner, twice = loads(text)
+                inner, duplicate = loads(text)
                 new = self.value(inner, msg_id, of_agent=of_agent)
-                return text if not twice and new == inner and repr(new) == repr(inner) else json.dumps(new)
+                return text if not duplicate and new == inner and repr(new) == repr(inner) else json.dumps(new)
             except (ValueError, RecursionError):
                 pass
         return str(self.agent(text)) if of_agent else self.text(text)
@@ -199,7 +199,7 @@ class Pseudonyms:
         return found
 
     def _fresh(self) -> int:
-        """A number that nobody has."""
+        """Return an unused number."""
         while True:
             if len(self._taken) * 2 > self._size:
                 self._size *= 10

@@ -1,14 +1,12 @@
-"""Redaction: what events said is taken out afterwards, with every hash of it, and the act is written down.
+"""Redaction: delete the content of events after recording, with all hashes of it, and record who did so and why.
 
-One transaction blanks the events, computes digests, checks and counters anew, re-seals the
-chains from there on and adds a row of who, when, why and which; a process killed on the way
-leaves the log as it was. Then the store is rewritten, so that free pages and the
-write-ahead log hold nothing of it either.
+One transaction blanks the events, recomputes digests, checks, counters and the chain from the first blanked event on,
+and inserts a redaction record. A process killed before the commit leaves the log unchanged. Afterwards the store is
+rewritten (`scrubbing`). The conditions under which a redaction is refused are in `refusal`.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -32,19 +30,19 @@ from ..db.schema import (
     recorder,
     redaction,
 )
-from ..errors import DamagedStore, ExperimentBusy, ScrubUnfinished, StoreError
-from ..experiments.provenance import this_process
-from ..experiments.registry import Experiment, RecorderRow, head_of, lock, recorders_of
+from ..experiments.registry import Experiment, RecorderRow, lock, recorders_of
 from ..log import chain
 from ..log.event_log import EventLog
 from ..log.hashed_fields import events_page, facts, origin
 from ..log.names import NameReader
 from ..log.redaction_records import SEAL, Ranges, redactions_of, seal, sealed, written
 from .redaction_filter import Found, RedactionFilter, find
+from .refusal import chain_broken, check_allowed, written_meanwhile
+from .scrubbing import finish_scrub, scrub
 
 PAGE = 200
 TRIES = 3
-"""How often events are looked for again because recorders wrote meanwhile."""
+"""Attempts, if recorders write between the search and the transaction."""
 BLANK = "[redacted]"
 _SEQ_MASK = (1 << SEQ_BITS) - 1
 _STRUCTURE: dict[str, tuple[type, ...]] = {"name": (str,), "outcome": (str,), "reason": (str,)} | dict.fromkeys(
@@ -54,16 +52,16 @@ _STRUCTURE: dict[str, tuple[type, ...]] = {"name": (str,), "outcome": (str,), "r
 
 @dataclass(slots=True)
 class Redaction:
-    """What a redaction did, or, on a dry run, would do."""
+    """Result of a redaction, or of its dry run."""
 
     exp_id: str
     events: int = 0
-    """How many events it blanked."""
+    """Events blanked."""
     done_before: int = 0
-    """How many more fit and had been redacted before."""
+    """Other matching events, which were redacted before."""
     kinds: dict[str, int] = field(default_factory=dict)
     channels: dict[str, int] = field(default_factory=dict)
-    """How many on each channel, the most first."""
+    """Events blanked by channel, most first."""
     head_before: str = ""
     head_after: str = ""
     dry_run: bool = False
@@ -80,91 +78,34 @@ async def redact(
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Redaction:
-    """Blank what the events that fit `chosen` said, for good.
+    """Blank the content of the events that match `chosen`, permanently.
 
-    Their payloads become empty; of their meta only what the log itself put there stays (a mark's
-    name, an outcome, the bounds of a gap); their msg_id goes. With `ids`, so do from_id and to_id, and names of
-    agents that no event needs any more; channels stay. Kind, times, order and count stay. The head changes.
-    `progress` is told how many events of how many were looked at.
+    Payload and msg_id are deleted; of the meta, only fields written by the log itself remain (the name of a mark, an
+    outcome, the bounds of a gap). With `ids`, from_id and to_id are deleted too, and names of agents that no other
+    event uses. Channel, kind, times, order and number of events remain. The head changes.
+    With `dry_run`, nothing is changed, and `who` and `why` are not checked. `progress` is called with the number of
+    searched events and the total.
 
-    Raises `StoreError` for a wrong `chosen`, `ExperimentBusy` while a recorder is alive or has left a
-    spool, `DamagedStore` where the events do not fit their chain, and `ScrubUnfinished` where the
-    redaction is done but the file could not be rewritten yet.
+    Raises the errors listed in `refusal.check_allowed`, and `ScrubUnfinished` if the redaction is committed but the
+    file could not be rewritten yet.
     """
-    if not why.strip() or not who.strip():
-        raise StoreError("a redaction is written down: say who and why")
-    if not dry_run:
-        check_words(chosen, who, why)
     database = log.database
     of = exp if isinstance(exp, Experiment) else await log.experiment(exp)
     for _ in range(TRIES):
         recorders = await recorders_of(database, of.id)
         if not dry_run:
-            refuse_busy(of, recorders)
-        found = await find(database, of, chosen, recorders, ids=ids, progress=progress)
+            check_allowed(of, recorders, chosen, who=who, why=why)
+        found = await find(log, of, chosen, recorders, ids=ids, progress=progress)
         result = await _described(log, of, found, recorders, dry_run)
         if dry_run:
             return result
         if not found.ids and not found.done:
-            await finish(log)
+            await finish_scrub(log)
             return result
         if not found.ids or await _blank(log, of, chosen, found.ids, recorders, who, why, ids, result):
             await scrub(log)
             return result
-    raise ExperimentBusy(of.exp_id, ["others"], remedy="Redact it once nobody writes into it.")
-
-
-def check_words(chosen: RedactionFilter, who: str, why: str) -> None:
-    """Raise `StoreError` where who or why holds what is to be taken out: both are kept with the experiment."""
-    mentions = chosen.checked().matcher(any)
-    for option, text in (("who", who), ("why", why)):
-        if mentions is not None and mentions(text.encode("utf-8", "surrogateescape")):
-            raise StoreError(
-                f"{option} is kept with the experiment and holds what is looked for: say it in other words"
-            )
-
-
-async def scrub(log: EventLog) -> None:
-    """Rewrite the store, so that nothing of what was deleted or redacted stays in free pages or the write-ahead log.
-
-    Raises `ScrubUnfinished`.
-    """
-    reason = await log.database.rewrite()
-    if reason is not None:
-        raise ScrubUnfinished(log.location, reason)
-
-
-async def finish(log: EventLog) -> bool:
-    """Rewrite the store where a redaction was cut off before that; whether one was. Raises `ScrubUnfinished`."""
-    if not await log.database.rewrite_wanted():
-        return False
-    await scrub(log)
-    return True
-
-
-def refuse_busy(of: Experiment, recorders: list[RecorderRow]) -> None:
-    """Raise `ExperimentBusy` while a recorder is alive, and `StoreError` where one has left a spool."""
-    alive = [row for row in recorders if row.state == "alive"]
-    if alive:
-        raise ExperimentBusy(
-            of.exp_id,
-            (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive),
-            remedy="End that first, or fence it off with `messager close --force`.",
-        )
-    here = this_process().host
-    for row in recorders:
-        if row.spool is None:
-            continue
-        if os.path.exists(row.spool):
-            raise StoreError(
-                f"recorder {row.ordinal} of {of.exp_id} has left events in {row.spool}: "
-                "drain it first, with `messager drain`"
-            )
-        if row.state == "unclean" and row.host != here:
-            raise StoreError(
-                f"recorder {row.ordinal} of {of.exp_id} ended uncleanly on {row.host} and may have left events there, "
-                f"in {row.spool}: drain it there with `messager drain`, or end it with `messager repair`"
-            )
+    raise written_meanwhile(of)
 
 
 async def _described(
@@ -173,7 +114,7 @@ async def _described(
     names = NameReader(log.database)
     await names.load({number for number in found.channels if number is not None})
     most = sorted(found.channels.items(), key=lambda pair: -pair[1])
-    head = head_of(recorders)
+    head = chain.head_of(recorders)
     return Redaction(
         of.exp_id,
         len(found.ids),
@@ -187,7 +128,7 @@ async def _described(
 
 
 def _ranges(ids: array[int], ordinals: dict[int, int]) -> Ranges:
-    """Event ids, ascending, as stretches of seqs."""
+    """Return ascending event ids as ranges of seqs by recorder ordinal."""
     found: Ranges = {}
     for number in ids:
         stretches = found.setdefault(ordinals[number >> SEQ_BITS], [])
@@ -210,7 +151,7 @@ async def _blank(
     ids: bool,
     result: Redaction,
 ) -> bool:
-    """Do it, in one transaction. False where somebody wrote since `recorders` were read: nothing is done then."""
+    """Redact in one transaction. Return False, and change nothing, if the log changed since `recorders` were read."""
     database = log.database
     ordinals = {row.id: row.ordinal for row in recorders}
     before = await redactions_of(database, of.id)
@@ -218,14 +159,14 @@ async def _blank(
     at = time.time_ns()
     last = (sealed(before)[-1], before[-1].head_after) if before else None
     mark = seal(last, who, at, why, events, bytes.fromhex(result.head_before))
-    act = _Act(of, ordinals, set(numbers), mark, ids, chosen.matcher(any), database.location)
+    act = _Act(of, ordinals, set(numbers), mark, ids, chosen.matcher(any_condition=True), database.location)
     async with database.writing(long=True) as connection:
         await lock(connection, of.id)
         await database.dialect.overwrite_deleted(connection)
         await database.dialect.want_rewrite(connection)
         if not await _unchanged(connection, of, recorders, len(before)):
             return False
-        # whoever has not ended is fenced: it would go on from a chain that is no more
+        # fence recorders that have not ended: they would continue a chain that no longer exists
         await connection.execute(
             update(recorder)
             .where(recorder.c.experiment_id == of.id, recorder.c.ended_at.is_(None))
@@ -239,7 +180,7 @@ async def _blank(
         if ids:
             used = [select(column).where(event.c.experiment_id == of.id) for column in (event.c.from_id, event.c.to_id)]
             mine = select(name.c.id).where(name.c.experiment_id == of.id, name.c.what == AGENT)
-            # NOT IN would read all events anew for each name, on a server that finds them too many to remember
+            # PostgreSQL would scan all events for each name of a NOT IN if they do not fit in memory
             await connection.execute(delete(name).where(name.c.id.in_(except_(mine, *used))))
         result.head_after = chain.head((row.uuid, heads[row.id]) for row in recorders)
         await connection.execute(
@@ -320,7 +261,7 @@ class _Act:
             for part in parts:
                 covers = facts(part._mapping)
                 if chain.next_link(self.of.schema_version, old, part.digest, *covers) != part.chain_hash:
-                    raise self._damaged(row, part.first_seq)
+                    raise chain_broken(self.store, self.of, row, part.first_seq)
                 old = part.chain_hash
                 base = row.id << SEQ_BITS
                 covered = range(base | covers[0], (base | covers[0]) + covers[1])
@@ -340,7 +281,7 @@ class _Act:
                 break
             at = parts[-1].first_seq
         if old != row.head_hash:
-            raise self._damaged(row, row.last_seq)
+            raise chain_broken(self.store, self.of, row, row.last_seq)
         await connection.execute(
             update(recorder)
             .where(recorder.c.id == row.id)
@@ -377,21 +318,16 @@ class _Act:
             if changes:
                 await connection.execute(_EVENT, changes)
         if old.digest() != expected:
-            raise self._damaged(row, first)
+            raise chain_broken(self.store, self.of, row, first)
         return new, removed
 
     def _kept(self, meta: str | None) -> dict[str, Any]:
         """What of an event's meta says nothing that an agent said."""
         return structure(json_text.load_object(meta), self.holds)
 
-    def _damaged(self, row: RecorderRow, seq: int) -> DamagedStore:
-        """Sealing again what does not fit its seals would hide that."""
-        place = f"{self.of.exp_id}, recorder {row.ordinal}, batch at seq {seq} does not fit its chain"
-        return DamagedStore(self.store, f"{place}; `messager verify` says more, nothing was redacted")
-
 
 def structure(meta: dict[str, Any], holds: Callable[[bytes], bool] | None = None) -> dict[str, Any]:
-    """The part of an event's meta that the log put there itself; texts of it for which `holds` are blanked."""
+    """Return the fields of an event's meta that the log wrote itself; texts for which `holds` is true are blanked."""
     kept = {key: meta[key] for key, types in _STRUCTURE.items() if key in meta and type(meta[key]) in types}
     if holds is None:
         return kept

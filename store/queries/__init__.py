@@ -1,1 +1,1 @@
-"""Questions to the log: counts, deliveries, comparison."""
+"""Queries: overview, comparison, deliveries."""

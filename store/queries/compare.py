@@ -1,4 +1,4 @@
-"""Two experiments side by side: per channel, in replay order, the same payloads or the first that differs."""
+"""Comparison of two experiments: per channel, in replay order, the first payload that differs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
 
-from messager import channels, topics
+from messager import channels
+from messager.brokers import BROKER_KINDS
 
 from ..db.database import Database
 from ..db.schema import CHANNEL
@@ -24,29 +25,31 @@ from .comparison import Comparison, Difference
 __all__ = ["Comparison", "Difference", "compare"]
 
 DETAILED = 100
-"""Channels whose difference is given with its neighbours; the others are counted."""
+"""Maximum number of channels whose difference is returned; the others are only counted."""
 
 _Seen = tuple[Cursor, bytes | None]
-"""A message that was read: where it stands, and the digest of its payload, or None where that was redacted."""
+"""Cursor of a message, and the digest of its payload, or None if it was redacted."""
 
 
-class _Channel:
-    """What is known of one channel while both sides are read."""
+class _ChannelComparison:
+    """Comparison of one channel while both sides are read; side 0 is A, side 1 is B."""
 
-    __slots__ = ("ahead", "before", "counts", "index", "pair", "side", "unknown")
+    __slots__ = ("ahead", "before", "counts", "index", "pair", "redacted", "side")
 
     def __init__(self) -> None:
-        self.ahead: deque[_Seen] = deque()  # read on one side, not yet on the other
+        self.ahead: deque[_Seen] = deque()
+        """Messages of `side` without a counterpart so far."""
         self.side = 0
         self.counts = [0, 0]
         self.before: Cursor | None = None
         self.index = 0
-        self.unknown = 0
+        """Number of equal messages so far; `before` is the last of them."""
+        self.redacted = 0
         self.pair: tuple[list[Cursor], list[Cursor]] | None = None
-        """Once it differs: the cursors of the first difference and what follows it, for A and B."""
+        """After the first difference: its cursors and those of the next messages, of A and B."""
 
-    def meet(self, side: int, seen: _Seen) -> None:
-        """One more message: hold it against the other side's, or keep it until that comes."""
+    def add(self, side: int, seen: _Seen) -> None:
+        """Compare a message with its counterpart, or keep it until that is read."""
         self.counts[side] += 1
         if self.pair is not None:
             if len(self.pair[side]) < 2:
@@ -57,7 +60,7 @@ class _Channel:
         else:
             other = self.ahead.popleft()
             if other[1] == seen[1] or other[1] is None or seen[1] is None:
-                self.unknown += other[1] is None or seen[1] is None
+                self.redacted += other[1] is None or seen[1] is None
                 self.before = seen[0] if side == 0 else other[0]
                 self.index += 1
             else:
@@ -66,7 +69,7 @@ class _Channel:
                 self.ahead.clear()
 
     def end(self) -> None:
-        """Nothing more comes: what still waits has no counterpart."""
+        """Both sides are read: the first message without a counterpart is the difference."""
         if self.pair is None and self.ahead:
             left = [cursor for cursor, _ in list(self.ahead)[:2]]
             self.pair = (left, []) if self.side == 0 else ([], left)
@@ -88,18 +91,18 @@ async def compare(
     keep_names: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Comparison:
-    """Compare the messages of two experiments (as a replay would publish them), payload by payload.
+    """Compare the payloads of the messages of two experiments. Messages are those that a replay would publish.
 
-    `selection`, `since`, `until`, `after` and `limit` are as for `EventLog.read`, and hold for each side: a point is
-    looked for in each experiment, and `limit` counts the messages of each. Kinds of event that are given are compared
-    instead of the messages. `StoreError` is raised for gaps and marks, which hold no message.
+    `selection`, `since`, `until`, `after` and `limit` are as for `EventLog.read` and apply to each side: a point is
+    resolved in each experiment, and `limit` counts the messages of each. If kinds of event are selected, these are
+    compared instead of the messages. Raises `StoreError` for gaps and marks, which contain no message.
 
-    `mapping` renames A's channels first; `log_b` is B's log where it is another store. Where one comes from Redis and
-    the other from MQTT, `exps/...` counts as `exps:...` on both sides, and `selection` may name either, unless
-    `keep_names`. Of an import, which does not tell where it comes from, its names do, where they are all alike.
-    Memory grows only with how far one side runs ahead of the other on a channel, by a
-    digest a message. What was redacted on one side is taken for the same as what stands across, and counted.
-    `progress` is told how many messages were read.
+    `mapping` renames A's channels first; `log_b` is B's log if it is another store. If one side comes from Redis and
+    the other from MQTT, `exps/...` counts as `exps:...` on both sides, and `selection` may use either, unless
+    `keep_names`. For an import of unknown origin, the channel names decide, if they are all of one form.
+
+    A message that is redacted on one side counts as equal to its counterpart. Memory use is one digest per message by
+    which one side is ahead of the other on a channel. `progress` is called with the number of messages read.
     """
     other = log_b or log
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
@@ -108,11 +111,11 @@ async def compare(
     if chosen.kinds and not chosen.kinds <= ON_THE_WIRE:
         raise StoreError("gaps and marks were never on the wire: they cannot be compared")
     spelt = {await _spelling(log.database, of_a), await _spelling(other.database, of_b)}
-    as_one = not keep_names and spelt == {False, True}
+    as_one = not keep_names and spelt == {":", "/"}
     if as_one:
         chosen = _EitherSpelling(chosen)
     result = Comparison(of_a.exp_id, of_b.exp_id, translated=as_one)
-    known: dict[str, _Channel] = {}
+    known: dict[str, _ChannelComparison] = {}
     part = since, until, after, limit
     sides = [
         _messages(log.database, of_a, chosen, await span_of(log.database, of_a, *part), mapping, as_one),
@@ -121,7 +124,7 @@ async def compare(
     read = [0, 0]
     open_ = [True, True]
     while any(open_):
-        # the side that is behind, so that little has to wait in memory
+        # read the side that is behind, so that few messages are kept in memory
         side = 0 if open_[0] and (read[0] <= read[1] or not open_[1]) else 1
         message = await anext(sides[side], None)
         if message is None:
@@ -133,16 +136,16 @@ async def compare(
         name, seen = message
         channel = known.get(name)
         if channel is None:
-            channel = known[name] = _Channel()
-        channel.meet(side, seen)
+            channel = known[name] = _ChannelComparison()
+        channel.add(side, seen)
     result.messages_a, result.messages_b = read
     result.channels = len(known)
     if mapping is None:
-        result.exp_ids = _apart_by_exp_id(known)
+        result.exp_ids = _exp_ids_apart(known)
     for name in sorted(known):
         channel = known[name]
         channel.end()
-        result.redacted += channel.unknown
+        result.redacted += channel.redacted
         if channel.pair is not None:
             result.differing += 1
             if result.differing <= DETAILED:
@@ -150,8 +153,8 @@ async def compare(
     return result
 
 
-def _apart_by_exp_id(known: dict[str, _Channel]) -> tuple[str, str] | None:
-    """The exp_ids in the names of both sides, where no channel is on both and B's exp_id in A's names changes that."""
+def _exp_ids_apart(known: dict[str, _ChannelComparison]) -> tuple[str, str] | None:
+    """Return the exp_ids in the channels of both sides if only they keep all channels apart; else None."""
     a, b = ({name for name, channel in known.items() if channel.counts[side]} for side in (0, 1))
     if a & b:
         return None
@@ -167,9 +170,9 @@ def _apart_by_exp_id(known: dict[str, _Channel]) -> tuple[str, str] | None:
 
 
 async def _detailed(
-    name: str, channel: _Channel, log: EventLog, of_a: Experiment, other: EventLog, of_b: Experiment
+    name: str, channel: _ChannelComparison, log: EventLog, of_a: Experiment, other: EventLog, of_b: Experiment
 ) -> Difference:
-    """A difference with the events themselves."""
+    """Return the difference on a channel, with its events."""
     assert channel.pair is not None
     a = [await _at(log, of_a, cursor) for cursor in channel.pair[0]] + [None, None]
     b = [await _at(other, of_b, cursor) for cursor in channel.pair[1]] + [None, None]
@@ -184,23 +187,25 @@ async def _at(log: EventLog, of: Experiment, cursor: Cursor) -> Event | None:
 
 
 class _EitherSpelling(Selection):
-    """The same events, with channels chosen by their names as channels or as topics."""
+    """The same selection; a channel is matched by its name on Redis and by its name on MQTT."""
 
     def __init__(self, chosen: Selection) -> None:
         vars(self).update(vars(chosen))
-        self._filters = True
+        self._kinds = BROKER_KINDS
 
     async def as_recorded(self, database: Database, of: Experiment) -> Selection:
-        return self  # a filter is one for both sides, as one of them is of MQTT
+        return self  # one side is from MQTT, so patterns may be topic filters on both
 
     def takes_channel(self, channel: str | None) -> bool:
-        names = [] if channel is None else [topics.as_channel(channel), topics.as_topic(channel)]
+        names = (
+            [] if channel is None else [channels.with_separator(channel, ":"), channels.with_separator(channel, "/")]
+        )
         if self.channels is not None and not any(self.fits(self.channels, name) for name in names):
             return False
         return self.exclude is None or not any(self.fits(self.exclude, name) for name in names)
 
 
-async def _spelling(database: Database, of: Experiment) -> bool | None:
+async def _spelling(database: Database, of: Experiment) -> channels.Separator | None:
     brokers = [row.broker for row in await recorders_of(database, of.id)]
     return spelling(brokers, (await all_names(database, of.id, CHANNEL)).values())
 
@@ -218,5 +223,5 @@ async def _messages(
             channel = entry.channel or ""
             name = channel if mapping is None else channels.decode(mapping(channel))
             if as_one:
-                name = topics.as_channel(name)
+                name = channels.with_separator(name, ":")
             yield name, (entry.cursor, None if entry.redacted else sha256(entry.payload).digest())

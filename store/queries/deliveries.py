@@ -1,9 +1,10 @@
-"""When each sending was first received: a side table for analysis, made when an experiment is closed."""
+"""Deliveries: the time at which each sending was first received. A side table for analysis, filled at closing."""
 
 from __future__ import annotations
 
 import json
 from collections import deque
+from dataclasses import dataclass
 from hashlib import sha256
 
 from sqlalchemy import select
@@ -13,94 +14,102 @@ from ..db.schema import KINDS, REDACTED, SEQ_BITS, delivery, event, place_at, re
 
 _SENT, _RECEIVED, _GAP = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap"))
 WITHIN_NS = 60_000_000_000
-"""A reception later than this after the sending is taken for that of another message."""
+"""Maximum time from a sending to its reception; a later reception belongs to another message."""
 PAGE = 2000
 
 _Key = tuple[int | None, bytes]
+"""Channel and digest of the payload."""
 
 
-async def work_out(database: Database, experiment_id: int) -> None:
-    """Fill the deliveries of an experiment that is closed, or is about to be. Does nothing where it heard or said
-    nothing, and nothing a second time.
+async def fill(database: Database, experiment_id: int) -> None:
+    """Fill the deliveries of an experiment that is closed or about to be closed. May be repeated.
 
-    The same bytes may go over a channel more than once: what a listener received first is taken
-    for the first sending of them, what it received second for the second, and so on; of those since
-    it began, or since its last gap.
+    The same payload may be sent on a channel more than once: the first reception by a listener is matched with
+    the first sending, its second reception with the second, and so on. Only sendings since the listener began, or
+    since its last gap, are matched.
     """
-    listeners = select(
-        *(recorder.c.id, recorder.c.sent_count, recorder.c.received_count, recorder.c.started_at, recorder.c.first_ts)
-    ).where(recorder.c.experiment_id == experiment_id)
+    counters = (recorder.c.sent_count, recorder.c.received_count, recorder.c.started_at, recorder.c.first_ts)
     async with database.reading() as connection:
-        kept = (await connection.execute(listeners)).all()
-    if not any(row.sent_count for row in kept) or not any(row.received_count for row in kept):
+        query = select(recorder.c.id, *counters).where(recorder.c.experiment_id == experiment_id)
+        recorders = (await connection.execute(query)).all()
+    if not any(row.sent_count for row in recorders) or not any(row.received_count for row in recorders):
         return
-    began = {row.id: row.started_at for row in kept if row.first_ts is not None and row.started_at <= row.first_ts}
+    began = {row.id: row.started_at for row in recorders if row.first_ts is not None and row.started_at <= row.first_ts}
     matching = _Matching(began)
     columns = (event.c.id, event.c.ts, event.c.kind, event.c.channel_id, event.c.payload, event.c.meta)
     wanted = select(*columns).where(event.c.experiment_id == experiment_id, event.c.kind.in_((_SENT, _RECEIVED, _GAP)))
-    wanted = wanted.where(event.c.flags.op("&")(REDACTED) == 0)  # all of them have the same, empty payload
+    wanted = wanted.where(event.c.flags.op("&")(REDACTED) == 0)  # redacted events have the same, empty payload
     place: tuple[int, int] | None = None
     while True:
         page = wanted if place is None else wanted.where(replay_place > place_at(*place))
         async with database.reading() as connection:
             rows = (await connection.execute(page.order_by(event.c.ts, event.c.id).limit(PAGE))).all()
-        for number, ts, kind, channel, payload, meta in rows:
-            if meta is not None and kind == _RECEIVED and json.loads(meta).get("retained"):
-                continue  # a broker's copy of something said before, and no delivery of it
-            if kind == _GAP:
-                matching.since[number >> SEQ_BITS] = ts
-            else:
-                matching.take(number, ts, kind, (channel, sha256(payload).digest()))
+        for row in rows:
+            if row.kind == _GAP:
+                matching.since[row.id >> SEQ_BITS] = row.ts
+            elif row.kind == _SENT:
+                matching.sent(row.id, row.ts, (row.channel_id, sha256(row.payload).digest()))
+            elif row.meta is None or not json.loads(row.meta).get("retained"):  # no copy of an earlier message
+                matching.received(row.id >> SEQ_BITS, row.ts, (row.channel_id, sha256(row.payload).digest()))
         found, matching.found = matching.found, []
         if found:
             async with database.writing() as connection:
                 await connection.execute(database.dialect.insert_or_ignore(delivery), found)
         if len(rows) < PAGE:
             return
-        place = (rows[-1][1], rows[-1][0])
+        place = (rows[-1].ts, rows[-1].id)
+
+
+@dataclass(slots=True)
+class _Sending:
+    id: int
+    ts: int
+    received: bool = False
 
 
 class _Matching:
-    """Sendings of the last minute, by channel and bytes, and how many each listener has heard."""
+    """Matches receptions with the sendings of the last minute, by channel and payload."""
 
     def __init__(self, since: dict[int, int]) -> None:
         self.found: list[dict[str, int]] = []
+        """Rows of the side table."""
         self.since = since
-        """By listener, which sendings it may hear: those not before this moment."""
-        self._sent: dict[_Key, deque[list[int]]] = {}  # [id, listeners that heard it, ts]
-        self._heard: dict[_Key, dict[int, int]] = {}  # by listener, how many of those sendings
+        """By listener, the time from which sendings may be received by it."""
+        self._sendings: dict[_Key, deque[_Sending]] = {}
+        self._received: dict[_Key, dict[int, int]] = {}
+        """By listener, the number of those sendings that it has received."""
         self._old: deque[tuple[int, _Key]] = deque()
 
-    def take(self, number: int, ts: int, kind: int, key: _Key) -> None:
-        """The next event in replay order."""
-        while self._old and ts - self._old[0][0] > WITHIN_NS:
-            self._forget(self._old.popleft()[1])
-        if kind == _SENT:
-            self._sent.setdefault(key, deque()).append([number, 0, ts])
-            self._old.append((ts, key))
-            return
-        sendings = self._sent.get(key)
+    def sent(self, number: int, ts: int, key: _Key) -> None:
+        """Add a sending; events come in replay order."""
+        self._expire(ts)
+        self._sendings.setdefault(key, deque()).append(_Sending(number, ts))
+        self._old.append((ts, key))
+
+    def received(self, listener: int, ts: int, key: _Key) -> None:
+        """Match a reception with the next sending that its listener has not received yet."""
+        self._expire(ts)
+        sendings = self._sendings.get(key)
         if sendings is None:
             return
-        heard = self._heard.setdefault(key, {})
-        listener = number >> SEQ_BITS
-        nth, since = heard.get(listener, 0), self.since.get(listener)
-        while since is not None and nth < len(sendings) and sendings[nth][2] < since:
+        received = self._received.setdefault(key, {})
+        nth, since = received.get(listener, 0), self.since.get(listener)
+        while since is not None and nth < len(sendings) and sendings[nth].ts < since:
             nth += 1
-        heard[listener] = min(nth + 1, len(sendings))
-        if nth < len(sendings):
-            if not sendings[nth][1]:
-                self.found.append({"event_id": sendings[nth][0], "received_at": ts})
-            sendings[nth][1] += 1
+        received[listener] = min(nth + 1, len(sendings))
+        if nth < len(sendings) and not sendings[nth].received:
+            sendings[nth].received = True
+            self.found.append({"event_id": sendings[nth].id, "received_at": ts})
 
-    def _forget(self, key: _Key) -> None:
-        """The oldest sending of these bytes is over a minute old."""
-        sendings = self._sent[key]
-        sendings.popleft()
-        if not sendings:
-            del self._sent[key]
-            self._heard.pop(key, None)
-            return
-        heard = self._heard.get(key, {})
-        for listener in heard:
-            heard[listener] = max(heard[listener] - 1, 0)
+    def _expire(self, now: int) -> None:
+        while self._old and now - self._old[0][0] > WITHIN_NS:
+            key = self._old.popleft()[1]
+            sendings = self._sendings[key]
+            sendings.popleft()
+            if not sendings:
+                del self._sendings[key]
+                self._received.pop(key, None)
+                continue
+            received = self._received.get(key, {})
+            for listener in received:
+                received[listener] = max(received[listener] - 1, 0)

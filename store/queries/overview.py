@@ -1,4 +1,4 @@
-"""One experiment described in figures, from counters that are kept while recording."""
+"""Descriptions of experiments, from counters that are kept while recording."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from ..db.schema import AGENT, CHANNEL, KINDS, name
-from ..experiments.registry import Experiment, RecorderRow, head_of, recorders_of
+from ..experiments.registry import Experiment, RecorderRow, recorders_of
+from ..log.chain import head_of
 from ..log.event import iso
 from ..log.event_log import EventLog
 from ..log.redaction_records import redactions_of
@@ -29,7 +30,7 @@ def _sum(recorders: list[RecorderRow]) -> dict[str, Any]:
 
 
 async def listing(log: EventLog, experiments: list[Experiment]) -> list[dict[str, Any]]:
-    """A short description of each experiment, in the order given."""
+    """Return a short description of each experiment, in the order given."""
     recorders: dict[int, list[RecorderRow]] = {}
     for row in await recorders_of(log.database):
         recorders.setdefault(row.experiment_id, []).append(row)
@@ -48,10 +49,10 @@ async def listing(log: EventLog, experiments: list[Experiment]) -> list[dict[str
 
 
 async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
-    """Everything there is to say of an experiment without reading its events.
+    """Return the full description of an experiment, without reading its events.
 
     Times are ns UTC under `..._ts`, ISO 8601 under `..._at`; `duration_s` is in seconds, sizes in
-    bytes. `head` is the hash that a paper can cite and `verify` checks.
+    bytes. `head` is the hash to cite; `verify` checks it.
     """
     recorders = await recorders_of(log.database, of.id)
     async with log.database.reading() as connection:

@@ -23,7 +23,8 @@ from messager.record import MessageRecord
 from ..db.database import Database
 from ..db.databases import in_memory
 from ..errors import StoreError, StoreUnavailable
-from ..log.event_log import EventLog, Writer
+from ..log.event_log import EventLog
+from ..log.writer import Writer
 from .recorder import Durability, Recorder
 
 START_SECONDS = 5.0

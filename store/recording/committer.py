@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from ..errors import BadEvent, RecorderFenced, SpoolDamaged, StoreError, StoreUnavailable
 from ..experiments.registry import recorder_by_uuid
-from ..log.event_log import EventLog, Writer
+from ..log.event_log import EventLog
+from ..log.writer import Writer
 from .buffer import BATCH_EVENTS, Buffer, unfit
 from .spooler import Spooler
 from .state import State

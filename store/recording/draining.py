@@ -30,7 +30,8 @@ from ..errors import (
 from ..experiments.provenance import this_process
 from ..experiments.registry import RecorderRow, recorder_by_uuid, recorders_of
 from ..log.event import NewEvent
-from ..log.event_log import EventLog, Writer
+from ..log.event_log import EventLog
+from ..log.writer import Writer
 from .buffer import BATCH_BYTES, BATCH_EVENTS, unfit
 from .registration import Registration, register
 from .spool import LOCKS, Spool

@@ -26,13 +26,14 @@ from ..experiments import registry
 from ..experiments.provenance import circumstances, this_process
 from ..experiments.registry import Experiment
 from ..log.event import Fields, NewEvent
-from ..log.event_log import EventLog, Writer, new_uuid
+from ..log.event_log import EventLog
+from ..log.writer import Writer, new_uuid
 from .buffer import Buffer
+from .closing import close
 from .committer import STOP_SECONDS, Committer
 from .derived_ids import DEFAULT_SENDER, DerivedIds
 from .draining import drain_left
 from .registration import Registration, register
-from .repair import close
 from .spool import ENDING, SPOOL_BYTES, Spool
 from .spools import spool_folder
 

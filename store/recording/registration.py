@@ -13,7 +13,8 @@ from typing import Any
 
 from ..errors import ExperimentClosed, StoreError
 from ..experiments import registry
-from ..log.event_log import EventLog, Writer
+from ..log.event_log import EventLog
+from ..log.writer import Writer
 
 log = logging.getLogger("messager_store")
 

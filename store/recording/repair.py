@@ -6,7 +6,6 @@ recorder's own chain stays as its process left it, so that a spool that turns up
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,10 @@ from pathlib import Path
 from sqlalchemy import update
 
 from ..db.schema import recorder
-from ..errors import ExperimentBusy, StoreError
 from ..experiments import registry
 from ..experiments.registry import SILENT_NS, Experiment, RecorderRow
 from ..log.event import NewEvent, iso
 from ..log.event_log import EventLog
-from .draining import folders_of
-from .spools import spools
 
 
 @dataclass(slots=True)
@@ -94,39 +90,6 @@ async def unclean(log: EventLog) -> list[Experiment]:
     rows = await registry.recorders_of(log.database)
     wanted = {row.experiment_id for row in rows if row.state == "unclean"}
     return [of for of in await registry.every(log.database) if of.id in wanted]
-
-
-async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
-    """Repair what ended uncleanly, and close the experiment; what was repaired.
-
-    Raises `ExperimentBusy` while a recorder is alive, and `StoreError` where one left a spool that is
-    not drained, also one that the store never took in; neither, if forced: what they still have is refused then.
-    """
-    if not force:
-        await _refuse_left_over(log, of)
-    found = await repair(log, of, force=force)
-    for known in found:
-        if known.spool is not None:
-            raise StoreError(
-                f"recorder {known.recorder} of {of.exp_id} left events in {known.spool}. Put them into the store "
-                "with `messager drain`, or close without them with --force."
-            )
-    await registry.close(log.database, of, force=force)
-    return found
-
-
-async def _refuse_left_over(log: EventLog, of: Experiment) -> None:
-    """Raise as `close` does where recorders that the store never took in have events for an experiment."""
-    for folder in await folders_of(log):
-        for info in await asyncio.to_thread(list, spools(folder)):
-            if info.registered or (info.store, info.exp_id) != (log.location, of.exp_id):
-                continue
-            if info.held:
-                raise ExperimentBusy(of.exp_id, [f"one that has no place in it yet, with its spool {info.path}"])
-            raise StoreError(
-                f"events for {of.exp_id} wait in {info.path}. Put them into the store with `messager drain`, "
-                "or close without them with --force."
-            )
 
 
 def _known(of: Experiment, row: RecorderRow) -> Repaired:

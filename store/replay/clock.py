@@ -1,9 +1,8 @@
-"""The replay clock: when a recorded moment is due.
+"""Replay clock: maps recorded time to the monotonic clock.
 
-One anchor ties a recorded time to the monotonic clock; every deadline is computed from
-it, so that errors do not add up. The anchor moves only on pause, resume, seek and a
-change of speed. Time and sleeping can be injected. A `Rate` counts messages on the same
-time, by the same rule.
+One anchor ties a recorded time to the monotonic clock. Every deadline is computed from the anchor, so errors do not
+accumulate. Only pause, resume, seek and a change of speed move the anchor. The time source and the sleep function
+can be injected.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ import time
 from collections.abc import Awaitable, Callable
 
 LONGEST_SLEEP = 0.1
-"""Seconds after which a waiting clock looks whether it was paused or moved."""
+"""Seconds after which a waiting clock checks whether it was paused or moved."""
 CATCH_UP_NS = 50_000_000
-"""What a rate makes good of time that it lost: a late wake-up, but not a stall."""
-TOGETHER = 0.02
-"""Seconds whose messages a rate lets out together."""
+"""Maximum delay that a rate limit makes up for: a late wake-up, but not a stall."""
+BATCH_S = 0.02
+"""Seconds of messages that a rate limit releases together."""
 
 
 class ReplayClock:
-    """Maps recorded ns UTC to monotonic ns, at `speed` recorded seconds a second."""
+    """Maps recorded ns UTC to monotonic ns, at `speed` recorded seconds per second."""
 
     def __init__(
         self,
@@ -38,39 +37,44 @@ class ReplayClock:
         self._paused = False
 
     def now(self) -> int:
-        """The time that the clock runs on, monotonic ns."""
+        """Return the time of the underlying clock, in monotonic ns."""
         return self._now()
 
     async def sleep(self, seconds: float) -> None:
-        """Let that time pass."""
+        """Sleep on the underlying clock."""
         await self._sleep(seconds)
 
+    @property
+    def paused(self) -> bool:
+        """Return whether recorded time is stopped."""
+        return self._paused
+
     def seek(self, recorded_ns: int) -> None:
-        """This recorded time is now."""
+        """Set the current recorded time."""
         self._recorded, self._anchor = recorded_ns, self._now()
 
     def position(self) -> int:
-        """The recorded time that is now, ns UTC."""
+        """Return the current recorded time, in ns UTC."""
         if self._anchor is None or self._paused:
             return self._recorded
         return self._recorded + int((self._now() - self._anchor) * self.speed)
 
     def pause(self) -> None:
-        """Let recorded time stand still."""
+        """Stop recorded time."""
         self._recorded, self._anchor, self._paused = self.position(), self._now(), True
 
     def resume(self) -> None:
-        """Let it go on from where it stood."""
+        """Continue recorded time where it was stopped."""
         if self._paused:
             self._anchor, self._paused = self._now(), False
 
     def set_speed(self, speed: float) -> None:
-        """Go on at another speed from now."""
+        """Change the speed from now on."""
         self._recorded, self._anchor = self.position(), self._now()
         self.speed = speed
 
     def overdue(self, recorded_ns: int) -> int:
-        """How long ago a recorded time was due, in ns; negative while it lies ahead."""
+        """Return the ns since a recorded time was due; negative if it is in the future."""
         if self._anchor is None:
             self.seek(recorded_ns)
         assert self._anchor is not None
@@ -79,34 +83,63 @@ class ReplayClock:
         return self._now() - self._anchor - int((recorded_ns - self._recorded) / self.speed)
 
     async def while_paused(self) -> None:
-        """Return when it is not paused."""
+        """Wait until the clock is not paused."""
         while self._paused:
             await self._sleep(LONGEST_SLEEP)
 
     async def wait_until(self, recorded_ns: int) -> None:
-        """Return when a recorded time is due."""
+        """Wait until a recorded time is due."""
         while (late := self.overdue(recorded_ns)) < 0:
             await self._sleep(LONGEST_SLEEP if self._paused else min(-late / 1e9, LONGEST_SLEEP))
 
 
-class Rate:
-    """At most `per_second` messages a second, on the time of `clock`.
+class Timeline:
+    """Recorded times with silences shortened to `max_gap` ns (None: unchanged)."""
 
-    Every message's deadline is computed from one anchor, so that late wake-ups do not add up.
-    The anchor moves when more than `CATCH_UP_NS` were lost: what was held up is not made good
-    by a burst.
+    def __init__(self, max_gap: int | None = None) -> None:
+        self._max_gap = max_gap
+        self._removed = 0
+        self._first: int | None = None
+        self._previous = 0
+
+    def due(self, ts: int) -> int:
+        """Return the shortened time of the next event, in ns; `ts` must not decrease."""
+        if self._first is None:
+            self._first = self._previous = ts
+        if self._max_gap is not None:
+            self._removed += max(ts - self._previous - self._max_gap, 0)
+        self._previous = ts
+        return ts - self._removed
+
+    @property
+    def begun(self) -> bool:
+        """Return whether there was an event."""
+        return self._first is not None
+
+    @property
+    def length(self) -> int:
+        """Return the ns from the first event to the last one so far, after shortening."""
+        return 0 if self._first is None else self._previous - self._removed - self._first
+
+
+class Rate:
+    """Limit of `per_second` messages per second, on the time of `clock`.
+
+    The deadline of every message is computed from one anchor, so late wake-ups do not accumulate. If more than
+    `CATCH_UP_NS` were lost, the anchor moves: a delay is not made up for by a burst.
     """
 
     def __init__(self, per_second: float, clock: ReplayClock) -> None:
+        self.per_second = per_second
         self._interval = 1e9 / per_second
         self._clock = clock
         self._anchor: float | None = None
         self._taken = 0
-        self.together = max(int(per_second * TOGETHER), 1)
-        """How many messages to publish together, at the most."""
+        self.together = max(int(per_second * BATCH_S), 1)
+        """Maximum number of messages published together."""
 
     async def take(self, messages: int) -> None:
-        """Return when so many more messages may be published."""
+        """Wait until this number of messages may be published."""
         now = self._clock.now()
         if self._anchor is None:
             self._anchor = now

@@ -1,4 +1,9 @@
-"""Replay: a stored experiment, back on the wire in timestamp order."""
+"""Replay: publish the messages of a stored experiment again, in replay order.
+
+The order of this module is the order of a replay: plan, refusals, subscribers, passes over the pages, due times,
+publishing, report. The messages are selected in `plan`, harmful replays are refused in `guard`, and all waits are in
+`waiting`.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +11,28 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Literal
 
 from messager import channels as grammar
-from messager import topics
-from messager.brokers import Broker, Retaining
-from messager.brokers.internal import is_internal
-from messager.brokers.urls import is_mqtt
+from messager.brokers import Broker, Retaining, kind_of
 from messager.errors import MessagerError
 
-from ..db.schema import CHANNEL
 from ..errors import ReplayFailed, ReplayRefused, StoreError
-from ..experiments import registry
 from ..experiments.registry import Experiment
-from ..log.channel_map import ChannelMap, between
-from ..log.cursor import Point, resolve
+from ..log.channel_map import ChannelMap
+from ..log.cursor import Point
 from ..log.event import Event
 from ..log.event_log import EventLog
-from ..log.messages import ON_THE_WIRE, Sources, message_count, message_pages, sources
-from ..log.names import all_names
-from ..log.reading import Selection, Span
-from .clock import Rate, ReplayClock
-from .flow_control import Flow, Message
-from .guard import published_channels, refuse_live
+from ..log.messages import ON_THE_WIRE
+from ..log.reading import Selection
+from .clock import Rate, ReplayClock, Timeline
+from .flow_control import FlowControl, Message
+from .guard import Guard
+from .plan import Plan, make_plan
 from .report import ReplayReport
+from .waiting import ReplayState, Waits
 
 BATCH_MESSAGES = 500
 
@@ -41,53 +40,56 @@ Progress = Callable[[ReplayReport], None]
 
 
 def checked_speed(speed: float | str) -> float | None:
-    """A speed as a positive number, or None for "max". Raises `StoreError`."""
-    if speed == "max":
-        return None
-    try:
-        value = float(speed)
-    except ValueError:
-        value = math.nan
-    if value == math.inf:
-        return None
+    """Return a speed as a positive number, or None for "max". Raises `StoreError`."""
+    value = math.inf if speed == "max" else _number(speed)
     if not value > 0:
-        raise StoreError(f"{speed!r} is no speed: give a number above zero (10 is ten times as fast), or max")
-    return value
+        raise StoreError(f"{speed!r} is not a speed: give a number above zero (10 is ten times as fast), or max")
+    return None if value == math.inf else value
 
 
 def checked_rate(rate: float | str) -> float:
-    """A rate as messages a second. Raises `StoreError`."""
-    try:
-        value = float(rate)
-    except ValueError:
-        value = math.nan
+    """Return a rate as messages per second. Raises `StoreError`."""
+    value = _number(rate)
     if not 0 < value < math.inf:
-        raise StoreError(f"{rate!r} is no rate: give messages a second, a number above zero")
+        raise StoreError(f"{rate!r} is not a rate: give messages per second, a number above zero")
     return value
 
 
-class Replay:
-    """Publishes the messages of an experiment again, through `broker`.
+def _number(given: float | str) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        return math.nan
 
-    What is published, per channel, is said in `messager_store.log.messages`; in which order,
-    by `(ts, recorder, seq)`. `speed` is recorded seconds a second, or "max": as fast as the slowest
-    subscriber reads. `rate` is how many messages a second there are at the most, whatever the speed;
-    "max" needs one where the broker does not say what waits for its subscribers. `max_hold` is for
-    how many seconds a subscriber may read nothing before the replay is given up (None: it is waited
-    for without end, and `progress` is told whom it waits for). `channels` and
-    `exclude` are glob patterns on the recorded channels, `agents` are ids of senders or recipients,
-    `from_ids` of senders, `to_ids` of recipients, `kinds` kinds of event; `start` (included) and `end`
+
+class Replay:
+    """Publishes the messages of an experiment again, through `broker`, in the order `(ts, recorder, seq)`.
+
+    Which events count as messages is defined in `messager_store.log.messages`. Messages on channels on which a server
+    publishes by itself (see `BrokerKind.is_internal`) are left out and counted.
+
+    Selection: `channels` and `exclude` are glob patterns on the recorded channels, `agents` are ids of senders or
+    recipients, `from_ids` of senders, `to_ids` of recipients, `kinds` are kinds of event; `start` (included) and `end`
     (excluded) are points as in `messager_store.log.cursor`.
-    `mapping` and `to_exp` say where messages go instead (see `ChannelMap`); on another kind of broker than
-    was recorded, `exps:...` becomes `exps/...` and the other way round, unless `keep_names`. `max_gap` shortens
-    silences to that many seconds. `loops` is how often (0: until cancelled).
-    `wait_for_subscribers` waits until at least so many clients are subscribed to a channel of the replay, as
-    `channels` and `exclude` choose them (on Redis also to any pattern, as it does not list these), and fails after
-    `wait_timeout` seconds; an MQTT broker tells nobody. Messages for channels on which a server publishes by itself
-    (see `messager.brokers.internal`) are left out and counted. What the broker refuses is counted and named in the
-    report; `dry_run` publishes nothing, and names what is certain to be refused. A payload for which the broker would
-    cut its subscribers off is refused, unless `force`; and so are channels that a recorder is recording into this
-    very experiment at the moment, unless `into_live`. `progress` is called with the report as it grows.
+
+    Channels: `mapping` and `to_exp` rename channels (see `ChannelMap`). If the kind of broker differs from the recorded
+    one, `exps:...` becomes `exps/...` and vice versa, unless `keep_names`.
+
+    Pace: `speed` is in recorded seconds per second, or "max": as fast as the slowest subscriber reads. `rate` is the
+    maximum number of messages per second, at any speed; "max" requires it if the broker does not report what its
+    subscribers have not read yet. `max_gap` shortens silences to this many seconds. `loops` is the number of passes
+    (0: until cancelled). `clock` is the replay clock.
+
+    Waits: `wait_for_subscribers` is the number of clients that must be subscribed to a channel of the replay before it
+    begins (on Redis, clients with any pattern count, as Redis does not list patterns); after `wait_timeout` seconds the
+    replay fails. `max_hold` is the number of seconds that a subscriber may read nothing before the replay fails (None:
+    no limit).
+
+    Refusals: a payload for which the broker would disconnect its subscribers, unless `force`; channels that a live
+    recorder records into this experiment, unless `into_live` (see `guard`).
+
+    Messages that the broker refuses are counted and named in the report. `dry_run` publishes nothing and names the
+    messages that are certain to be refused. `progress` is called with the report whenever it changes.
     """
 
     def __init__(
@@ -120,296 +122,205 @@ class Replay:
         progress: Progress | None = None,
         clock: ReplayClock | None = None,
     ) -> None:
-        self._speed = checked_speed(speed)
-        checked = None if rate is None else checked_rate(rate)
+        paced = checked_speed(speed)
+        most = None if rate is None else checked_rate(rate)
         if max_hold is not None and not max_hold > 0:
-            raise StoreError(f"{max_hold!r} is no time to hold back: give seconds, more than zero")
+            raise StoreError(f"{max_hold!r} is not a time to hold back: give seconds, more than zero")
         if max_gap is not None and not max_gap >= 0:
-            raise StoreError(f"{max_gap!r} is no gap: give seconds, zero or more")
+            raise StoreError(f"{max_gap!r} is not a gap: give seconds, zero or more")
         if loops < 0:
-            raise StoreError(f"{loops!r} is no number of loops: give 1 or more, or 0 for no end")
-        if wait_for_subscribers and is_mqtt(broker.url):
+            raise StoreError(f"{loops!r} is not a number of loops: give 1 or more, or 0 for no end")
+        if wait_for_subscribers and not kind_of(broker.url).reports_subscribers:
             raise StoreError(
-                "an MQTT broker tells nobody who is subscribed, so nobody can wait for it: "
-                "start the subscribers first, and replay without --wait-for-subscribers"
+                f"an {kind_of(broker.url).name} broker does not report its subscribers, so a replay cannot wait for "
+                "them: start the subscribers first, and replay without --wait-for-subscribers"
             )
         self._log = log
-        self._wanted = exp_id
+        self._experiment = exp_id
         self._broker = broker
-        self._retaining = broker if isinstance(broker, Retaining) else None
         self._selection = Selection(kinds, channels, exclude, agents, from_ids, to_ids)
         if self._selection.kinds and not self._selection.kinds <= ON_THE_WIRE:
             raise StoreError("gaps and marks were never on the wire: they cannot be replayed")
-        self._force = force
-        self._into_live = into_live
         self._start, self._end = start, end
         self._map = ChannelMap(mapping, to_exp)
         self._keep_names = keep_names
         self._max_gap = None if max_gap is None else int(max_gap * 1e9)
         self._loops = loops
-        self._subscribers = wait_for_subscribers
-        self._wait_timeout = wait_timeout
-        self._dry_run = dry_run
+        self._subscribers, self._wait_timeout = wait_for_subscribers, wait_timeout
         self._progress = progress or (lambda report: None)
-        self.clock = clock or ReplayClock(self._speed or 1.0)
-        """Pause, resume, or change the speed of a replay that runs."""
-        self._rate = None if checked is None else Rate(checked, self.clock)
-        self._most = BATCH_MESSAGES if self._rate is None else min(BATCH_MESSAGES, self._rate.together)
-        self._flow = Flow(broker, max_hold=max_hold, holding=self._tell)
-        self.report = ReplayReport("", self._speed, dry_run, checked)
-        """What was done so far."""
+        self.clock = clock or ReplayClock(paced or 1.0)
+        """Clock of the replay; it can be paused, resumed and changed in speed while the replay runs."""
+        self.report = ReplayReport("", paced, dry_run, most)
+        """Result so far."""
+        limit = None if most is None else Rate(most, self.clock)
+        self._together = BATCH_MESSAGES if limit is None else min(BATCH_MESSAGES, limit.together)
+        self._flow = FlowControl(broker, max_hold=max_hold, holding=self._tell)
+        self._waits = Waits(self.clock, limit, self._flow, self._enter)
+        self._guard = Guard(broker, self._flow, paced is not None or most is not None, force, into_live)
         self._started = 0
-        self._of_mqtt: set[int] = set()  # the recorders that recorded an MQTT broker
 
     async def run(self) -> ReplayReport:
-        """Replay, and say what was done.
+        """Replay and return the report.
 
-        Raises `ExperimentNotFound`, `BadCursor`, `ReplayRefused` where it would do harm, and
-        `ReplayFailed` where the broker is out of reach or goes away; `report` then says how far
-        it came.
+        Raises `ExperimentNotFound`, `BadCursor`, `ReplayRefused` if the replay would do harm and nothing was
+        published, and `ReplayFailed` if the broker is unreachable or the replay cannot continue. After an error,
+        `report` holds what was done.
         """
-        of = self._wanted if isinstance(self._wanted, Experiment) else await self._log.experiment(self._wanted)
-        self.report.exp_id = of.exp_id
-        database = self._log.database
-        span = Span(await resolve(database, of, self._start), await resolve(database, of, self._end))
-        if span.start is not None and span.end is not None and span.start > span.end:
-            raise StoreError(f"the start, {span.start}, lies behind the end, {span.end}")
-        # once for all passes: what a recorder adds meanwhile is not replayed, and changes not which events are messages
-        recorders = await registry.recorders_of(database, of.id)
-        last_seqs = {row.ordinal: row.last_seq for row in recorders}
-        if not self._keep_names:
-            self._map.rename = between((row.broker for row in recorders), self._broker.url)
-        self._of_mqtt = {row.ordinal for row in recorders if row.broker is not None and is_mqtt(row.broker)}
-        total = sum(last_seqs.values())
-        span = replace(span, last_seqs=last_seqs)
-        rule = await sources(database, of, self._selection.kinds)
-        names = set((await all_names(database, of.id, CHANNEL)).values())
-        unfitted = self._map.unfitted(names)
-        if unfitted:
-            raise StoreError(f"no channel of {of.exp_id} fits {', '.join(map(repr, unfitted))}: nothing to map there")
-        whole = self._selection.everything and span == Span(last_seqs=last_seqs)
-        await self._leave_out_internal(of, span, rule, names, [row.broker for row in recorders if row.broker])
-        await self._plan(of, span, rule)
-        self.report.skipped = total - self.report.planned
-        if whole:
-            self.report.unsent = rule.unsent
-        if not self._into_live:
-            await refuse_live(database, of, self._selection, self._map, self._broker.url)
-        if self._dry_run:
-            with contextlib.suppress(MessagerError):  # a dry run needs no broker, but tells what it would say
+        plan = await self._planned()
+        await self._guard.refuse_feedback(plan)
+        if self.report.dry_run:
+            with contextlib.suppress(MessagerError):  # a dry run needs no broker, but applies its limits if reachable
                 await self._flow.begin()
-                await self._refuse_oversized(of, span, rule)
+                await self._guard.refuse_oversized(plan)
+            self._enter(ReplayState.FINISHED)
             return self.report
         try:
             await self._broker.connect()
             await self._flow.begin()
-            await self._refuse_oversized(of, span, rule)
-            self._refuse_blind()
-            await self._wait_for_subscribers(of)
+            await self._guard.refuse_oversized(plan)
+            self._guard.refuse_unsafe()
+            await self._wait_for_subscribers(plan)
             self._tell()
             while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
                 if self.report.loops:
-                    await self._refuse_joined(of)
-                await self._pass(of, span, rule)
+                    await self._guard.refuse_feedback(plan)  # a recorder may have started during the last pass
+                await self._pass(plan)
                 self.report.loops += 1
-        except MessagerError as error:
+            self._enter(ReplayState.FINISHED)
+        except (MessagerError, ReplayRefused) as error:
+            if isinstance(error, ReplayRefused) and not self.report.published:
+                raise
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from error
         finally:
+            if self.report.state is not ReplayState.FINISHED:
+                self._enter(ReplayState.STOPPED)
             self._tell()
         return self.report
 
-    async def _refuse_joined(self, of: Experiment) -> None:
-        """Raise `ReplayFailed` where a recorder came since the pass before, and would record the next one."""
-        if self._into_live:
-            return
-        try:
-            await refuse_live(self._log.database, of, self._selection, self._map, self._broker.url)
-        except ReplayRefused as error:
-            raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
+    async def _planned(self) -> Plan:
+        """Make the plan and put its figures into the report."""
+        found = self._experiment
+        of = found if isinstance(found, Experiment) else await self._log.experiment(found)
+        report = self.report
+        report.exp_id = of.exp_id
+        plan = await make_plan(
+            self._log,
+            of,
+            self._selection,
+            start=self._start,
+            end=self._end,
+            channel_map=self._map,
+            broker_url=self._broker.url,
+            keep_names=self._keep_names,
+        )
+        report.internal = plan.internal
+        if report.dry_run:
+            await self._preview(plan)
+        else:
+            report.planned = await plan.count()
+        report.skipped = plan.events - report.planned
+        if plan.complete:
+            report.unrecorded_senders = plan.sources.unrecorded_senders
+        return plan
 
-    async def _leave_out_internal(
-        self, of: Experiment, span: Span, rule: Sources, names: set[str], recorded_at: list[str]
-    ) -> None:
-        """Leave out, and count, messages for channels on which the server publishes by itself, here or where recorded.
-
-        Raises `StoreError` where `mapping` leads onto one.
-        """
-        internal = {name for name in names if is_internal(self._map(name), self._broker.url, *recorded_at)}
-        for name in internal:
-            if (pair := self._map.pair_for(name)) is not None:
-                raise StoreError(
-                    f"--map {'='.join(pair)} leads onto {grammar.decode(self._map(name))!r}, where the server itself "
-                    "publishes: map to another channel"
-                )
-        if internal:
-            counts: Counter[str] = Counter()
-            only = self._selection.without(names - internal)
-            async for page in message_pages(self._log.database, of, only, span, rule=rule):
-                counts.update(entry.channel or "" for entry in page)
-            self.report.internal = dict(counts.most_common())
-            self._selection = self._selection.without(internal)
-
-    async def _plan(self, of: Experiment, span: Span, rule: Sources) -> None:
-        """Count what one pass will publish; for a dry run, also where to, and what is certain to be refused."""
-        if not self._dry_run:
-            self.report.planned = await message_count(self._log.database, of, self._selection, span, rule)
-            return
-        over_mqtt = is_mqtt(self._broker.url)
-        async for page in message_pages(self._log.database, of, self._selection, span, rule=rule):
+    async def _preview(self, plan: Plan) -> None:
+        """Count the messages of a dry run by channel, and those that are certain to be refused."""
+        kind = kind_of(self._broker.url)
+        async for page in plan.pages():
             self.report.planned += len(page)
             for entry in page:
-                wire = self._map(entry.channel or "")
+                wire, payload = plan.message(entry)
                 channel = grammar.decode(wire)
                 self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
-                fault = topics.fault(wire, len(entry.payload)) if over_mqtt else None
+                fault = kind.publish_fault(wire, len(payload))
                 if fault is not None:
                     self.report.count_failure(channel, entry.cursor, "refused", fault)
 
-    async def _refuse_oversized(self, of: Experiment, span: Span, rule: Sources) -> None:
-        """Raise `ReplayRefused` for a payload above what a subscriber may have waiting."""
-        most = self._flow.largest_payload
-        if most is None or self._force:
+    async def _wait_for_subscribers(self, plan: Plan) -> None:
+        if not self._subscribers or not self.report.planned:
             return
-        rows = await registry.recorders_of(self._log.database, of.id)
-        if sum(row.payload_bytes for row in rows) <= most:
-            return
-        async for page in message_pages(self._log.database, of, self._selection, span, rule=rule, above=most):
-            raise ReplayRefused(
-                f"the payload of {page[0].cursor} has {len(page[0].payload):,} bytes: above {most:,} the broker "
-                "cuts its subscribers off. Leave it out with --exclude, --start and --end, or publish it with --force."
-            )
+        wanted, url = await plan.published_channels(), self._broker.url
 
-    def _refuse_blind(self) -> None:
-        """Raise `ReplayRefused` where full speed could have subscribers cut off, and nobody could know."""
-        if self._speed is None and self._rate is None and not self._flow.active:
-            raise ReplayRefused(
-                f"{self._broker.url} does not tell what waits for its subscribers{self._refusal()}, so at full speed "
-                "it could cut them off. Give the most messages a second with --rate, or a speed"
-            )
+        async def count() -> int:
+            subscribed = await self._broker.subscriber_count(wanted)
+            if subscribed is None:
+                raise ReplayFailed(
+                    f"{url} does not report its subscribers{self._guard.refusal}: replay without waiting"
+                )
+            return subscribed
 
-    def _refusal(self) -> str:
-        """Why the broker does not tell, where it knows: a right that its user lacks."""
-        refused = getattr(self._broker, "refused", None)
-        return f" ({refused})" if refused else ""
+        await self._waits.for_subscribers(self._subscribers, self._wait_timeout, count, url)
 
-    def _refuse_copies(self, batch: list[Event], wire: list[Message]) -> None:
-        """Raise `ReplayRefused` for a payload whose copies are above what a subscriber may have waiting."""
-        if self._force or (at := self._flow.cut_off(wire)) is None:
-            return
-        entry, copies, most = batch[at], self._flow.copies(wire[at][0]), self._flow.largest_payload
-        raise ReplayRefused(
-            f"the payload of {entry.cursor} has {len(entry.payload):,} bytes, and one subscriber may get it "
-            f"{copies} times: above {most:,} bytes in all the broker cuts it off. Leave it out with "
-            "--exclude, --start and --end, or publish it with --force"
-        )
-
-    async def _pass(self, of: Experiment, span: Span, rule: Sources) -> None:
-        """Publish everything once."""
-        first = previous = None
-        cut = 0  # ns of silence taken out so far
-        messages = message_pages(self._log.database, of, self._selection, span, rule=rule)
-        async with aclosing(_ahead(messages)) as pages:
+    async def _pass(self, plan: Plan) -> None:
+        """Publish every message of the plan once."""
+        timeline = Timeline(self._max_gap)
+        async with aclosing(_prefetched(plan.pages())) as pages:
             async for page in pages:
-                if first is None or previous is None:
-                    first = previous = page[0].ts
-                    self.clock.seek(first)
+                if not timeline.begun:
+                    self.clock.seek(page[0].ts)
                     self._started = self._started or time.monotonic_ns()
-                if self._max_gap is not None or self._speed is not None:
-                    previous, cut = await self._paced(page, previous, cut)
-                else:
-                    previous = page[-1].ts
-                    for at in range(0, len(page), self._most):
-                        await self._publish(page[at : at + self._most], [])
-        if first is not None and previous is not None:
-            self.report.recorded_s += (previous - first - cut) / 1e9
+                async for batch, dues in self._due_batches(page, timeline):
+                    await self._publish(plan, batch, dues)
+        self.report.recorded_s += timeline.length / 1e9
 
-    async def _paced(self, page: list[Event], previous: int, cut: int) -> tuple[int, int]:
-        """Publish each when it is due, those together that are; the last ts, and how much silence was taken out."""
-        paced = self._speed is not None
+    async def _due_batches(self, page: list[Event], timeline: Timeline) -> AsyncIterator[tuple[list[Event], list[int]]]:
+        """Yield messages that are due together, with their due times, when they are due; at full speed, all at once."""
+        paced = self.report.requested_speed is not None
+        if not paced and self._max_gap is None:
+            timeline.due(page[0].ts)
+            timeline.due(page[-1].ts)
+            for at in range(0, len(page), self._together):
+                yield page[at : at + self._together], []
+            return
         batch: list[Event] = []
         dues: list[int] = []
         for entry in page:
-            if self._max_gap is not None and entry.ts - previous > self._max_gap:
-                cut += entry.ts - previous - self._max_gap
-            previous = entry.ts
-            due = entry.ts - cut
+            due = timeline.due(entry.ts)
             early = paced and self.clock.overdue(due) < 0
-            if early or len(batch) >= self._most:
-                await self._publish(batch, dues)
+            if early or len(batch) >= self._together:
+                yield batch, dues
                 batch, dues = [], []
             if early:
-                await self.clock.wait_until(due)
+                await self._waits.until_due(due)
             batch.append(entry)
             dues.append(due)
-        await self._publish(batch, dues)
-        return previous, cut
+        yield batch, dues
 
-    async def _publish(self, batch: list[Event], dues: list[int]) -> None:
-        """Publish them, in as many parts as the subscribers can take; `dues` are for the paced."""
-        channel = self._map
-        wire = [(channel(entry.channel or ""), entry.payload) for entry in batch]
+    async def _publish(self, plan: Plan, batch: list[Event], dues: list[int]) -> None:
+        """Publish messages in parts that the subscribers can take."""
+        wire = [plan.message(entry) for entry in batch]
         begin = 0
         while begin < len(wire):
             end = self._flow.together(wire, begin)
-            await self._publish_part(batch[begin:end], wire[begin:end], dues[begin:end])
+            await self._publish_part(plan, batch[begin:end], wire[begin:end], dues[begin:end])
             begin = end
 
-    async def _publish_part(self, batch: list[Event], wire: list[Message], dues: list[int]) -> None:
-        await self._flow.spend(wire)
-        try:
-            self._refuse_blind()
-            self._refuse_copies(batch, wire)
-        except ReplayRefused as error:
-            if not self.report.published:
-                raise
-            raise ReplayFailed(f"{error}; {self.report.published} messages were published") from None
-        if self._rate is not None:
-            await self._rate.take(len(wire))
-        await self.clock.while_paused()  # what is not paced waits for no time, but for this
+    async def _publish_part(self, plan: Plan, batch: list[Event], wire: list[Message], dues: list[int]) -> None:
+        await self._waits.until_publishable(wire)
+        self._guard.refuse_unsafe(batch, wire)  # after the wait, which may have found more subscriptions of a client
         report = self.report
-        if self._speed is not None:
+        if report.requested_speed is not None:
             for due in dues:
                 report.lag.add(self.clock.overdue(due))
-        if self._retaining is not None:
-            results = await self._retaining.publish_as(wire, [self._how(entry) for entry in batch])
+        results: Sequence[Any]
+        if isinstance(self._broker, Retaining):
+            results = await self._broker.publish_as(wire, [plan.delivery_meta(entry) for entry in batch])
         else:
             results = await self._broker.publish(wire)
         self._flow.spent(wire, results)
         lost = report.count(batch, wire, results)
         if lost is not None:
-            at, why = lost[0].cursor, lost[1]
-            unknown = f", and of {report.unknown} nobody knows" if report.unknown else ""
-            raise ReplayFailed(f"{why}; {report.published} messages were published, up to {at}{unknown}")
+            unknown = f"; the outcome of {report.unknown} is unknown" if report.unknown else ""
+            raise ReplayFailed(
+                f"{lost[1]}; {report.published} messages were published, up to {lost[0].cursor}{unknown}"
+            )
         self._tell()
 
-    def _how(self, entry: Event) -> dict[str, Any] | None:
-        """How it was once delivered: what comes from MQTT and tells no quality of service had 1, not the broker's."""
-        if entry.cursor.recorder in self._of_mqtt:
-            return {"qos": 1, **(entry.meta or {})}
-        return entry.meta
-
-    async def _wait_for_subscribers(self, of: Experiment) -> None:
-        if not self._subscribers or not self.report.planned:
-            return
-        wanted = await published_channels(self._log.database, of, self._selection, self._map)
-        deadline = time.monotonic() + self._wait_timeout
-        while True:
-            there = await self._broker.subscriber_count(wanted)
-            if there is None:
-                raise ReplayFailed(
-                    f"{self._broker.url} does not tell who is subscribed{self._refusal()}; replay without waiting"
-                )
-            if there >= self._subscribers:
-                return
-            if time.monotonic() > deadline:
-                raise ReplayFailed(
-                    f"only {there} of {self._subscribers} subscribers at {self._broker.url} "
-                    f"after {self._wait_timeout:g} s"
-                )
-            await asyncio.sleep(0.02)
+    def _enter(self, state: ReplayState) -> None:
+        self.report.state = state
 
     def _tell(self) -> None:
-        """Bring the report up to date, and hand it to `progress`."""
+        """Update the report and call `progress`."""
         if self._started:
             self.report.duration_s = (time.monotonic_ns() - self._started) / 1e9
         self.report.held_back_s = self._flow.held_ns / 1e9
@@ -418,8 +329,8 @@ class Replay:
         self._progress(self.report)
 
 
-async def _ahead(pages: AsyncIterator[list[Event]]) -> AsyncGenerator[list[Event], None]:
-    """The same pages, each fetched while the one before it is used."""
+async def _prefetched(pages: AsyncIterator[list[Event]]) -> AsyncGenerator[list[Event], None]:
+    """Yield the pages; each is read while the previous one is used."""
 
     async def fetch() -> list[Event] | None:
         return await anext(pages, None)

@@ -1,72 +1,116 @@
-"""Whether a replay would be recorded into the very experiment that it replays."""
+"""Guard: all conditions under which a replay is refused because it would do harm.
+
+| condition                                                                     | check                | unless        |
+|-------------------------------------------------------------------------------|----------------------|---------------|
+| feedback: a live recorder would record the replay into its own source         | `refuse_feedback`    | `into_live`   |
+| a payload for which the broker disconnects every subscriber                   | `refuse_oversized`   | `force`       |
+| a payload whose copies for one subscriber exceed that limit together          | `refuse_unsafe`      | `force`       |
+| no speed and no rate, at a broker that does not report what subscribers read  | `refuse_unsafe`      |               |
+
+Invalid arguments are refused by `Replay` itself and by `plan.make_plan`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from messager import channels, topics
-from messager.brokers.urls import is_mqtt
+from messager import channels
+from messager.brokers import Broker, kind_of
 
-from ..db.database import Database
 from ..db.schema import CHANNEL
 from ..errors import ReplayRefused
-from ..experiments.registry import Experiment, RecorderRow, recorders_of
-from ..log.channel_map import ChannelMap
+from ..experiments.registry import RecorderRow, recorders_of
+from ..log.event import Event
 from ..log.names import all_names
-from ..log.reading import Selection
+from .flow_control import FlowControl, Message
+from .plan import Plan
 
 
-async def refuse_live(
-    database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap, broker_url: str
-) -> None:
-    """Raise `ReplayRefused` where a recorder that is alive would append the replay to what is replayed.
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Checks of one replay. Each raises `ReplayRefused`."""
 
-    A tap does where one of its patterns fits. What a recorder inside a program is subscribed to
-    is not known, so it counts as hearing every channel that the experiment has.
-    """
-    if of.status != "open":
-        return
-    alive = [row for row in await recorders_of(database, of.id) if row.state == "alive" and _may_hear(row, broker_url)]
-    if not alive:
-        return
-    targets = await published_channels(database, of, chosen, mapping)
-    own = {channels.encode(channel) for channel in (await all_names(database, of.id, CHANNEL)).values()}
-    for row in alive:
-        heard = _first(target for target in targets if _hears(row, target, own))
-        if heard is not None:
+    broker: Broker
+    flow: FlowControl
+    limited: bool
+    """A speed or a rate is given."""
+    force: bool
+    into_live: bool
+
+    @property
+    def refusal(self) -> str:
+        """Return the reason for which the broker does not report its subscribers, such as a missing right, if known."""
+        refused = getattr(self.broker, "refused", None)
+        return f" ({refused})" if refused else ""
+
+    async def refuse_feedback(self, plan: Plan) -> None:
+        """Refuse a replay that a live recorder would append to the experiment that is replayed.
+
+        A tap does so if one of its patterns matches. A recorder inside a program may be subscribed to any channel
+        of the experiment.
+        """
+        if self.into_live or plan.of.status != "open":
+            return
+        database, of = plan.log.database, plan.of
+        recorders = await recorders_of(database, of.id)
+        alive = [row for row in recorders if row.state == "alive" and _may_hear(row, self.broker.url)]
+        if not alive:
+            return
+        targets = await plan.published_channels()
+        own = {channels.encode(channel) for channel in (await all_names(database, of.id, CHANNEL)).values()}
+        for row in alive:
+            heard = next((target for target in targets if _hears(row, target, own)), None)
+            if heard is not None:
+                raise ReplayRefused(
+                    f"recorder {row.ordinal} of {of.exp_id!r} ({row.role}, {row.host}, pid {row.pid}) is recording "
+                    f"{channels.decode(heard)!r} and would append the replay to its own source. Replay "
+                    "as another experiment with --to-exp, onto other channels with --map, or anyway with --into-live"
+                )
+
+    async def refuse_oversized(self, plan: Plan) -> None:
+        """Refuse a payload that is larger than the output buffer of a subscriber may be."""
+        most = self.flow.largest_payload
+        if self.force or most is None or plan.payload_bytes <= most:
+            return
+        async for page in plan.pages(above=most):
             raise ReplayRefused(
-                f"recorder {row.ordinal} of {of.exp_id!r} ({row.role}, {row.host}, pid {row.pid}) is recording "
-                f"{channels.decode(heard)!r} into it, and would append the replay to what is replayed. Replay "
-                "as another experiment with --to-exp, onto other channels with --map, or all the same with --into-live"
+                f"the payload of {page[0].cursor} has {len(page[0].payload):,} bytes: above {most:,} the broker "
+                "disconnects subscribers. Leave it out with --exclude, --start and --end, or publish it with --force"
             )
 
-
-async def published_channels(database: Database, of: Experiment, chosen: Selection, mapping: ChannelMap) -> list[bytes]:
-    """Return the channels that a replay may publish on, sorted. Only patterns of channels choose among them."""
-    known = (await all_names(database, of.id, CHANNEL)).values()
-    chosen = await chosen.as_recorded(database, of)
-    return sorted({mapping(channel) for channel in known if chosen.takes_channel(channel)})
+    def refuse_unsafe(self, batch: Sequence[Event] = (), wire: Sequence[Message] = ()) -> None:
+        """Refuse unlimited speed without flow control, and payloads whose copies for one subscriber are too large."""
+        if not self.limited and not self.flow.active:
+            raise ReplayRefused(
+                f"{self.broker.url} does not report what its subscribers have not read yet{self.refusal}, so "
+                "full speed could disconnect them. Limit the messages per second with --rate, or give a speed"
+            )
+        if self.force or not wire or (at := self.flow.cut_off(wire)) is None:
+            return
+        raise ReplayRefused(
+            f"the payload of {batch[at].cursor} has {len(batch[at].payload):,} bytes, and one subscriber may get it "
+            f"{self.flow.copies(wire[at][0])} times: above {self.flow.largest_payload:,} bytes in total the broker "
+            "disconnects it. Leave the payload out with --exclude, --start and --end, or publish it with --force"
+        )
 
 
 def _may_hear(row: RecorderRow, broker_url: str) -> bool:
-    """Whether it may listen to the broker that is published on. Two names of one Redis cannot be told from
-    two servers; what is in the memory of a process is in no other."""
-    if row.broker is None:  # it has not met its broker yet: a tap is about to, a program may never
+    """Return whether a recorder may listen to the broker that is published on.
+
+    Two names of one Redis server cannot be distinguished from two servers. An in-memory broker is only in its process.
+    """
+    if row.broker is None:  # not connected yet: a tap is about to connect, a program may never do so
         return row.role == "tap"
-    if is_mqtt(broker_url) != is_mqtt(row.broker):
-        return False
-    here, there = broker_url.startswith("memory:"), row.broker.startswith("memory:")
-    return here == there and (not here or row.pid == os.getpid())
+    kind = kind_of(broker_url)
+    return kind is kind_of(row.broker) and (not kind.in_process or row.pid == os.getpid())
 
 
 def _hears(row: RecorderRow, target: bytes, own: set[bytes]) -> bool:
     if row.role != "tap":
         return target in own
-    if row.broker is not None and is_mqtt(row.broker):
-        return any(topics.fits(pattern, target) for pattern in row.patterns)
-    return channels.matches_any(row.patterns, target)
-
-
-def _first(found: Iterable[bytes]) -> bytes | None:
-    return next(iter(found), None)
+    if row.broker is None:
+        return channels.matches_any(row.patterns, target)
+    kind = kind_of(row.broker)
+    return any(kind.matches(pattern, target) for pattern in row.patterns)

@@ -1,4 +1,4 @@
-"""What a replay did, in figures."""
+"""Report of a replay."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from messager import channels
 from messager.errors import PublishError
 
 from ..log.event import Cursor, Event
+from .waiting import ReplayState
 
 NAMED = 10
-"""Kinds of failure that are named; the others are counted."""
+"""Kinds of failure that are listed; the others are only counted."""
 
 
 class LagHistogram:
-    """Lags in ns, counted in buckets that are at most 1/64 of their value wide, so that memory stays constant."""
+    """Histogram of lags in ns, with constant memory: the width of a bucket is at most 1/64 of its value."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, int] = {}  # by upper edge
@@ -25,7 +26,7 @@ class LagHistogram:
         self.max = 0
 
     def add(self, lag_ns: int) -> None:
-        """One message's lag; one sent early counts as on time."""
+        """Add the lag of a message; a message published early counts as on time."""
         lag = max(lag_ns, 0)
         upper = lag | ((1 << max(lag.bit_length() - 7, 0)) - 1)
         self._buckets[upper] = self._buckets.get(upper, 0) + 1
@@ -33,7 +34,7 @@ class LagHistogram:
         self.max = max(self.max, lag)
 
     def percentile(self, share: float) -> int | None:
-        """A lag (ns) that `share` (0 to 1) of the messages did not exceed, at most 1/64 too large; None without any."""
+        """Return the lag (ns) that `share` (0 to 1) of the messages did not exceed, at most 1/64 too large."""
         if not self.count:
             return None
         wanted = share * self.count
@@ -54,63 +55,65 @@ class Failure:
     """Messages that failed on one channel for one reason."""
 
     channel: str
-    """Where they were to be published."""
+    """The channel to publish on."""
     outcome: Literal["refused", "unknown"]
     reason: str
     first: str
-    """The cursor of the first of them."""
+    """Cursor of the first message."""
     messages: int = 1
 
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What a replay did. Times are in seconds, lags in ms."""
+    """Result of a replay. Times are in seconds, lags in ms."""
 
     exp_id: str
     requested_speed: float | None
-    """Recorded seconds a second; None for as fast as possible."""
+    """Recorded seconds per second; None for the maximum."""
     dry_run: bool = False
     requested_rate: float | None = None
-    """Messages a second, at the most; None without such a bound."""
+    """Maximum number of messages per second; None without a limit."""
     planned: int = 0
-    """Messages one pass has to publish."""
+    """Messages per pass."""
     published: int = 0
     skipped: int = 0
-    """Events of the experiment that were not to be published: filtered out, or no message of their own."""
-    unsent: dict[str, int] = field(default_factory=dict)
-    """By channel, how many messages more were heard than recorded as sent: they are not among those to publish.
-    Of a whole experiment only."""
+    """Events of the experiment that are not published: filtered out, or not a message of their own."""
+    unrecorded_senders: dict[str, int] = field(default_factory=dict)
+    """By channel, messages that were received but not recorded as sent, and are not published.
+    Only if the whole experiment is replayed."""
     internal: dict[str, int] = field(default_factory=dict)
-    """By channel, messages that a server published by itself, most first. They are never replayed."""
+    """By channel, messages that a server published by itself, most first. They are not published."""
     no_subscriber: int | None = 0
-    """Published messages that the broker delivered to nobody; None where it does not tell."""
+    """Published messages without a receiver; None if the broker does not report receivers."""
     failed: int = 0
-    """Messages that were refused, one by one: they were not published. In a dry run, those that are certain to be."""
+    """Messages that the broker refused; in a dry run, those that are certain to be refused."""
     unknown: int = 0
-    """Messages of which nobody knows whether they were published: the answer was lost."""
+    """Messages whose outcome is unknown, because the broker's answer was lost."""
     failures: list[Failure] = field(default_factory=list)
-    """What failed, where and why: the first `NAMED`, by channel and reason."""
+    """The first `NAMED` kinds of failure, by channel and reason."""
+    state: ReplayState = ReplayState.PLANNING
+    """Current state, or FINISHED or STOPPED."""
     loops: int = 0
-    """Passes finished."""
+    """Completed passes."""
     duration_s: float = 0.0
     held_back_s: float = 0.0
-    """How long the replay waited for slow subscribers."""
+    """Time of waiting for slow subscribers."""
     held_by: str | None = None
-    """While it waits: the subscriber it waits for."""
+    """The subscriber that the replay waits for now, or None."""
     stalled_s: float = 0.0
-    """While it waits: for how long that one has read nothing."""
+    """Time for which that subscriber has read nothing."""
     flow_control: bool = True
-    """False where the broker does not tell what waits for its subscribers."""
+    """False if the broker does not report the output buffers of its subscribers."""
     recorded_s: float = 0.0
-    """The stretch of recorded time that was replayed, after `max_gap`."""
+    """Recorded time that was replayed, after `max_gap`."""
     lag: LagHistogram = field(default_factory=LagHistogram, repr=False)
-    """Actual publish time minus due time, per message. Empty at full speed."""
+    """Publish time minus due time of each message. Empty at full speed."""
     channels: dict[str, int] = field(default_factory=dict)
-    """Dry run only: messages per channel they would go to."""
+    """Dry run only: messages by channel to publish on."""
 
     @property
     def achieved_speed(self) -> float | None:
-        """Recorded seconds a second."""
+        """Return the recorded seconds per second."""
         return self.recorded_s / self.duration_s if self.duration_s and not self.dry_run else None
 
     def count(
@@ -119,13 +122,13 @@ class ReplayReport:
         wire: Sequence[tuple[bytes, bytes]],
         results: Sequence[int | PublishError | None],
     ) -> tuple[Event, PublishError] | None:
-        """Take in what the broker said to each; the first message that was lost with the connection, if one was."""
-        told = set(map(type, results))
-        if NoneType in told:
+        """Count the broker's answers; return the first message that was lost with the connection, or None."""
+        types = set(map(type, results))
+        if NoneType in types:
             self.no_subscriber = None
         elif self.no_subscriber is not None:
             self.no_subscriber += results.count(0)
-        if told <= {int, NoneType}:
+        if types <= {int, NoneType}:
             self.published += len(results)
             return None
         lost = None
@@ -141,7 +144,7 @@ class ReplayReport:
         return lost
 
     def count_failure(self, channel: str, cursor: Cursor, outcome: Literal["refused", "unknown"], reason: str) -> None:
-        """One more message that was refused, or of which nobody knows what became."""
+        """Count a message that was refused or whose outcome is unknown."""
         if outcome == "refused":
             self.failed += 1
         else:
@@ -154,15 +157,16 @@ class ReplayReport:
             self.failures.append(Failure(channel, outcome, reason, str(cursor)))
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON takes it."""
+        """Return the report as JSON data."""
         achieved = self.achieved_speed
         data: dict[str, Any] = {
             "exp_id": self.exp_id,
+            "state": self.state.value,
             "dry_run": self.dry_run,
             "planned": self.planned,
             "published": self.published,
             "skipped": self.skipped,
-            "unsent": self.unsent,
+            "unrecorded_senders": self.unrecorded_senders,
             "internal": self.internal,
             "no_subscriber": self.no_subscriber,
             "failed": self.failed,

@@ -10,30 +10,60 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from messager.testing import MqttServer, RedisServer
-from messager_store.cli import HELP
+from messager_store.cli.verbs import VERBS
 from tests.support import ROOT, messager
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+AT_ROOT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
+PAGES = [*(ROOT / name for name in AT_ROOT), *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = {path.name: path.read_text() for path in PAGES}
 
 
-def test_the_command_line_page_is_what_the_commands_say() -> None:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+def program(name: str) -> Any:
+    """Load a program of the folder docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert TEXT["cli.md"] == module.page(), "run `python docs/generate.py`"
+    return module
+
+
+def test_the_command_line_page_is_what_the_commands_say() -> None:
+    assert TEXT["cli.md"] == program("generate").page(), "run `python docs/generate.py`"
+
+
+def words(svg: str) -> list[str]:
+    """Return the words of a picture, without times, ids and measured values."""
+    text = re.sub(r"<[^>]*>|&#160;", " ", svg.partition("<g ")[2])
+    return [word for word in text.split() if not re.search(r"[0-9]", word)]
+
+
+def test_the_pictures_show_what_the_commands_print() -> None:
+    pictures = program("pictures")
+    folder = ROOT / "docs" / "pictures"
+    assert (folder / "overview.svg").read_text() == pictures.overview(), "run `make pictures`"
+    shown = words((folder / "session.svg").read_text())
+    assert len(shown) > 100 and shown == words(pictures.session()), "run `make pictures`"
+
+
+def test_paths_on_the_architecture_page_exist() -> None:
+    paths = re.findall(r"`((?:messager|store|migrations|tests|bench|docs)/[\w./-]*)`", TEXT["architecture.md"])
+    assert len(paths) > 30
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("page", TEXT)
 def test_links_lead_to_files_that_are_there(page: str) -> None:
-    folder = ROOT if page in ("README.md", "CHANGELOG.md") else ROOT / "docs"
-    for target in re.findall(r"\]\(([^)#]+)\)", TEXT[page]):
+    folder = ROOT if page in AT_ROOT else ROOT / "docs"
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", TEXT[page]):
         assert (folder / target).exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)", TEXT[Path(target).name or page], re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in headings], anchor
 
 
 def fenced(page: str, language: str) -> list[str]:
@@ -198,7 +228,7 @@ def test_there_are_programs_to_run() -> None:
 def test_sql_in_the_documents_runs(tmp_path: Path) -> None:
     seeded(tmp_path)
     with sqlite3.connect(tmp_path / "messager.db") as connection:
-        statements = [line for block in fenced("asking.md", "sql") for line in block.splitlines() if line]
+        statements = [line for block in fenced("querying.md", "sql") for line in block.splitlines() if line]
         results = [connection.execute(statement).fetchall() for statement in statements]
     connection.close()
     assert (results[0], results[3], len(results)) == ([(3, 7, 1)], [(3, 2)], 4)
@@ -214,7 +244,7 @@ def test_commands_in_the_readme_are_ones_that_there_are(tmp_path: Path, redis: R
     seeded(tmp_path)
     for words in commands("README.md"):
         verb = words[1]
-        assert verb in HELP, words
+        assert verb in VERBS, words
         helped = messager(verb, "--help", cwd=tmp_path).stdout
         for option in (word for word in words[2:] if word.startswith("-")):
             assert re.search(rf"{re.escape(option)}\b", helped), (words, option)

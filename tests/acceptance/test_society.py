@@ -9,12 +9,16 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from messager.testing import RedisServer
 from messager_store import EventLog
 from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.verify import verify
 from tests.acceptance.society import AGENTS, ROUNDS
 from tests.support import messager
+
+pytestmark = pytest.mark.any_database
 
 PROGRAM = Path(__file__).with_name("society.py")
 
@@ -58,7 +62,7 @@ async def test_a_driver_and_groups_in_processes_of_their_own_are_recorded_on_all
         recorders = await recorders_of(log.database, of.id)
         assert len(recorders) == 4 and {row.state for row in recorders} == {"ended"}
         events = [entry async for entry in log.read(of)]
-        verdict = await verify(log.database, of)
+        verdict = await verify(log, of)
         assert verdict.problems == []
     kinds = Counter(entry.kind for entry in events)
     chats = ROUNDS * len(pairs)

@@ -19,6 +19,8 @@ import pytest
 from messager.testing import RedisServer
 from tests.support import MESSAGER, messager
 
+pytestmark = pytest.mark.any_database
+
 DATA = os.environ.get("MESSAGER_TEST_DATA")
 FILES = sorted(Path(DATA).glob("*.jsonl.gz")) if DATA else []
 SUBSCRIBER = """

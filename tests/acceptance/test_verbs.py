@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from messager.testing import RedisServer
-from messager_store.cli import HELP
+from messager_store.cli.verbs import VERBS
 from tests.support import MESSAGER
 
 ELSEWHERE = {"demo", "record"}
@@ -40,7 +40,7 @@ LINES = [
 
 
 def test_every_verb_imports_what_it_needs(tmp_path: Path, redis: RedisServer) -> None:
-    assert {words[0] for words in LINES} | ELSEWHERE == set(HELP)
+    assert {words[0] for words in LINES} | ELSEWHERE == set(VERBS)
     line = {"ts": 1, "channel": "exps:e:agents:1:x", "payload": {"content": "plain"}}
     (tmp_path / "a.jsonl").write_text(json.dumps(line) + "\n")
     for words in LINES:

@@ -1,8 +1,8 @@
-"""The fault harness: real processes and real servers, broken on purpose, and a table of what that cost.
+"""Fault harness: breaks real processes and real servers, and counts what each fault cost.
 
-`python -m tests.faults` makes every fault a few times, `--long` many times. What was offered
-is known from outside the broken process: from what it said on a pipe while it lived, and
-from a subscriber of the harness' own. What became of it is read from the store with plain SQL.
+`python -m tests.faults` tries every fault a few times, `--long` many times, and prints one table. The offered events
+are known from outside the broken process: from what it wrote to a pipe, and from a separate subscriber. The stored
+events are read with plain SQL.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib import import_module
 
 from .row import FAULTS, Fault
 
-ROOMS = (
+MODULES = (
     "killing",
     "spooling",
     "serving",
@@ -25,11 +25,11 @@ ROOMS = (
     "replaying",
     "tampering",
 )
-"""The modules with faults, in the order of the table."""
+"""Modules with faults, in the order of the table."""
 
 
 def every_fault() -> dict[str, Fault]:
-    """Every fault by its name."""
-    for room in ROOMS:
-        import_module(f"{__name__}.{room}")
+    """Return every fault by its name."""
+    for module in MODULES:
+        import_module(f"{__name__}.{module}")
     return FAULTS

@@ -1,7 +1,4 @@
-"""`python -m tests.faults [--long] [--only NAME] [--seed N] [--json]`: break things, print one table.
-
-Exit code 1 where a promise was broken.
-"""
+"""Run the fault harness and print its table. Exit code 1 if a promise was broken."""
 
 from __future__ import annotations
 
@@ -14,22 +11,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from . import every_fault
 from .process import kill_those_left
 from .row import COUNTS, Fault, Row, Run
 
-WIDTH = 180
-"""Columns of the table where nobody looks at a terminal."""
+WIDTH = 140
+"""Columns of the table if standard output is not a terminal."""
 
 
 async def made(fault: Fault, run: Run) -> Row:
-    """One row of the table. A harness that fails makes a row that is not kept."""
+    """Return one row of the table. An error of the harness itself is a row with a problem."""
     row = Row(fault.title)
     started = time.monotonic()
     try:
@@ -46,15 +45,15 @@ async def made(fault: Fault, run: Run) -> Row:
 
 
 def made_here(name: str, given: argparse.Namespace) -> Row:
-    """One row, with the dice of the seed."""
+    """Return one row, made in this process."""
     fault = every_fault()[name]
     with tempfile.TemporaryDirectory(prefix="messager-faults-") as folder:
         tries = given.tries or (fault.long if given.long else fault.short)
         return asyncio.run(made(fault, Run(tries, Path(folder), random.Random(f"{given.seed} {name}"))))
 
 
-def made_aside(name: str, given: argparse.Namespace) -> Row:
-    """The same in a process of its own, so that several can be made at once."""
+def made_in_process(name: str, given: argparse.Namespace) -> Row:
+    """Return one row, made in a process of its own, so that several run at once."""
     command = [sys.executable, "-m", "tests.faults", "--only", name, "--seed", str(given.seed), "--json"]
     command += ["--long"] if given.long else []
     command += ["--tries", str(given.tries)] if given.tries else []
@@ -62,56 +61,72 @@ def made_aside(name: str, given: argparse.Namespace) -> Row:
     return Row.from_dict(json.loads(done.stdout)["rows"][name])
 
 
-def table(rows: dict[str, Row], given: argparse.Namespace) -> Table:
-    """What was tried, and what it cost."""
-    drawn = Table(title=f"Faults, {'long' if given.long else 'short'} form, seed {given.seed}", title_justify="left")
-    for heading in ("fault", *(count.replace("_", " ") for count in COUNTS), "s", "", "note"):
-        drawn.add_column(heading, justify="left" if heading in ("fault", "", "note") else "right", overflow="fold")
+def table(rows: dict[str, Row], title: str) -> Table:
+    """Return the table of the promises: one line a fault, what was counted besides in the line under its name."""
+    drawn = Table(title=title, title_justify="left", show_lines=True)
+    drawn.add_column("fault", ratio=1)
+    for heading in (*(count.replace("_", " ") for count in COUNTS), "seconds"):
+        drawn.add_column(heading, justify="right")
+    drawn.add_column("promise")
     for name, row in rows.items():
-        numbers = [f"{getattr(row, count):,}" for count in COUNTS]
-        notes = [
-            f"{note}: {number:,}" if not isinstance(number, str) else f"{note}: {number}"
-            for note, number in row.notes.items()
-        ]
-        mark = "[green]kept[/]" if row.kept else "[red]BROKEN[/]"
+        notes = "; ".join(f"{note} {number:,}" for note, number in row.notes.items())
         drawn.add_row(
-            f"{row.fault}\n[dim]{name}[/]", *numbers, f"{row.seconds:.0f}", mark, "; ".join([*notes, *row.problems])
+            f"[bold]{name}[/]: {escape(row.fault)}" + (f"\n[dim]{escape(notes)}[/]" if notes else ""),
+            *(f"{getattr(row, count):,}" for count in COUNTS),
+            f"{row.seconds:.0f}",
+            "[green]kept[/]" if row.kept else "[red]BROKEN[/]",
         )
     return drawn
 
 
+def conclusion(rows: dict[str, Row], given: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines under the table: the result, then the problems of each broken row and how to repeat it."""
+    broken = {name: row for name, row in rows.items() if not row.kept}
+    tried, offered = (sum(getattr(row, count) for row in rows.values()) for count in ("tried", "offered"))
+    yield (
+        f"{len(rows) - len(broken)} of {len(rows)} promises kept: {tried:,} faults, {offered:,} events, messages or "
+        f"values. Seed {given.seed}."
+    )
+    for name, row in broken.items():
+        yield f"BROKEN {name}: {'; '.join(row.problems) or 'a count above is not zero, or nothing was tried'}"
+        long = " --long" if given.long else ""
+        yield f"    to repeat it: python -m tests.faults{long} --only {name} --seed {given.seed}"
+
+
 def main() -> int:
-    """Run the faults that are asked for; 1 where a promise was broken."""
+    """Run the chosen faults. Return 1 if a promise was broken, else 0."""
     faults = every_fault()
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--long", action="store_true", help="many tries of each, which takes long")
+    parser.add_argument("--long", action="store_true", help="try each fault many times, which takes long")
     parser.add_argument("--only", action="append", choices=list(faults), metavar="NAME", help=", ".join(faults))
-    parser.add_argument("--tries", type=int, help="so many of each instead")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32), help="the dice of an earlier run")
-    parser.add_argument("--jobs", type=int, default=2, help="how many faults are made at once (default: 2)")
-    parser.add_argument("--json", action="store_true", help="the table as JSON on standard output")
+    parser.add_argument("--tries", type=int, help="try each fault this many times instead")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32), help="seed (default: a random one)")
+    parser.add_argument("--jobs", type=int, default=2, help="number of faults at once (default: 2)")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
     given = parser.parse_args()
     names = given.only or [name for name, fault in faults.items() if fault.possible]
-    make = made_here if len(names) == 1 else made_aside
+    make = made_here if len(names) == 1 else made_in_process
     rows: dict[str, Row] = {}
-    told = Console(stderr=True)
+    errors = Console(stderr=True)
     if len(names) > 1:
-        told.print(f"seed {given.seed}, {len(names)} faults")
+        errors.print(f"{len(names)} faults, seed {given.seed}")
         for name in sorted(set(faults) - set(names) if not given.only else ()):
-            told.print(f"left out: {name}, as there is no {faults[name].needs} on PATH")
+            errors.print(f"skipped: {name}, {faults[name].needs} is not on PATH")
     with ThreadPoolExecutor(given.jobs) as pool:
         making = {pool.submit(make, name, given): name for name in names}
         for future in as_completed(making):
             row = rows[making[future]] = future.result()
             if len(names) > 1:
-                told.print(
-                    f"{len(rows):>3}  {'kept  ' if row.kept else 'BROKEN'}  {making[future]}  {row.seconds:.0f} s"
-                )
+                result = "kept  " if row.kept else "BROKEN"
+                errors.print(f"{len(rows):>3} of {len(names)}  {result}  {making[future]}  {row.seconds:.0f} s")
     rows = {name: rows[name] for name in names}
     if given.json:
         print(json.dumps({"seed": given.seed, "rows": {name: row.as_dict() for name, row in rows.items()}}, indent=2))
     else:
-        Console(width=None if sys.stdout.isatty() else WIDTH).print(table(rows, given))
+        output = Console(width=None if sys.stdout.isatty() else WIDTH)
+        output.print(table(rows, f"Faults, {'long' if given.long else 'short'} form, seed {given.seed}"))
+        for line in conclusion(rows, given):
+            output.print(line, markup=False)
     return 0 if all(row.kept for row in rows.values()) else 1
 
 

@@ -102,7 +102,7 @@ def _asked(store: Store, query: str, exp_id: str) -> list[Any]:
 async def findings(store: Store) -> list[str]:
     """What `verify --all` finds wrong, as `exp_id: problem`."""
     async with EventLog.open(str(store)) as log:
-        verdicts = [verdict async for verdict in verify_all(log.database)]
+        verdicts = [verdict async for verdict in verify_all(log)]
     return [f"{verdict.exp_id}: {problem}" for verdict in verdicts for problem in verdict.problems]
 
 

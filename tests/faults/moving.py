@@ -16,8 +16,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from tests.integration.topologies import SLOTS, Watched, ask, cluster, cluster_url, is_master, watched
 from tests.support import until
+from tests.support.redis_topologies import SLOTS, Watched, ask, cluster, cluster_url, is_master, watched
 
 from .carriers import REDIS
 from .evidence import count_repeats, events, findings

@@ -8,7 +8,7 @@ from collections import Counter
 
 from messager.testing import mqtt_server
 from messager_store import EventLog
-from messager_store.recording.repair import close
+from messager_store.recording.closing import close
 
 from . import network
 from .carriers import MQTT, MqttLine

@@ -35,7 +35,7 @@ async def slow_subscriber(run: Run, row: Row) -> None:
 
                 def idle(replay: Replay = replay) -> bool:
                     """Not a byte is read until the replay holds back, or has published too much."""
-                    return not replay._flow.held_ns and replay.report.published * PAYLOAD < TOO_MUCH
+                    return not replay.report.held_back_s and replay.report.published * PAYLOAD < TOO_MUCH
 
                 reader = asyncio.create_task(_read_slowly(server.port, idle, PAUSE * run.dice.uniform(0.5, 2)))
                 report = await replay.run()

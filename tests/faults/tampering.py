@@ -14,6 +14,7 @@ from messager_store import EventLog, NewEvent
 from messager_store.db.schema import metadata
 from messager_store.errors import StoreError
 from messager_store.experiments import registry
+from messager_store.recording.closing import close
 
 from .evidence import findings
 from .row import Row, Run, fault
@@ -122,7 +123,7 @@ async def small_log(store: Path) -> None:
                     )
                 await log.touch(writer, ended_at=time.time_ns())
             if exp_id == "e1":
-                await registry.close(log.database, of)
+                await close(log, of)
     with closing(sqlite3.connect(store)) as connection, connection:
         connection.execute("UPDATE recorder SET pid = ?", (NOBODY,))  # whoever recorded it is gone
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
@@ -20,14 +21,9 @@ from messager_store.formats.jsonl import event_to_dict, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.queries.overview import overview
+from tests.support.examples import WITH_STORE
 
-FILES = settings(
-    max_examples=50,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+pytestmark = pytest.mark.any_database
 
 GOOD: list[dict[str, Any]] = [
     {
@@ -81,17 +77,17 @@ async def imported_or_refused(log: EventLog, path: Path, data: bytes) -> None:
     if of is None:
         assert len(complaint.splitlines()) == 1
     else:
-        assert (await verify(log.database, of)).problems == []
+        assert (await verify(log, of)).problems == []
         json.dumps(await overview(log, of))
         async for entry in log.read(of):  # and whatever came in can be looked at
             assert isinstance(entry.text, str)
             json.dumps(event_to_dict(entry))
             assert entry.msg.formatted_str() is not None
-        await remove(log.database, of)
+        await remove(log, of)
     assert await rows(log) == before
 
 
-@FILES
+@WITH_STORE
 @given(
     st.binary(max_size=300) | st.text(st.characters(), max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass"))
 )
@@ -99,7 +95,7 @@ async def test_arbitrary_bytes(log: EventLog, tmp_path: Path, data: bytes) -> No
     await imported_or_refused(log, tmp_path / "a", data)
 
 
-@FILES
+@WITH_STORE
 @given(st.integers(0, len(GOOD) - 1), st.data())
 async def test_a_wrong_type_in_any_field(log: EventLog, tmp_path: Path, line: int, data: st.DataObject) -> None:
     fields = sorted({*GOOD[line], *(GOOD[1] if line else {})})
@@ -109,7 +105,7 @@ async def test_a_wrong_type_in_any_field(log: EventLog, tmp_path: Path, line: in
     await imported_or_refused(log, tmp_path / "a", file_of(changed))
 
 
-@FILES
+@WITH_STORE
 @given(st.sampled_from(sorted(GOOD[0]["recorders"][0])), anything)
 async def test_a_wrong_type_in_what_is_told_of_a_recorder(
     log: EventLog, tmp_path: Path, field: str, value: Any
@@ -118,7 +114,7 @@ async def test_a_wrong_type_in_what_is_told_of_a_recorder(
     await imported_or_refused(log, tmp_path / "a", file_of([header, *GOOD[1:]]))
 
 
-@FILES
+@WITH_STORE
 @given(st.data(), st.booleans())
 async def test_bytes_swapped_cut_out_or_put_in(
     log: EventLog, tmp_path: Path, data: st.DataObject, packed: bool
@@ -129,7 +125,7 @@ async def test_bytes_swapped_cut_out_or_put_in(
     await imported_or_refused(log, tmp_path / "a", whole[:at] + data.draw(st.binary(max_size=20)) + whole[end:])
 
 
-@FILES
+@WITH_STORE
 @given(st.integers(0, 400), st.booleans())
 async def test_a_file_that_ends_too_early(log: EventLog, tmp_path: Path, at: int, packed: bool) -> None:
     whole = gzip.compress(file_of(GOOD), mtime=0) if packed else file_of(GOOD)

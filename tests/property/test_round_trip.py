@@ -9,12 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from messager import MemoryBroker, channels, topics
-from messager.brokers import Broker, MqttBroker
-from messager.brokers.internal import is_internal
+from messager import MemoryBroker, channels
+from messager.brokers import Broker, MqttBroker, kind_of
 from messager_store import EventLog, NewEvent, Replay
 from messager_store.experiments import registry
 from messager_store.experiments.registry import Experiment
@@ -22,11 +21,9 @@ from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.names import agent_value
 from messager_store.maintenance.verify import verify
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, carried
+from tests.support.examples import WITH_STORE
 
-SETTINGS = settings(
-    deadline=None, database=None, print_blob=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-MANY, FEW = settings(SETTINGS, max_examples=40), settings(SETTINGS, max_examples=20)
+pytestmark = pytest.mark.any_database
 
 payloads = st.binary(max_size=200) | st.sampled_from(HOSTILE_PAYLOADS)
 wire_channels = st.binary(min_size=1, max_size=30) | st.sampled_from(HOSTILE_CHANNELS)
@@ -60,7 +57,7 @@ def key(agent: Any) -> bytes | None:
     return None if agent is None else agent_value(agent)
 
 
-@MANY
+@WITH_STORE
 @given(messages)
 async def test_what_is_appended_is_what_is_read_and_what_is_published(log: EventLog, wanted: Messages) -> None:
     of = await recorded(log, wanted)
@@ -71,9 +68,10 @@ async def test_what_is_appended_is_what_is_read_and_what_is_published(log: Event
     await _comes_back(log, of, MemoryBroker(), in_order(wanted))
 
 
-@FEW
+@WITH_STORE
 @pytest.mark.parametrize("broker", ["redis", "mqtt"], indirect=True)
 @example(wanted=[(0, b"a", b"1", None, ""), (1, b"$SYS/uptime", b"2", None, "")])
+@example(wanted=[(0, b"$\x00", b"", None, None)])
 @example(wanted=[(0, b"a", b"1", None, ""), (1, b"__sentinel__:hello", b"2", None, "")])
 @given(wanted=messages)
 async def test_a_broker_carries_the_same(log: EventLog, broker: Broker, wanted: Messages) -> None:
@@ -82,10 +80,11 @@ async def test_a_broker_carries_the_same(log: EventLog, broker: Broker, wanted: 
 
 async def _comes_back(log: EventLog, of: Experiment, broker: Broker, wanted: Messages) -> None:
     mqtt = isinstance(broker, MqttBroker)
-    expected = carried(broker, [(channel, payload) for _, channel, payload, _, _ in wanted])
-    internal = [message for message in expected if is_internal(message[0], broker.url)]
-    expected = [message for message in expected if message not in internal]
-    heard = [message for message in expected if not mqtt or topics.fits("*", message[0])]
+    kind = kind_of(broker.url)
+    internal = [channel for _, channel, _, _, _ in wanted if kind.is_internal(channel)]  # be it a topic or not
+    published = [(channel, payload) for _, channel, payload, _, _ in wanted if channel not in internal]
+    expected = carried(broker, published)
+    heard = [message for message in expected if not mqtt or kind.matches("*", message[0])]
     pubsub = broker.pubsub()
     await pubsub.psubscribe("*")
     replay = Replay(log, of.exp_id, broker, speed="max", rate=100_000 if mqtt else None, keep_names=True)
@@ -102,7 +101,7 @@ async def _comes_back(log: EventLog, of: Experiment, broker: Broker, wanted: Mes
 metas = st.none() | st.dictionaries(st.text(st.characters(), max_size=5), any_json | st.just(math.nan), max_size=3)
 
 
-@MANY
+@WITH_STORE
 @given(messages, metas, st.booleans())
 async def test_export_import_export_gives_the_same_bytes(
     log: EventLog, tmp_path: Path, wanted: Messages, meta: dict[str, Any] | None, packed: bool
@@ -115,4 +114,4 @@ async def test_export_import_export_gives_the_same_bytes(
     again = await import_jsonl(log, first, uuid4().hex)
     await export_jsonl(log, again.exp_id, second)
     assert first.read_bytes() == second.read_bytes()
-    assert (await verify(log.database, again)).problems == []
+    assert (await verify(log, again)).problems == []

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ... import topics
 from ...errors import BrokerUnavailable, PublishError
 from ..busy_poll import GLANCE_NS, Glance
 from ..picklable import Travelling
 from ..protocol import Backlog, OutputLimits
 from ..urls import URLFault, fault_of, not_a_url
+from . import topics
 from .pubsub import MqttPubSub, meta_of
 from .session import Access, Events, Session
 

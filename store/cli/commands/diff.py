@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural
-from ..options import chosen, filter_options, json_option, opened, pairs, run, store_option
-from ..output import Progress, note, print_json, table
+from ..filters import filter_options, library_filters, note_unknown
+from ..options import json_option, open_log, pairs, run, store_option
+from ..output import note, print_json, table
+from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...log.event import Event
@@ -22,30 +24,32 @@ COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 @click.argument("a")
 @click.argument("b")
 @filter_options
-@click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Rename A's channels first, as replay does.")
-@click.option("--to-exp", metavar="ID", help="Take A's channels as of this experiment, as replay does.")
+@click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Rename channels of A, as `replay` does.")
+@click.option("--to-exp", metavar="ID", help="Treat channels of A as channels of this experiment, as `replay` does.")
 @click.option(
     "--keep-names",
     is_flag=True,
-    help="Also where one side comes from Redis and the other from MQTT. Else exps/... counts as exps:... then.",
+    help="Do not translate names if one side comes from Redis and the other from MQTT. By default, exps/... "
+    "means exps:... then.",
 )
-@click.option("--full", is_flag=True, help="Do not cut long texts around what differs.")
-@click.option("--store-b", metavar="URL", help="The store that B is in, where it is another.")
+@click.option("--full", is_flag=True, help="Print long texts completely, not only the part around the difference.")
+@click.option("--store-b", metavar="URL", help="The store of B, if it is a different one.")
 @store_option
 @json_option
 def command(**given: Any) -> None:
-    """Compare two experiments: per channel, in replay order, the same payloads or the first that is not.
+    """Compare the payloads of two experiments, channel by channel, in replay order.
 
-    Of a channel that differs, the last message that is the same is printed without a sign, A and B in front of the
-    first ones that differ, ~ in front of where they do, and a and b in front of the next message on either side.
+    For each channel that differs, the first difference is printed. The lines start with a sign: none for the last
+    equal message, A and B for the first different messages, ~ for the place of the difference, and a and b for the
+    next message on either side.
 
-    Where many channels differ, a table comes first: their messages in A and in B, and how many are the SAME before the
-    first that differs.
+    If many channels differ, a table comes first: the number of messages in A and in B, and the number of equal
+    messages (SAME) before the first difference.
 
-    The filters, and what a POINT is, are those of `events`. They hold for both sides: a POINT is looked for in each,
-    --limit counts the messages of each, and --kind takes these kinds of event instead of the messages.
+    The filters and POINT are those of `events`. They apply to each side: a POINT is resolved in each experiment,
+    --limit counts the messages of each, and --kind compares events of this kind instead of messages.
 
-    Exit code 0 where nothing differs, 1 where something does.
+    Exit code 0 if nothing differs, 1 if something does.
     """
     result = run(_diff(**given))
     if not result.equal:
@@ -69,10 +73,10 @@ async def _diff(
     from ...replay import ChannelMap
 
     renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
-    given = chosen(**filters)
+    given = library_filters(**filters)
     part = {key: given.pop(key) for key in ("since", "until", "after", "limit") if key in given}
-    async with opened(store) as log, opened(store_b or store) as log_b:
-        with Progress("compared", "messages") as progress:
+    async with open_log(store) as log, open_log(store_b or store) as log_b:
+        with Progress("comparing", "messages") as progress:
             result = await compare(
                 *(log, a, b),
                 log_b=log_b,
@@ -82,8 +86,11 @@ async def _diff(
                 keep_names=keep_names,
                 progress=progress,
             )
+        if result.channels:
+            for each, exp in ((log, result.a), (log_b, result.b)):
+                await note_unknown(each, await each.experiment(exp), filters)
     if (given or part) and not result.channels:
-        raise click.UsageError(f"there is nothing to compare: no message of {result.a} or {result.b} fits the filters")
+        raise click.UsageError(f"nothing to compare: no message of {result.a} or {result.b} matches the filters")
     if as_json:
         print_json(_as_dict(result))
     else:
@@ -128,7 +135,7 @@ def _show(result: Comparison, full: bool) -> None:
     from ...queries.comparison import SHOWN
 
     if result.translated:
-        note("one side comes from Redis, the other from MQTT: exps/... counts as exps:... (--keep-names: it does not)")
+        note("one side comes from Redis, the other from MQTT: exps/... means exps:... (--keep-names turns that off)")
     click.echo(f"{click.style(result.verdict, fg='green' if result.equal else 'red')}  {result.counts}")
     if result.differing > SHOWN:
         click.echo()
@@ -139,11 +146,11 @@ def _show(result: Comparison, full: bool) -> None:
         click.echo(f"\nand {plural(result.differing - SHOWN, 'more channel')}: see them with --channel or --json")
     if result.exp_ids:
         a, b = result.exp_ids
-        note(f"no channel is on both sides: A's bear the exp_id {a}, B's {b}; compare them with --to-exp {quote(b)}")
+        note(f"no channel is on both sides: A has channels of {a}, B of {b}; compare them with --to-exp {quote(b)}")
 
 
 def _show_table(result: Comparison) -> None:
-    """How many messages both sides have on each channel that differs, and how many are the same before it does."""
+    """Print, for each channel that differs, the messages of both sides and those before the first difference."""
     table(
         [("CHANNEL", "left"), ("A", "right"), ("B", "right"), ("SAME", "right")],
         [(one.channel, f"{one.messages_a:,}", f"{one.messages_b:,}", f"{one.index:,}") for one in result.differences],

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import json_option, opened, run, store_option
-from ..output import Progress, note, print_json
+from ..options import json_option, open_log, run, store_option
+from ..output import note, print_json
+from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...recording.draining import Drained
@@ -21,23 +22,24 @@ if TYPE_CHECKING:
     "--spool",
     type=click.Path(file_okay=False),
     metavar="DIR",
-    help="Only the spools of this folder. [default: those beside the store, of MESSAGER_SPOOL, and wherever its "
-    "recorders spool]",
+    help="Drain only the spools in this folder. [default: the folder beside the store, that of MESSAGER_SPOOL, and "
+    "those that the recorders of the store use]",
 )
 @click.option(
     "--adopt",
     is_flag=True,
-    help="Take in what another store was to have that never came, as where its URL was mistyped.",
+    help="Also import spools addressed to a store that was never created, for example because its URL was mistyped.",
 )
 @store_option
 @json_option
 def command(spool: str | None, adopt: bool, store: str, as_json: bool) -> None:
-    """Put what recorders left in their spools into the store.
+    """Copy the events of spools into the store.
 
-    A recorder spools while the store is away, and drains its spool when it is back. One that was killed, or
-    ended before that, leaves it behind; where its store never came, that and its experiment are made now. May
-    be interrupted and run again: nothing is lost and
-    nothing doubled. Exit code 1 where a spool could not be drained; its file stays.
+    A recorder writes to a spool while its store is unavailable, and drains it afterwards. A recorder that was
+    killed, or that ended before that, leaves its spool behind. If its store was never created, the store and the
+    experiment are created now. Draining can be interrupted and repeated: each event is stored exactly once.
+
+    Exit code 1 if a spool could not be drained; its file stays.
     """
     found = run(_drain(spool, adopt, store, as_json))
     if as_json:
@@ -50,9 +52,9 @@ async def _drain(spool: str | None, adopt: bool, store: str, quiet: bool) -> lis
     from ...recording.draining import drain, folders_of, waited_for
 
     found = []
-    async with opened(store, create=waited_for(store, spool, adopt=adopt)) as log:
+    async with open_log(store, create=waited_for(store, spool, adopt=adopt)) as log:
         folders = [Path(spool)] if spool else await folders_of(log)
-        with Progress("drained") as progress:
+        with Progress("draining") as progress:
             for folder in folders:
                 async for done in drain(log, folder, adopt=adopt, progress=progress):
                     found.append(done)
@@ -68,6 +70,6 @@ def _show(done: Drained) -> None:
     if done.reason is not None:
         click.echo(f"{click.style('stays', fg='red')}    {safe(done.path)}: {safe(done.reason)}")
         return
-    ended = "" if done.ended else "; its recorder did not end cleanly, `messager repair` says what may be missing"
+    ended = "" if done.ended else "; its recorder did not end cleanly, `messager repair` reports what may be missing"
     words = f"{plural(done.events, 'event')} of {done.exp_id} into the store{ended}"
     click.echo(f"{click.style('drained', fg='green')}  {safe(words)}")

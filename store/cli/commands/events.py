@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..options import chosen, filter_options, json_option, opened, run, store_option
+from ..filters import filter_options, library_filters, note_unknown
+from ..options import json_option, open_log, run, store_option
 from ..output import KIND_COLOURS, fitted, note, shortened
-from ..waiting import opened_when_there
+from ..waiting import open_when_created
 
 if TYPE_CHECKING:
     from ...experiments.registry import Experiment
@@ -26,28 +27,29 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("exp")
 @filter_options
-@click.option("--messages", is_flag=True, help="Each message once, as a replay would publish it.")
+@click.option("--messages", is_flag=True, help="Print each message once, as `replay` would publish it.")
 @click.option(
     "--follow",
     is_flag=True,
-    help="Follow the recording until the experiment is closed. Waits for EXP if it does not exist yet.",
+    help="Print new events until the experiment is closed. Waits for EXP if it does not exist yet.",
 )
-@click.option("--full", is_flag=True, help="Cut neither channels nor texts to fit the terminal.")
+@click.option("--full", is_flag=True, help="Do not shorten channels and texts to the width of the terminal.")
 @store_option
 @json_option
 def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, **filters: Any) -> None:
     """Print the events of an experiment in replay order: (ts, recorder, seq).
 
-    A POINT is an ISO time (UTC where it names no zone), an offset from the first event (90,
-    1.5h; -30s: from the last), a cursor ts:recorder:seq, or mark:NAME (mark:NAME#2: the second).
-    An event without a sender fits no --from, one without a recipient no --to. In a line, *: stands
-    for the experiment's own exps:EXP: (and */ for exps/EXP/).
+    POINT is an ISO time (UTC by default), an offset from the first event (90, 1.5h; -30s is from the last event), a
+    cursor ts:recorder:seq, or mark:NAME (mark:NAME#2 is the second mark of this name).
+
+    --from does not match events without a sender, --to none without a recipient. In the output, *: means the prefix
+    exps:EXP: of the experiment (and */ means exps/EXP/).
     """
     if follow and (messages or filters["until"] or filters["since"] or filters["after"]):
         raise click.UsageError(
-            "--follow goes with --kind, --channel, --exclude, --agent, --from, --to and --limit only"
+            "--follow cannot be combined with --messages, --since, --until and --after: leave them out"
         )
-    run(_events(exp, chosen(**filters), messages, follow, full, store, as_json))
+    run(_events(exp, filters, messages, follow, full, store, as_json))
 
 
 async def _events(
@@ -56,10 +58,13 @@ async def _events(
     from ...log.reading import Selection
 
     count = 0
-    limit = filters.pop("limit", None)
-    points = {key: filters.pop(key, None) for key in ("since", "until", "after")}
-    wanted = Selection(**filters)
-    async with opened_when_there(store, exp) if follow else _opened(store, exp) as (log, of):
+    given = library_filters(**filters)
+    limit = given.pop("limit", None)
+    points = {key: given.pop(key, None) for key in ("since", "until", "after")}
+    wanted = Selection(**given)
+    async with open_when_created(store, exp) if follow else _opened(store, exp) as (log, of):
+        if not follow and not as_json:
+            await note_unknown(log, of, filters)
         show = _show_json if as_json else _Lines(full, of.exp_id).show
         source = _followed(log, of, wanted, limit) if follow else _read(log, of, wanted, messages, limit, **points)
         async for entry in source:
@@ -74,7 +79,7 @@ async def _events(
 
 @asynccontextmanager
 async def _opened(store: str, exp: str) -> AsyncIterator[tuple[EventLog, Experiment]]:
-    async with opened(store) as log:
+    async with open_log(store) as log:
         yield log, await log.experiment(exp)
 
 
@@ -120,14 +125,14 @@ def _show_json(entry: Event) -> None:
 
 
 class _Lines:
-    """Events as lines: a new day gets a heading, the rest is columns."""
+    """Prints events as lines of columns, with a heading for each day."""
 
     def __init__(self, full: bool, exp_id: str) -> None:
         self._day = ""
         self._exp_id = exp_id
         self._width = 0 if full or not sys.stdout.isatty() else shutil.get_terminal_size().columns
         self._colour = sys.stdout.isatty()
-        self._people = 9 if self._width else 15  # columns, which grow with what comes, and so do the channel's
+        self._people = 9 if self._width else 15  # widths of columns; they grow with the contents
         self._wide = min(30, self._most) if self._width else 30
 
     def show(self, entry: Event) -> None:
@@ -151,12 +156,12 @@ class _Lines:
 
     @property
     def _most(self) -> int:
-        """Columns that a channel has at the most: the text has 20 at least."""
+        """The maximum width of a channel; at least 20 columns are left for the text."""
         room = self._width - 28 - self._people
         return max(min(room - 20, max(30, room // 2)), 8)
 
     def _channel(self, channel: str | None) -> str:
-        """A channel in its column, which grows with what comes; on a terminal it is cut where it has no room."""
+        """Return a channel, padded to its column; on a terminal it is shortened if it does not fit."""
         from rich.cells import cell_len
 
         begin, exp_id, rest = _parts(channel, self._exp_id)
@@ -173,7 +178,7 @@ class _Lines:
 
 
 def _outcome(entry: Event) -> str:
-    """What became of a message that could not be published, in front of its text."""
+    """Return the outcome of a message that could not be published, as a prefix of its text."""
     if entry.kind != "failed" or not isinstance(entry.meta, dict) or "outcome" not in entry.meta:
         return ""
     error = entry.meta.get("error")
@@ -185,9 +190,9 @@ def _person(agent: Any) -> str:
 
 
 def _parts(channel: str | None, exp_id: str) -> tuple[str, str, str]:
-    """A channel as what comes before an exp_id, the exp_id, and what comes after it.
+    """Split a channel into the part before the exp_id, the exp_id, and the rest.
 
-    The experiment's own name, which is the same on every line, is `*`: still a pattern that fits.
+    The prefix of the experiment itself, which is the same on every line, becomes `*`: still a pattern that matches.
     """
     from messager import channels
 

@@ -2,59 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from ...formats.suffixes import check_suffix
+from ...formats import output_format
 from ...text import plural
-from ..options import chosen, filter_options, opened, run, store_option
-from ..output import Progress, note
+from ..filters import filter_options, library_filters, note_unknown
+from ..options import open_log, run, store_option
+from ..output import note
+from ..progress import Progress
 
 
 @click.command()
 @click.argument("exp")
 @click.option(
-    "-o", "--output", required=True, metavar="FILE", help="Where to: .jsonl, .jsonl.gz; - for standard output."
+    "-o", "--output", required=True, metavar="FILE", help="File to write: .jsonl, .jsonl.gz; - for standard output."
 )
 @filter_options
 @click.option(
-    "--redact", "paths", multiple=True, metavar="PATH", help="Blank this part of payloads: content, items.*.name."
+    "--redact", "paths", multiple=True, metavar="PATH", help="Erase this part of payloads: content, items.*.name."
 )
-@click.option("--pseudonymise", is_flag=True, help="Other ids and names for agents; nothing of machines.")
+@click.option("--pseudonymise", is_flag=True, help="Replace ids and names of agents; leave out facts about machines.")
 @store_option
 def command(exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, **filters: Any) -> None:
-    """Write an experiment to a JSON Lines file: a header, then one event a line.
+    """Export an experiment to a JSON Lines file: a header, then one event per line.
 
-    The same events give the same file, whichever store they are in. Filters as for `events`.
+    The same events give the same file, whichever store they are in. The filters are those of `events`.
 
-    The suffix of FILE decides: .jsonl and .ndjson are JSON Lines, and so is a name without a suffix; .gz after it
-    compresses. Any other suffix is refused.
+    The suffix of FILE selects the format: .jsonl, .ndjson or no suffix mean JSON Lines; .gz after it compresses. Any
+    other suffix is refused.
 
-    --redact and --pseudonymise change the file alone, not the store. A payload that is no JSON is blanked
-    whole by --redact. Pseudonyms are drawn anew each time and kept nowhere. They stand in ids, channels, the
-    usual keys of payloads (from, name, agent_id ...), and for names of three letters or more that
-    stand in texts as the log knows them. Numbers in texts, nicknames, misspellings and what a text gives away
-    otherwise stay, and so do times: read the file before you share it.
+    --redact and --pseudonymise change the file only, not the store. --redact erases a payload that is not JSON
+    completely. Pseudonyms are new in every export and are not stored. They replace agents in ids, channels, the usual
+    keys of payloads (from, name, agent_id ...), and names of three letters or more in texts, as the log spells
+    them. Numbers in texts, nicknames, misspellings, times and other hints remain: read the file before you share it.
     """
-    check_suffix(output, "export")
-    run(_export(exp, output, paths, pseudonymise, store, chosen(**filters)))
+    write = output_format(output, "export").load().write
+    run(_export(write, exp, output, paths, pseudonymise, store, filters))
 
 
 async def _export(
-    exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, filters: dict[str, Any]
+    write: Callable[..., Any],
+    exp: str,
+    output: str,
+    paths: tuple[str, ...],
+    pseudonymise: bool,
+    store: str,
+    filters: dict[str, Any],
 ) -> None:
-    from ...formats.jsonl import export_jsonl
     from ...formats.sharing import sharing
 
     shared = sharing(paths, pseudonymise=pseudonymise)
-    async with opened(store) as log:
-        with Progress("exported") as progress:
-            count = await export_jsonl(log, exp, output, progress=progress, shared=shared, **filters)
+    async with open_log(store) as log:
+        await note_unknown(log, await log.experiment(exp), filters)
+        with Progress("exporting") as progress:
+            count = await write(log, exp, output, progress=progress, shared=shared, **library_filters(**filters))
     note(f"exported {plural(count, 'event')} to {output}")
     if shared is not None and shared.clean is not None:
-        whole = f", {shared.clean.unreadable:,} of them whole: they are no JSON" if shared.clean.unreadable else ""
+        whole = f", {shared.clean.unreadable:,} of them completely: not JSON" if shared.clean.unreadable else ""
         note(f"{plural(shared.clean.changed, 'payload')} redacted{whole}")
     if shared is not None and shared.no_text:
         are = "are" if shared.no_text != 1 else "is"
-        note(f"{plural(shared.no_text, 'payload')} {are} no text: no name was looked for in them")
+        note(f"{plural(shared.no_text, 'payload')} {are} not text: no names were replaced in them")

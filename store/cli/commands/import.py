@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import click
 
+from ...formats import input_format
 from ...text import plural
-from ..options import meta_values, opened, run, store_option
-from ..output import Progress, note
+from ..options import meta_values, open_log, run, store_option
+from ..output import note
+from ..progress import Progress
 
 
 @click.command()
 @click.argument("file")
-@click.option("--exp", required=True, metavar="ID", help="The exp_id to import under.")
-@click.option("--name", metavar="TEXT", help="Instead of the name in the file.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Beside the tags in the file.")
-@click.option("--meta", multiple=True, metavar="K=V", help="Beside the meta in the file.")
+@click.option("--exp", required=True, metavar="ID", help="The exp_id of the new experiment.")
+@click.option("--name", metavar="TEXT", help="Its name, instead of the name in the file.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag, in addition to the tags in the file.")
+@click.option("--meta", multiple=True, metavar="K=V", help="Meta, in addition to the meta in the file.")
 @store_option
 def command(file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: tuple[str, ...], store: str) -> None:
-    """Read a JSON Lines file (gzip or not, - is standard input) into a new, closed experiment.
+    """Import a JSON Lines file (gzip or not; - is standard input) as a new, closed experiment.
 
-    One event a line: ts (integer ns UTC), kind, channel, from_id, to_id, payload; the first
-    line may be a header. All of it is imported or nothing.
+    One event per line: ts (integer, ns UTC), kind, channel, from_id, to_id, payload. The first line may be a header.
+    If any line is wrong, nothing is imported.
     """
     run(_import(file, exp, name, tags, meta, store))
 
@@ -28,12 +30,11 @@ def command(file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: 
 async def _import(
     file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: tuple[str, ...], store: str
 ) -> None:
-    from ...formats.jsonl import import_jsonl
+    from ...experiments.registry import recorders_of
 
-    async with opened(store, create=True) as log:
-        with Progress("imported") as progress:
-            of = await import_jsonl(log, file, exp, name=name, tags=tags, meta=meta_values(meta), progress=progress)
-        from ...experiments.registry import recorders_of
-
+    read = input_format(file).load().read
+    async with open_log(store, create=True) as log:
+        with Progress("importing") as progress:
+            of = await read(log, file, exp, name=name, tags=tags, meta=meta_values(meta), progress=progress)
         count = sum(row.last_seq for row in await recorders_of(log.database, of.id))
         note(f"imported {plural(count, 'event')} as {of.exp_id} into {log.location}")

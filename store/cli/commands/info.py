@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...text import plural
-from ..options import json_option, opened, run, store_option
+from ..options import json_option, open_log, run, store_option
 from ..output import facts, length, print_json, size, table
 
 
@@ -17,14 +17,14 @@ from ..output import facts, length, print_json, size, table
 @store_option
 @json_option
 def command(exp: str, store: str, as_json: bool) -> None:
-    """Describe one experiment: what it is, how much it holds, who recorded it, its head."""
+    """Describe one experiment: its name, size, recorders and head."""
     run(_info(exp, store, as_json))
 
 
 async def _info(exp: str, store: str, as_json: bool) -> None:
     from ...queries.overview import overview
 
-    async with opened(store) as log:
+    async with open_log(store) as log:
         data = await overview(log, await log.experiment(exp))
     if as_json:
         print_json(data)

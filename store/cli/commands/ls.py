@@ -5,14 +5,18 @@ from __future__ import annotations
 import click
 
 from ...text import plural
-from ..options import json_option, opened, run, store_option
+from ..options import json_option, open_log, run, store_option
 from ..output import length, note, print_json, table
 
 
 @click.command()
-@click.option("--name", metavar="TEXT", help="With this in their name or exp_id.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="With this tag (several: with all of them).")
-@click.option("--since", metavar="TIME", help="Recorded or imported since: an ISO time, or how long ago (2d, 3h).")
+@click.option("--name", metavar="TEXT", help="Only experiments with TEXT in their name or exp_id.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only experiments with this tag. Repeatable.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    help="Only those recorded or imported since this ISO time, or since 2d ago.",
+)
 @store_option
 @json_option
 def command(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
@@ -21,7 +25,7 @@ def command(name: str | None, tags: tuple[str, ...], since: str | None, store: s
 
 
 def moment(text: str) -> int:
-    """An ISO time, or a length of time before now, as ns UTC."""
+    """Return an ISO time, or a duration before now, as ns UTC."""
     import time
 
     from ...log.cursor import clamped, duration_ns, iso_ns
@@ -33,7 +37,7 @@ def moment(text: str) -> int:
     try:
         return clamped(iso_ns(text))
     except ValueError:
-        raise click.UsageError(f"--since takes an ISO time or a length of time such as 2d, not {text!r}") from None
+        raise click.UsageError(f"--since takes an ISO time or a duration such as 2d, not {text!r}") from None
 
 
 async def _ls(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
@@ -42,7 +46,7 @@ async def _ls(name: str | None, tags: tuple[str, ...], since: str | None, store:
     from ...queries.overview import listing
 
     begun = None if since is None else moment(since)
-    async with opened(store) as log:
+    async with open_log(store) as log:
         rows = await listing(log, await every(log.database, name=name, tags=tags, since=begun))
         where = log.location
     if as_json:

@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import click
 
-from ...formats.suffixes import check_suffix
+from ...formats import output_format
 from ...text import plural, safe
-from ..options import opened, run, store_option
-from ..output import Progress, note
+from ..options import open_log, run, store_option
+from ..output import note
+from ..progress import Progress
 
 
 @click.command()
 @click.argument("exp")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Where to: .pack, .pack.gz; - for standard output.")
+@click.option(
+    "-o", "--output", required=True, metavar="FILE", help="File to write: .pack, .pack.gz; - for standard output."
+)
 @store_option
 def command(exp: str, output: str, store: str) -> None:
-    """Put an experiment into one file, with its recorders, its chain and its head.
+    """Write an experiment to one file, with its recorders, its hash chain and its head.
 
-    `messager unpack` makes the same experiment of it in another store, where `verify --head` holds.
-    The same experiment gives the same file. One that is being recorded is packed as it is now.
+    `messager unpack` restores the same experiment in another store, with the same head. The same experiment gives
+    the same file. An experiment that is being recorded is packed as it is now.
     """
-    check_suffix(output, "pack")
+    output_format(output, "pack")
     run(_pack(exp, output, store))
 
 
 async def _pack(exp: str, output: str, store: str) -> None:
     from ...formats.pack import pack
 
-    async with opened(store) as log:
-        with Progress("packed") as progress:
+    async with open_log(store) as log:
+        with Progress("packing") as progress:
             packed = await pack(log, exp, output, progress=progress)
     if packed.recording:
-        note(f"{plural(packed.recording, 'recorder')} of {packed.exp_id} still recording: the pack ends where it began")
+        count = plural(packed.recording, "recorder")
+        note(f"{count} of {packed.exp_id} still recording: the pack has the events committed before it was started")
     note(f"packed {plural(packed.events, 'event')} of {packed.exp_id} into {output}")
     click.echo(safe(f"{packed.exp_id} has the head {packed.head}"), err=output == "-")

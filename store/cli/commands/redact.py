@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..options import agent_ids, ask, opened, run, store_option
-from ..output import Progress, note
+from ..filters import agent_ids
+from ..options import ask, open_log, run, store_option
+from ..output import note
+from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...privacy.redaction import Redaction
     from ...privacy.redaction_filter import RedactionFilter
 
 SHOWN = 5
-"""Channels that the question names."""
-_FINISHED = "an earlier redaction was cut off before the file was rewritten: that is done now"
+"""Number of channels that are listed before the question."""
+_FINISHED = "an earlier redaction was interrupted before the file was rewritten: the file is rewritten now"
 _FIELDS = {
     "channel": "channels",
     "agent": "agents",
@@ -35,14 +37,20 @@ _FIELDS = {
 
 @click.command()
 @click.argument("exp", required=False)
-@click.option("--where", "words", multiple=True, metavar="KEY=VALUE", help="Which events. All given must hold.")
-@click.option("--why", metavar="TEXT", help="Kept with the experiment.")
-@click.option("--who", metavar="NAME", help="Kept too. [default: the user who runs this]")
-@click.option("--ids", is_flag=True, help="Also who spoke to whom, and names of agents that no event needs any more.")
-@click.option("--dry-run", is_flag=True, help="Only say what it would blank.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--meta", is_flag=True, help="Instead: mask credentials in the meta of EXP and its recorders.")
-@click.option("--scrub", is_flag=True, help="Only rewrite the file, where an earlier redaction could not.")
+@click.option(
+    "--where",
+    "words",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Select events. All conditions must hold.",
+)
+@click.option("--why", metavar="TEXT", help="The reason, stored with the experiment.")
+@click.option("--who", metavar="NAME", help="Who redacts, stored with the experiment. [default: the current user]")
+@click.option("--ids", is_flag=True, help="Also erase senders, recipients, and unused names of agents.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be erased.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--meta", is_flag=True, help="Instead, mask credentials in the meta of EXP and its recorders.")
+@click.option("--scrub", is_flag=True, help="Only rewrite the file, after an earlier redaction that could not.")
 @store_option
 def command(
     exp: str | None,
@@ -56,40 +64,39 @@ def command(
     scrub: bool,
     store: str,
 ) -> None:
-    """Blank what events said, for good: payloads, their hashes, and every copy in the file.
+    """Erase the payloads of events permanently, with their hashes and every copy in the file.
 
-    KEY is channel (a glob), agent, from, to (ids as for `events`), kind, cursor, since, until (points),
-    contains (text, also inside JSON) or matches (a regular expression). That events happened, when, on
-    which channel and, without --ids, between whom stays. The experiment's head changes; who, when,
-    why and which events is written down. The same message may be there several times: sent, and received
-    by each recorder. `contains` finds them all.
+    KEY is channel (a glob), agent, from, to (ids as for `events`), kind, cursor, since, until (a POINT as for
+    `events`), contains (text, also inside JSON) or matches (a regular expression).
 
-    --meta masks what looks like a credential (a password, a token, a URL's user) in the meta of the experiment and of
-    its recorders, such as their command lines; `verify` names it. The head stays.
+    The events remain, with time, channel and, without --ids, sender and recipient. The head of the experiment
+    changes. Who redacted which events, when and why is recorded. One message may be several events, one sent and one
+    received per recorder; `contains` finds all of them.
 
-    The whole file is rewritten, which takes time and as much free space again. Exit code 1 where nothing fits.
+    --meta masks values that look like credentials (a password, a token, the user in a URL) in the meta of the
+    experiment and of its recorders, such as their command lines; `verify` lists them. The head does not change.
+
+    The whole file is rewritten, which takes time and the same amount of free space. Exit code 1 if no event matches.
     """
     if scrub:
         if exp or words or why or who or ids or dry_run or meta:
-            raise click.UsageError("--scrub goes with --store alone: it rewrites the whole file")
+            raise click.UsageError("--scrub rewrites the whole file: combine it with --store only")
         run(_scrub(store))
         return
     if not exp:
-        raise click.UsageError("name an experiment")
+        raise click.UsageError("name an experiment, or give --scrub")
     if meta:
         if words or why or who or ids:
-            raise click.UsageError(
-                "--meta goes with --dry-run and --yes alone: it masks every credential that it finds"
-            )
+            raise click.UsageError("--meta masks all credentials: combine it with --dry-run and --yes only")
         _may_ask(dry_run, yes)
         if not run(_mask_meta(exp, dry_run, yes, store)):
             raise click.exceptions.Exit(1)
         return
     if not words:
-        raise click.UsageError("say which events with --where KEY=VALUE")
+        raise click.UsageError("select events with --where KEY=VALUE")
     where = where_of(words)
     if not dry_run and not (why or "").strip():
-        raise click.UsageError("say why with --why: it is kept with the experiment")
+        raise click.UsageError("give the reason with --why: it is stored with the experiment")
     _may_ask(dry_run, yes)
     if not run(_redact(exp, where, who or _user(), why or "", ids, dry_run, yes, store)):
         raise click.exceptions.Exit(1)
@@ -97,18 +104,18 @@ def command(
 
 def _may_ask(dry_run: bool, yes: bool) -> None:
     if not (dry_run or yes or sys.stdin.isatty()):
-        raise click.UsageError("redacting asks first, and there is no terminal to ask on: say --yes")
+        raise click.UsageError("redacting asks for confirmation, and there is no terminal to ask on: add --yes")
 
 
 def where_of(words: tuple[str, ...]) -> RedactionFilter:
-    """`--where` words as the library takes them."""
+    """Return the filter that `--where` words describe."""
     from ...privacy.redaction_filter import RedactionFilter
 
     given: dict[str, list[Any]] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if key not in _FIELDS:
-            raise click.UsageError(f"--where has no key {key!r}: there are {', '.join(_FIELDS)}")
+            raise click.UsageError(f"--where has no key {key!r}: use {', '.join(_FIELDS)}")
         if not equals or not value:
             raise click.UsageError(f"--where takes KEY=VALUE, not {word!r}")
         condition = tuple(agent_ids((value,))) if key in ("agent", "from", "to") else value
@@ -126,56 +133,56 @@ def _user() -> str:
 async def _redact(
     exp: str, chosen: RedactionFilter, who: str, why: str, ids: bool, dry_run: bool, yes: bool, store: str
 ) -> bool:
-    from ...privacy.redaction import check_words, finish, redact
+    from ...privacy.redaction import redact
+    from ...privacy.refusal import check_reason
+    from ...privacy.scrubbing import finish_scrub
 
     if not dry_run:  # before the question
-        check_words(chosen, who, why)
-    async with opened(store) as log:
+        check_reason(chosen, who=who, why=why)
+    async with open_log(store) as log:
         of = await log.experiment(exp)
-        with Progress("looked at") as progress:
-            planned = await redact(
-                log, of, chosen, who=who, why=why or "a dry run", ids=ids, dry_run=True, progress=progress
-            )
+        with Progress("searching") as progress:
+            planned = await redact(log, of, chosen, who=who, why=why, ids=ids, dry_run=True, progress=progress)
         if not planned.events and not planned.done_before:
-            if not dry_run and await finish(log):
+            if not dry_run and await finish_scrub(log):
                 note(_FINISHED)
-            click.echo(safe(f"no event of {of.exp_id} fits: nothing to redact"))
+            click.echo(safe(f"no event of {of.exp_id} matches: nothing to redact"))
             return False
         if planned.events:
             _preview(planned)
         if dry_run:
             return True
-        if planned.events and not yes and not ask("Blank them for good?"):
-            if await finish(log):
+        if planned.events and not yes and not ask("Erase them permanently?"):
+            if await finish_scrub(log):
                 note(_FINISHED)
             click.echo("nothing was redacted")
             return False
         if planned.events:
-            note(f"blanking them, and rewriting {log.location} ...")
+            note(f"erasing them, and rewriting {log.location} ...")
         done = await redact(log, of, chosen, who=who, why=why, ids=ids)
     if done.events:
         click.echo(safe(f"redacted {plural(done.events, 'event')} of {of.exp_id}; its head is {done.head_after}"))
     else:
         many = plural(done.done_before, "event")
-        click.echo(safe(f"nothing to do: {many} of {of.exp_id} that fit were redacted before"))
+        click.echo(safe(f"nothing to do: {many} of {of.exp_id} that match were redacted before"))
     return True
 
 
 def _preview(planned: Redaction) -> None:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in planned.kinds.items())
-    note(f"{plural(planned.events, 'event')} of {planned.exp_id} would be blanked ({kinds}), on")
+    note(f"{plural(planned.events, 'event')} of {planned.exp_id} would be erased ({kinds}), on")
     for channel, count in list(planned.channels.items())[:SHOWN]:
         note(f"  {channel}: {count:,}")
     if len(planned.channels) > SHOWN:
         note(f"  and {len(planned.channels) - SHOWN:,} more channels")
     if planned.done_before:
-        note(f"{planned.done_before:,} more fit and were redacted before")
+        note(f"{planned.done_before:,} more match and were redacted before")
 
 
 async def _mask_meta(exp: str, dry_run: bool, yes: bool, store: str) -> bool:
     from ...privacy.meta_credentials import mask_meta
 
-    async with opened(store) as log:
+    async with open_log(store) as log:
         of = await log.experiment(exp)
         found = await mask_meta(log, of, dry_run=True)
         if found:
@@ -184,22 +191,22 @@ async def _mask_meta(exp: str, dry_run: bool, yes: bool, store: str) -> bool:
             note(f"  {place}")
         if dry_run and found:
             return True
-        if found and not yes and not ask("Mask them for good?"):
+        if found and not yes and not ask("Mask them permanently?"):
             click.echo("nothing was masked")
             return False
         if not dry_run:
             await mask_meta(log, of)
     if found:
-        click.echo(safe(f"masked {plural(len(found), 'credential')} in the meta of {of.exp_id}; its head stays"))
+        click.echo(safe(f"masked {plural(len(found), 'credential')} in the meta of {of.exp_id}; its head is unchanged"))
     else:
-        click.echo(safe(f"no meta of {of.exp_id} holds a credential: nothing to mask"))
+        click.echo(safe(f"the meta of {of.exp_id} holds no credentials: nothing to mask"))
     return bool(found)
 
 
 async def _scrub(store: str) -> None:
-    from ...privacy.redaction import scrub
+    from ...privacy.scrubbing import scrub
 
-    async with opened(store) as log:
+    async with open_log(store) as log:
         await scrub(log)
         where = log.location
-    click.echo(safe(f"rewrote {where}: nothing that was deleted or redacted is in it any more"))
+    click.echo(safe(f"rewrote {where}: no deleted or redacted data remains in it"))

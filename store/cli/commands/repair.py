@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import json_option, opened, run, store_option
+from ..options import json_option, open_log, run, store_option
 from ..output import note, print_json
 
 if TYPE_CHECKING:
@@ -17,45 +17,44 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("exp", required=False)
-@click.option("--force", is_flag=True, help="Also recorders that left a spool that is not drained.")
+@click.option("--force", is_flag=True, help="Also end recorders whose spool is not drained.")
 @store_option
 @json_option
 def command(exp: str | None, force: bool, store: str, as_json: bool) -> None:
-    """Close what a crash left open: recorders that ended without saying so.
+    """End the recorders that a crash left open, in EXP or in every experiment.
 
-    Of EXP, or of every experiment. Says, and writes into the log as a `gap`, from when to when events
-    may be missing. Exit code 1 where something is left to do.
+    For each, a `gap` event is appended, and printed: the period in which events may be missing. Exit code 1 if a
+    recorder cannot be ended yet, because its spool has to be drained first.
     """
     found = run(_repair(exp, force, store))
     if as_json:
-        print_json([asdict(known) for known in found])
+        print_json([asdict(repaired) for repaired in found])
     else:
-        for known in found:
-            show(known)
+        for repaired in found:
+            show(repaired)
         if not found:
             note("nothing to repair")
-    if any(known.spool for known in found):
+    if any(repaired.spool for repaired in found):
         raise click.exceptions.Exit(1)
 
 
 async def _repair(exp: str | None, force: bool, store: str) -> list[Repaired]:
     from ...recording.repair import repair, unclean
 
-    async with opened(store) as log:
+    async with open_log(store) as log:
         chosen = await unclean(log) if exp is None else [await log.experiment(exp)]
-        return [known for of in chosen for known in await repair(log, of, force=force)]
+        return [repaired for of in chosen for repaired in await repair(log, of, force=force)]
 
 
-def show(known: Repaired) -> None:
-    """What is known of one recorder."""
+def show(repaired: Repaired) -> None:
+    """Print the result for one recorder."""
     from ...log.event import iso
 
-    who = safe(f"recorder {known.recorder} of {known.exp_id}")
-    if known.spool is not None:
-        click.echo(
-            f"{click.style('waits', fg='yellow')}     {who}: `messager drain` first; it left {safe(known.spool)}"
-        )
+    who = safe(f"recorder {repaired.recorder} of {repaired.exp_id}")
+    if repaired.spool is not None:
+        left = f"its events are in {safe(repaired.spool)}, run `messager drain` first"
+        click.echo(f"{click.style('waits', fg='yellow')}     {who}: {left}")
         return
-    kept = f"{plural(known.events, 'event')} of it are in the log, whole"
+    kept = f"{plural(repaired.events, 'event')} in the log, none incomplete"
     click.echo(f"{click.style('repaired', fg='green')}  {who}: {kept}")
-    click.echo(f"          missing: {known.missing}, until {iso(known.until)} at the latest; how much is not known")
+    click.echo(f"          possibly missing: {repaired.missing}, until {iso(repaired.until)}; the number is not known")

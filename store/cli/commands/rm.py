@@ -7,43 +7,50 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import confirmed, opened, run, store_option
-from ..output import Progress, note, size, table
+from ..options import confirm, open_log, run, store_option
+from ..output import note, size, table
+from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...experiments.registry import Experiment
     from ...log.event_log import EventLog
-    from ...maintenance.retention import Holding
+    from ...maintenance.retention import Usage
 
 
 @click.command()
 @click.argument("exps", nargs=-1, required=True, metavar="EXP...")
-@click.option("--force", is_flag=True, help="Also while a recorder runs, or events wait in a spool: they are refused.")
-@click.option("--yes", is_flag=True, help="Do not ask. EXP is a whole exp_id or name then, no prefix.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also if a recorder is running or a spool holds events: both are refused then.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation. EXP must be a complete exp_id or name then.")
 @store_option
 def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> None:
-    """Remove experiments with all their events. Says first what goes, and asks.
+    """Remove experiments with all their events. Lists them first, and asks.
 
-    Nothing brings them back, but a pack that was made before (`messager pack`).
+    This cannot be undone, unless the experiment was packed before with `messager pack`.
     """
     run(_rm(exps, force, yes, store))
 
 
 async def _rm(words: tuple[str, ...], force: bool, yes: bool, store: str) -> None:
-    from ...maintenance.retention import holdings
+    from ...maintenance.retention import usage_of
 
-    async with opened(store) as log:
+    async with open_log(store) as log:
         chosen: dict[int, Experiment] = {}
         for word in words:
             of = await log.experiment(word)
             if yes and word not in (of.exp_id, of.name, "@last"):
-                raise click.UsageError(f"{word!r} is only the beginning of {of.exp_id!r}: with --yes, give all of it")
+                raise click.UsageError(
+                    f"{word!r} is only a prefix of {of.exp_id!r}: with --yes, give the complete exp_id"
+                )
             chosen[of.id] = of
-        found = await holdings(log.database, list(chosen.values()))
+        found = await usage_of(log, list(chosen.values()))
         if not force:
             await _refuse_busy(log, found)
             _refuse_spooled(found)
-        confirmed(
+        confirm(
             f"Remove {'it' if len(found) == 1 else 'them'} from {log.location}?",
             yes,
             "nothing was removed",
@@ -52,8 +59,8 @@ async def _rm(words: tuple[str, ...], force: bool, yes: bool, store: str) -> Non
         await remove_all(log, found, force=force)
 
 
-async def _refuse_busy(log: EventLog, found: list[Holding]) -> None:
-    """Before anything is asked or removed."""
+async def _refuse_busy(log: EventLog, found: list[Usage]) -> None:
+    """Raise `ExperimentBusy` if a recorder is running, before anything is asked or removed."""
     from ...experiments.registry import refuse_while_recorded
 
     for each in found:
@@ -61,19 +68,19 @@ async def _refuse_busy(log: EventLog, found: list[Holding]) -> None:
             await refuse_while_recorded(log.database, each.experiment, "remove it")
 
 
-def _refuse_spooled(found: list[Holding]) -> None:
+def _refuse_spooled(found: list[Usage]) -> None:
     from ...errors import StoreError
 
     for each in found:
         if each.spool:
             raise StoreError(
-                f"events of {each.experiment.exp_id} wait in {each.spool}. Put them into the store with "
-                "`messager drain`, or remove it without them with --force."
+                f"{each.experiment.exp_id} has events in {each.spool}. Copy them into the store with "
+                "`messager drain`, or remove the experiment without them with --force."
             )
 
 
-def show(found: list[Holding]) -> None:
-    """A table of what goes."""
+def show(found: list[Usage]) -> None:
+    """Print a table of the experiments to be removed."""
     from ...log.event import iso
 
     titles = ("EXP_ID", "NAME", "STATUS", "BEGUN", "ENDED", "EVENTS", "PAYLOADS", "ON DISK")
@@ -92,7 +99,7 @@ def show(found: list[Holding]) -> None:
             )
             for each in found
         ],
-        gives=("NAME",),  # what is to go is named in full
+        gives=("NAME",),  # exp_ids are printed in full
         spares=("ENDED", "PAYLOADS", "BEGUN"),
     )
     if len(found) > 1:
@@ -101,27 +108,27 @@ def show(found: list[Holding]) -> None:
 
 
 async def remove_all(
-    log: EventLog, found: list[Holding], *, force: bool, spare_changed: bool = False, quiet: bool = False
-) -> list[Holding]:
-    """Remove them one after another; which ones there were to be removed."""
+    log: EventLog, found: list[Usage], *, force: bool, if_unchanged: bool = False, quiet: bool = False
+) -> list[Usage]:
+    """Remove experiments one after another; return those that still existed."""
     from ...errors import ExperimentBusy, ExperimentChanged
     from ...maintenance.removal import remove
 
     gone = []
     for each in found:
         try:
-            with Progress(f"removing {safe(each.experiment.exp_id)}:") as progress:
+            with Progress(f"removing {safe(each.experiment.exp_id)}") as progress:
                 removed = await remove(
-                    log.database,
+                    log,
                     each.experiment,
-                    spare_busy=not force,
-                    spare_changed=spare_changed,
+                    if_idle=not force,
+                    if_unchanged=if_unchanged,
                     progress=progress,
                 )
         except (ExperimentBusy, ExperimentChanged) as error:
             if len(found) == 1:
                 raise
-            note(f"left out: {error}")
+            note(f"not removed: {error}")
             continue
         if removed:
             gone.append(each)
@@ -130,5 +137,5 @@ async def remove_all(
             click.echo(safe(was if removed else f"{each.experiment.exp_id} had been removed already"))
     if gone:
         freed = size(sum(each.bytes for each in gone))
-        note(f"about {freed} of {log.location} are free for new events; `messager compact` gives them back to the disk")
+        note(f"about {freed} of {log.location} are free for new events; `messager compact` returns them to the disk")
     return gone

@@ -10,39 +10,38 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import json_option, opened, run, store_option
+from ..options import json_option, open_log, run, store_option
 from ..output import facts, length, print_json, size, table
 
 if TYPE_CHECKING:
-    from ...maintenance.status import Standing
+    from ...maintenance.status import StoreStatus
 
 STATE_COLOURS = {"alive": "green", "idle": "yellow", "dead": "red"}
 
 
 @click.command()
-@click.option("--spool", metavar="DIR", help="Where the spools are. [env MESSAGER_SPOOL; default: beside the store]")
+@click.option("--spool", metavar="DIR", help="Folder of the spools. [env MESSAGER_SPOOL; default: beside the store]")
 @click.option(
     "--idle",
     type=click.FloatRange(min=0),
     default=60.0,
     metavar="SECONDS",
-    help="A recorder without a commit for so long is idle. [default 60]",
+    help="A recorder without a commit for this long is idle. [default 60]",
 )
 @click.option(
     "--min-free",
     type=click.IntRange(min=0),
     default=1024,
     metavar="MB",
-    help="So much of the store's disk must be free. [default 1024]",
+    help="Report a problem if less is free on the disk of the store. [default 1024]",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing while all is well; for cron.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless there is a problem; for cron.")
 @store_option
 @json_option
 def command(spool: str | None, idle: float, min_free: int, quiet: bool, store: str, as_json: bool) -> None:
-    """Say how a store stands: who records, what waits in spools, how full the disk is.
+    """Report the state of a store: recorders, spools, disk space, and problems.
 
-    Exit code 1 where something needs a person, each with a line that names the remedy; 3 where the
-    store is out of reach.
+    Exit code 1 if there is a problem, each with a line that names the remedy; 3 if the store is unavailable.
     """
     found = run(_status(spool, idle, min_free, store))
     if as_json and (found.problems or not quiet):
@@ -53,20 +52,22 @@ def command(spool: str | None, idle: float, min_free: int, quiet: bool, store: s
         raise click.exceptions.Exit(1)
 
 
-async def _status(spool: str | None, idle: float, min_free: int, store: str) -> Standing:
-    from ...maintenance.status import standing
+async def _status(spool: str | None, idle: float, min_free: int, store: str) -> StoreStatus:
+    from ...maintenance.status import status
 
     folder = spool or os.environ.get("MESSAGER_SPOOL")
-    async with opened(store) as log:
-        return await standing(log, Path(folder) if folder else None, idle_s=idle, min_free=min_free << 20)
+    async with open_log(store) as log:
+        return await status(log, Path(folder) if folder else None, idle_s=idle, min_free=min_free << 20)
 
 
-def show(found: Standing) -> None:
-    """Figures, who has not ended, what waits, and what needs a person."""
+def show(found: StoreStatus) -> None:
+    """Print figures, recorders that have not ended, spools and problems."""
     states = [each.state for each in found.recorders]
     counts = [f"{states.count(state)} {state}" for state in STATE_COLOURS]
     free = "" if found.free_bytes is None else f", {size(found.free_bytes)} free on its disk"
-    unfinished = f", {found.unfinished} unfinished (compact clears away what was killed)" if found.unfinished else ""
+    unfinished = (
+        f", {found.unfinished} unfinished (`messager compact` deletes what was killed)" if found.unfinished else ""
+    )
     waiting = sum(info.events for info in found.spools)
     facts(
         [
@@ -88,7 +89,7 @@ def show(found: Standing) -> None:
         click.echo(f"{click.style('ok', fg='green')}  nothing needs you")
 
 
-def _show_recorders(found: Standing) -> None:
+def _show_recorders(found: StoreStatus) -> None:
     if not found.recorders:
         return
     click.echo()
@@ -112,7 +113,7 @@ def _show_recorders(found: Standing) -> None:
     )
 
 
-def _show_spools(found: Standing) -> None:
+def _show_spools(found: StoreStatus) -> None:
     import time
 
     if not found.spools:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import click
 
 from ...text import safe
-from ..options import opened, run, store_option
+from ..options import open_log, run, store_option
 from ..output import note
 
 
 @click.command()
 @click.argument("exp")
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
-@click.option("--remove", "removed", multiple=True, metavar="TAG", help="Take this tag off.")
+@click.option("--remove", "removed", multiple=True, metavar="TAG", help="Remove this tag.")
 @store_option
 def command(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
-    """Put tags on an experiment, or take them off; prints those it has then."""
+    """Add tags to an experiment, or remove them, and print the tags that it has afterwards."""
     run(_tag(exp, tags, removed, store))
 
 
 async def _tag(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
     from ...experiments.registry import retag
 
-    async with opened(store) as log:
+    async with open_log(store) as log:
         of = await log.experiment(exp)
         words = await retag(log.database, of, tags, removed)
     for word in removed:

@@ -5,31 +5,33 @@ from __future__ import annotations
 import click
 
 from ...text import plural, safe
-from ..options import opened, run, store_option
-from ..output import Progress, note
+from ..options import open_log, run, store_option
+from ..output import note
+from ..progress import Progress
 from .verify import checked_head
 
 
 @click.command()
 @click.argument("file")
-@click.option("--exp", metavar="ID", help="What to call it here, instead of what the pack says.")
-@click.option("--head", metavar="HASH", help="Also check that this is its head.")
+@click.option("--exp", metavar="ID", help="Its exp_id in this store, instead of the exp_id in the pack.")
+@click.option("--head", metavar="HASH", help="Also check that its head is HASH.")
 @store_option
 def command(file: str, exp: str | None, head: str | None, store: str) -> None:
-    """Make the same experiment of a pack (- is standard input), and check all of it on the way.
+    """Restore an experiment from a pack (- is standard input), and verify it completely.
 
-    Seqs, counters, digests, chains and head are worked out anew. Where anything differs, the line
-    is named and nothing of it stays.
+    Sequence numbers, counters, digests, chains and the head are computed again. If anything differs, the error names
+    the line, and nothing is imported.
     """
     run(_unpack(file, exp, checked_head(head), store))
 
 
 async def _unpack(file: str, exp: str | None, head: str | None, store: str) -> None:
-    from ...experiments.registry import head_of, recorders_of
-    from ...formats.unpack import unpack
+    from ...experiments.registry import recorders_of
+    from ...formats.pack import unpack
+    from ...log.chain import head_of
 
-    async with opened(store, create=True) as log:
-        with Progress("unpacked") as progress:
+    async with open_log(store, create=True) as log:
+        with Progress("unpacking") as progress:
             of = await unpack(log, file, exp_id=exp, head=head, progress=progress)
         recorders = await recorders_of(log.database, of.id)
         events = sum(row.last_seq for row in recorders)

@@ -9,41 +9,36 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import json_option, opened, run, store_option
-from ..output import Progress, print_json
+from ..options import json_option, open_log, run, store_option
+from ..output import print_json
+from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...maintenance.verify import Verdict
 
 
-class Negative(click.ClickException):
-    """A negative answer, told as an error is: exit code 1."""
-
-    negative = True
-
-
 @click.command()
 @click.argument("exp", required=False)
-@click.option("--all", "every", is_flag=True, help="Every experiment, and the store around them.")
-@click.option("--head", metavar="HASH", help="Also check that this is its head.")
+@click.option("--all", "every", is_flag=True, help="Verify every experiment, and the rest of the store.")
+@click.option("--head", metavar="HASH", help="Also check that its head is HASH.")
 @store_option
 @json_option
 def command(exp: str | None, every: bool, head: str | None, store: str, as_json: bool) -> None:
-    """Check every promise of the log again: seqs, counters, digests, chains, recorders.
+    """Verify an experiment: sequence numbers, counters, digests, hash chains and recorders.
 
-    Exit code 1 where one does not hold; each line says what is wrong and where.
+    Exit code 1 if a check fails; each line names the fault and its place.
     """
     if (exp is None) == (not every):
-        raise click.UsageError("name one experiment, or say --all")
+        raise click.UsageError("name one experiment, or give --all")
     if head is not None and exp is None:
-        raise click.UsageError("--head goes with one experiment")
+        raise click.UsageError("--head needs the name of one experiment")
     checked_head(head)
     from ...errors import DamagedStore
 
     try:
         verdicts = run(_verify(exp, head, store, as_json))
-    except DamagedStore as error:  # the answer to what was asked, and a negative one
-        raise Negative(str(error)) from None
+    except DamagedStore as error:  # a negative answer (exit code 1), not wrong use
+        raise click.ClickException(str(error)) from None
     if as_json:
         found = [{**asdict(verdict), "ok": verdict.ok} for verdict in verdicts]
         print_json(found if every else found[0])
@@ -52,9 +47,9 @@ def command(exp: str | None, every: bool, head: str | None, store: str, as_json:
 
 
 def checked_head(head: str | None) -> str | None:
-    """A head as typed, or its beginning."""
+    """Return a head, or its beginning, as typed. Raise `UsageError` if it cannot be one."""
     if head is not None and not re.fullmatch(r"[0-9a-f]{8,64}", head):
-        raise click.UsageError(f"{head!r} is no head: 64 hexadecimal digits, or at least the first 8")
+        raise click.UsageError(f"{head!r} is not a head: give 64 hexadecimal digits, or at least the first 8")
     return head
 
 
@@ -62,25 +57,25 @@ async def _verify(exp: str | None, head: str | None, store: str, quiet: bool) ->
     from ...maintenance.verify import verify, verify_all
 
     verdicts = []
-    async with opened(store) as log:
-        with Progress("checked") as progress:
+    async with open_log(store) as log:
+        with Progress("verifying") as progress:
             if exp is None:
-                async for verdict in verify_all(log.database, progress):
+                async for verdict in verify_all(log, progress):
                     progress.clear()
                     verdicts.append(verdict)
                     if not quiet:
                         show(verdict)
             else:
-                verdicts.append(await verify(log.database, await log.experiment(exp), head, progress=progress))
+                verdicts.append(await verify(log, await log.experiment(exp), head, progress=progress))
         if exp is not None and not quiet:
             show(verdicts[0])
         if not verdicts and not quiet:
-            click.echo("there are no experiments to check")
+            click.echo("there are no experiments to verify")
     return verdicts
 
 
 def show(verdict: Verdict) -> None:
-    """One line for the experiment, one for each thing that is wrong or worth knowing."""
+    """Print one line for the experiment, and one for each fault and remark."""
     mark = click.style("ok ", fg="green") if verdict.ok else click.style("BAD", fg="red", bold=True)
     nouns = ((verdict.events, "event"), (verdict.batches, "batch"), (verdict.recorders, "recorder"))
     counts = ", ".join(plural(number, word) for number, word in nouns)

@@ -7,9 +7,8 @@ sends nothing of it before half a megabyte is there, while the server waits.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
 
-from ..statements import EVENT_COLUMNS
+from ..statements import Row
 from . import nul_text
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -31,14 +30,14 @@ _integer = Struct(">ii").pack
 _length = Struct(">i").pack
 
 
-def encode(values: list[Any]) -> bytes:
-    """The values of `Batch.rows`, encoded. Raises `struct.error` for a number that its column does not hold."""
+def encode(rows: list[Row]) -> bytes:
+    """Return rows encoded for COPY. Raises `struct.error` for a number that its column does not hold."""
     parts: list[bytes] = []
     columns = len(COLUMNS)
     for (
         number, experiment, ts, kind, channel, sender, recipient,
         flags, msg_id, duration, receivers, cause, meta, payload,
-    ) in zip(*[iter(values)] * len(EVENT_COLUMNS), strict=True):  # fmt: skip
+    ) in rows:  # fmt: skip
         if channel is None or sender is None or recipient is None:
             names = b"".join([_NULL if name is None else _bigint(8, name) for name in (channel, sender, recipient)])
         else:

@@ -26,10 +26,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import StoreError, StoreNotFound, StoreUnavailable
-from ...log.batch import Batch
 from ..dialect import Need
 from ..schema import metadata
-from ..statements import Commit
 from . import nul_text
 from .append import Appender
 from .errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
@@ -58,8 +56,6 @@ _SETTINGS = {
     # the locks of a host that is gone are let go of
     "idle_in_transaction_session_timeout": "60000",
 }
-_DOUBTFUL: tuple[type[Exception], ...] = (StoreUnavailable, *ERRORS)
-"""What befell one connection, and may have befallen the others."""
 _KEEPALIVE = (("TCP_KEEPIDLE", 3), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", 5000))
 """A network that fell silent is noticed, also while an answer is waited for."""
 _MARKED = "ix_event_replay"
@@ -80,7 +76,6 @@ class Postgres:
         self._place = place(url)
         self.location = self._place.location
         self.spool_folder = self._place.spool_folder
-        self._appender: Appender | None = None
         self._doubted = 0
         """How often connections were given up; those that were made before the last time are not used again."""
 
@@ -91,9 +86,7 @@ class Postgres:
         """Nothing can be said before it is connected to."""
 
     async def close(self) -> None:
-        appender, self._appender = self._appender, None
-        if appender is not None:
-            await appender.close()
+        """Every connection belongs to an engine or to an appender."""
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         return (
@@ -113,14 +106,8 @@ class Postgres:
         rows: Iterable[Any] = await (await _driver(connection)).fetch(sql, *parameters)
         return rows
 
-    async def append(self, batch: Batch) -> Commit | None:
-        if self._appender is None:
-            self._appender = Appender(self._connect)
-        try:
-            return await self._appender.append(batch)
-        except _DOUBTFUL:
-            self._doubted += 1
-            raise
+    def appender(self) -> Appender:
+        return Appender(self._connect, self._doubt)
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         await (await _driver(connection)).copy_records_to_table(table.name, records=rows, columns=table.c.keys())
@@ -212,6 +199,10 @@ class Postgres:
         The old files are gone when it is done, the log, archives and backups are not.
         """
         return [Need("the server's disk", await self.size(connection), None)]
+
+    def _doubt(self) -> None:
+        """Use no connection again that exists now: one of them failed, so the others may have failed too."""
+        self._doubted += 1
 
     def _engine(self, connections: int, isolation: str, patience: float | None) -> AsyncEngine:
         """`patience` is how long (s) a statement may take, by itself."""

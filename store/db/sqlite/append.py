@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,9 +22,8 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.sql.dml import Insert, Update
 
 from ...finishing import finish_then_cancel
-from ...log.batch import Batch
 from ..schema import event
-from ..statements import ADD_BATCH, ADVANCE, EVENT_COLUMNS, Commit
+from ..statements import ADD_BATCH, ADVANCE, EVENT_COLUMNS, Commit, Part
 
 CHUNKS = (512, 64, 8, 1)
 """Rows in one INSERT: few sizes, so that each is prepared once."""
@@ -58,9 +57,8 @@ class Appender:
         self._opened_at: object = None
         self._chunks: tuple[int, ...] = CHUNKS
 
-    async def append(self, batch: Batch) -> Commit | None:
-        """See `Dialect.append`. Raises what sqlite3 raises; whether it was committed is not known then."""
-        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._append, batch)
+    async def write(self, expected: Mapping[str, Any], parts: Iterator[Part]) -> Commit | None:
+        writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, parts)
         return await finish_then_cancel(writing)
 
     async def close(self) -> None:
@@ -68,9 +66,14 @@ class Appender:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._discard)
         self._thread.shutdown(wait=False)
 
-    def _append(self, batch: Batch) -> Commit | None:
-        values = batch.rows()
-        commit = batch.seal()
+    def _write(self, parts: Iterator[Part]) -> Commit | None:
+        values: list[Any] = []
+        for part in parts:
+            if isinstance(part, Commit):
+                commit = part
+            else:
+                for row in part:
+                    values += row
         connection = self._current()
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -31,9 +31,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
-from ...log.batch import Batch
 from ..dialect import Need
-from ..statements import Commit
 from . import file
 from .append import Appender
 
@@ -71,7 +69,6 @@ class SQLite:
         )
         self.location = self.path if self._folder is None else path
         self.spool_folder = f"{self.path}-spool"
-        self._appender: Appender | None = None
         self._may_write = True
         self._turn = asyncio.Lock()
 
@@ -79,9 +76,6 @@ class SQLite:
         return os.path.exists(self.path)
 
     async def close(self) -> None:
-        appender, self._appender = self._appender, None
-        if appender is not None:
-            await appender.close()
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -111,10 +105,8 @@ class SQLite:
         rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
         return rows
 
-    async def append(self, batch: Batch) -> Commit | None:
-        if self._appender is None:
-            self._appender = Appender(self._open_for_appends, self._place)
-        return await self._appender.append(batch)
+    def appender(self) -> Appender:
+        return Appender(self._open_for_appends, self._place)
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         raw = await connection.get_raw_connection()

@@ -1,0 +1,178 @@
+"""An in-memory broker: Redis' pub/sub inside one process, for tests and for trying things.
+
+Patterns, order, receiver counts and duplicates under overlapping patterns are those of
+Redis; the shared test suite holds it to that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from ... import channels
+from ...errors import BrokerUnavailable, PublishError
+from ..protocol import Backlog, OutputLimits
+from ..redis.kind import is_hidden
+
+
+class MemoryBroker:
+    """Give the same object to every `Messager` that should hear the others.
+
+    `interrupt()` and `resume()` act out an outage: while it lasts nothing can be
+    published or received, and every subscriber is told a gap afterwards.
+    """
+
+    url = "memory://"
+
+    def __init__(self) -> None:
+        self._subscribers: list[MemoryPubSub] = []
+        self._down_since: int | None = None
+
+    async def connect(self) -> None:
+        if self._down_since is not None:
+            raise BrokerUnavailable(self.url, "interrupted")
+
+    async def close(self) -> None:
+        """Nothing to give up: the broker lives as long as somebody holds it."""
+
+    def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
+        if self._down_since is not None:
+            results: list[int | PublishError | None] = [
+                PublishError("the broker is interrupted", "not_sent") for _ in messages
+            ]
+        else:
+            results = [
+                sum(subscriber.deliver(channel, payload) for subscriber in self._subscribers)
+                for channel, payload in messages
+            ]
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[list[int | PublishError | None]] = loop.create_future()
+        loop.call_soon(_answer, answer, results)  # as on a socket, others get their turn
+        return answer
+
+    def pubsub(self) -> MemoryPubSub:
+        return MemoryPubSub(self)
+
+    async def unheard(self) -> dict[str, int] | None:
+        return {}
+
+    async def clock_offset(self) -> int | None:
+        return 0
+
+    async def backlog(self) -> Backlog | None:
+        waiting = [subscriber.waiting_bytes for subscriber in self._subscribers]
+        slowest = waiting.index(max(waiting)) if waiting else 0
+        subscriptions = max((len(subscriber.patterns) for subscriber in self._subscribers), default=0)
+        return Backlog(max(waiting, default=0), f"number {slowest + 1} in memory", subscriptions)
+
+    async def output_limits(self) -> OutputLimits:
+        return OutputLimits(None, None)
+
+    async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
+        return sum(1 for subscriber in self._subscribers if subscriber.hears_any(channels))
+
+    def interrupt(self) -> None:
+        """The broker goes away."""
+        if self._down_since is None:
+            self._down_since = time.monotonic_ns()
+
+    def resume(self) -> None:
+        """The broker is back; every subscriber learns what it may have missed."""
+        if self._down_since is None:
+            return
+        gap = {"type": "gap", "reason": "interrupted", "since": self._down_since, "until": time.monotonic_ns()}
+        self._down_since = None
+        for subscriber in self._subscribers:
+            subscriber.put(dict(gap), 0)
+
+    def lost_since(self) -> int | None:
+        """Since when (monotonic ns) the broker is interrupted, or None."""
+        return self._down_since
+
+    def attach(self, subscriber: MemoryPubSub) -> None:
+        """Deliver to this subscriber from now on."""
+        if subscriber not in self._subscribers:
+            self._subscribers.append(subscriber)
+
+    def detach(self, subscriber: MemoryPubSub) -> None:
+        """Deliver to this subscriber no more."""
+        if subscriber in self._subscribers:
+            self._subscribers.remove(subscriber)
+
+
+class MemoryPubSub:
+    """A subscriber of a `MemoryBroker`."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._queue: deque[tuple[dict[str, Any], int]] = deque()
+        self._arrived = asyncio.Event()
+        self._read_to = time.monotonic_ns()  # when the queue was last empty
+        self.patterns: dict[bytes, None] = {}
+        self.waiting_bytes = 0
+
+    async def psubscribe(self, *patterns: str | bytes) -> None:
+        await self._broker.connect()
+        self.patterns.update(dict.fromkeys(channels.encode(pattern) for pattern in patterns))
+        self._broker.attach(self)
+
+    async def punsubscribe(self, *patterns: str | bytes) -> None:
+        for pattern in patterns or list(self.patterns):
+            self.patterns.pop(channels.encode(pattern), None)
+
+    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
+        if not self._queue:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return None
+        message, size = self._queue.popleft()
+        self.waiting_bytes -= size
+        if not self._queue:
+            self._read_to = time.monotonic_ns()
+        return message
+
+    def lost_since(self) -> int | None:
+        return self._broker.lost_since()
+
+    def unconfirmed_since(self) -> int | None:
+        return None
+
+    def unread_since(self) -> int | None:
+        return self._read_to if self._queue else None
+
+    async def aclose(self) -> None:
+        self.patterns.clear()
+        self._broker.detach(self)
+
+    def hears_any(self, wanted: Sequence[bytes]) -> bool:
+        """Whether one of its patterns matches one of these channels."""
+        return any(channels.matches_any(self.patterns, channel) for channel in wanted)
+
+    def deliver(self, channel: bytes, payload: bytes) -> int:
+        """Queue one copy for each pattern that matches; how many there were."""
+        count = 0
+        for pattern in self.patterns:
+            if channels.matches(pattern, channel):
+                count += 1
+                if is_hidden(pattern, channel):
+                    continue
+                message = {"type": "pmessage", "pattern": pattern, "channel": channel, "data": payload}
+                self.put(message, len(channel) + len(payload))
+        return count
+
+    def put(self, message: dict[str, Any], size: int) -> None:
+        """Queue one message."""
+        self._queue.append((message, size))
+        self.waiting_bytes += size
+        self._arrived.set()
+
+
+def _answer(answer: asyncio.Future[Any], results: list[Any]) -> None:
+    if not answer.done():
+        answer.set_result(results)

@@ -1,0 +1,17 @@
+"""The in-memory broker as a kind of broker: Redis inside one process."""
+
+from __future__ import annotations
+
+from ..redis.kind import RedisKind
+
+
+class MemoryKind(RedisKind):
+    """Patterns and internal channels are those of Redis. A URL opens none, as nobody else would reach it."""
+
+    name = "in-memory"
+    schemes = ("memory",)
+    broker = None
+    in_process = True
+
+
+KIND = MemoryKind()

@@ -1,0 +1,77 @@
+"""Input files, which may come from anybody: lines of limited length, each a JSON object of limited size."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import BadFile
+from ..json_text import MOST_PARTS, is_crowded
+from .fields import Unfit
+
+MOST_LINE = 256 * 1024 * 1024
+"""Maximum bytes of a line, uncompressed. One event must fit into a line; Redis disconnects a subscriber at 32 MB."""
+
+
+class InputFile:
+    """The lines of a file (`-` for standard input), in order.
+
+    While the file is open, `Unfit` becomes a `BadFile` that names the last line read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = str(path)
+        self._file: Any = None
+        self._number = 0
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Open the file, and decompress it if it is gzip."""
+        try:
+            with contextlib.ExitStack() as stack:
+                raw: Any = sys.stdin.buffer if self.path == "-" else stack.enter_context(open(self.path, "rb"))
+                buffered = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
+                zipped = buffered.peek(2)[:2] == b"\x1f\x8b"
+                self._file = stack.enter_context(gzip.GzipFile(fileobj=buffered)) if zipped else buffered
+                yield
+        except Unfit as error:
+            raise self._bad(str(error)) from None
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise self._bad(f"the gzip data is damaged ({error})") from None
+        except OSError as error:
+            raise BadFile(self.path, None, error.strerror or str(error)) from None
+
+    def _line(self) -> bytes:
+        """Return the next line with its line feed, or nothing at the end."""
+        line: bytes = self._file.readline(MOST_LINE + 1)
+        self._number += 1
+        if len(line) > MOST_LINE:
+            raise Unfit(f"longer than {MOST_LINE:,} bytes")
+        return line
+
+    def _bad(self, reason: str) -> BadFile:
+        return BadFile(self.path, self._number or None, reason)
+
+
+def parse_object(
+    line: bytes, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Return the JSON object of a line. `pairs_hook`, as in `json.loads`, may raise `ValueError`."""
+    if is_crowded(line):
+        raise Unfit(f"made of more than {MOST_PARTS:,} values")
+    try:
+        data = json.loads(line, object_pairs_hook=pairs_hook)
+    except UnicodeDecodeError:
+        raise Unfit("not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise Unfit(f"not JSON ({error})") from None
+    if not isinstance(data, dict):
+        raise Unfit("not a JSON object")
+    return data

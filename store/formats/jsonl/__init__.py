@@ -1,0 +1,20 @@
+"""JSON Lines: an optional header, then one event per line, in replay order; gzip if the name ends in .gz.
+
+The header is an object without `ts`: `{"format": "messager/1", "name", "tags", "meta", "recorders"}`.
+
+An event has `ts` (integer, ns UTC), `kind`, `channel`, `from_id`, `to_id` and `payload`: the exact text as a string,
+or `payload_base64` if the bytes are not UTF-8; likewise `channel_base64`. Import also accepts an object, an array,
+a number, true, false or null as `payload`, and encodes it as a Messager does. Optional fields: `recorder` (its
+ordinal, default 1), `derived`, `msg_id`, `duration_ns`, `receivers`, `meta`, `label` and `cause` (the label of an
+earlier line), and `redacted` (true if the payload was erased).
+
+Events of equal `ts` keep the order of their lines within a recorder. Import assigns new sequence numbers in line
+order, without holes.
+"""
+
+from .reader import import_jsonl
+from .reader import import_jsonl as read
+from .writer import event_to_dict, export_jsonl
+from .writer import export_jsonl as write
+
+__all__ = ["event_to_dict", "export_jsonl", "import_jsonl", "read", "write"]

@@ -1,0 +1,95 @@
+"""Output files that appear under their name only when they are complete."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ..db.sqlite.file import is_database
+from ..errors import OutputFailed, StoreError
+
+
+@contextlib.contextmanager
+def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file to write, `-` for standard output. It replaces an existing file when the block ends without error.
+
+    A name that ends in `.gz` is compressed; equal contents give equal bytes. Raise `StoreError` for a path that
+    cannot be written or belongs to a store, and `OutputFailed` if writing fails, for example because the disk is full.
+    """
+    if str(path) == "-":
+        yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer  # type: ignore[misc]
+        sys.stdout.buffer.flush()
+    elif os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device, which cannot be replaced
+        with _opening(path):
+            direct = open(path, "wb")  # noqa: SIM115
+        with _writing(path), direct:
+            yield direct
+    else:
+        with _replacing(Path(os.path.realpath(path)), compressed=Path(path).suffix.lower() == ".gz") as file:
+            yield file
+
+
+@contextlib.contextmanager
+def _replacing(target: Path, *, compressed: bool) -> Iterator[BinaryIO]:
+    if (store := _store_of(target)) is not None:
+        raise StoreError(f"{target} belongs to the store {store}, and would replace it: write to another file with -o")
+    with _opening(target):
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with _writing(target):
+            with os.fdopen(handle, "wb") as raw:
+                if compressed:
+                    # without name and time, so that equal events give equal bytes
+                    with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
+                        yield packed  # type: ignore[misc]
+                else:
+                    yield raw
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+@contextlib.contextmanager
+def _opening(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}. Choose another file with -o.") from None
+
+
+@contextlib.contextmanager
+def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputFailed(str(path), error.strerror or str(error)) from None
+
+
+def _store_of(target: Path) -> Path | None:
+    """Return the SQLite store that a path is part of: the file itself, its write-ahead log or its spool folder."""
+    stores = [target]
+    for part, suffixes in ((target, ("-wal", "-shm", "-journal")), (target.parent, ("-spool",))):
+        stores += [part.with_name(part.name[: -len(end)]) for end in suffixes if part.name[1:].endswith(end)]
+    for store in stores:
+        with contextlib.suppress(OSError):
+            if is_database(store):
+                return store
+    return None
+
+
+class _Terminal:
+    """Standard output on a terminal: the same JSON, with control characters escaped."""
+
+    def write(self, line: bytes) -> None:
+        sys.stdout.buffer.write(json.dumps(json.loads(line)).replace("\x7f", "\\u007f").encode() + b"\n")

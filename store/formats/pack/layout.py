@@ -1,0 +1,191 @@
+"""Rows as a pack holds them, and the checks that packing and unpacking share."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
+
+from ...db.schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
+from ...log import chain
+from ...log.hashed_fields import facts
+from ..fields import Unfit, integer, text
+
+FORMAT = "messager-pack/1"
+MOST_RECORDERS = 20_000
+MOST_REDACTIONS = 5_000
+MOST_BATCH_EVENTS = 1_000_000
+
+
+def _portable(table: Table, *local: str) -> dict[str, Column[Any]]:
+    """The columns that mean the same in every store."""
+    return {column.name: column for column in table.c if column.name not in local}
+
+
+EXPERIMENT = _portable(experiment, "id", "parent_id", "parent_cursor")
+RECORDER = _portable(recorder, "id", "experiment_id", "spool")
+BATCH = _portable(batch, "recorder_id")
+REDACTION = _portable(redaction, "id", "experiment_id")
+
+COUNTED = (
+    "last_seq",
+    "head_hash",
+    *(f"{kind}_count" for kind in KINDS),
+    "payload_bytes",
+    "first_ts",
+    "last_ts",
+    "worst_unacknowledged",
+)
+"""What a recorder's row claims of its events."""
+
+
+def row_to_json(columns: Mapping[str, Column[Any]], row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as a pack has it. Raises `Unfit` for one that could not be read again."""
+    data = {key: value.hex() if isinstance(value := row[key], bytes) else value for key in columns}
+    row_from_json(columns, data)
+    return data
+
+
+def row_from_json(columns: Mapping[str, Column[Any]], data: Any) -> dict[str, Any]:
+    """A row, each value of its column's type. A column that the pack is too old to know gets its default."""
+    if not isinstance(data, dict):
+        raise Unfit("not a JSON object")
+    unknown = data.keys() - columns.keys()
+    if unknown:
+        raise Unfit(f"unknown field {sorted(unknown)[0]!r}; was it packed by a newer messager?")
+    return {key: _value(column, data.get(key)) for key, column in columns.items() if _is_given(column, data)}
+
+
+def _is_given(column: Column[Any], data: dict[str, Any]) -> bool:
+    return column.name in data or (not column.nullable and column.server_default is None)
+
+
+def _value(column: Column[Any], value: Any) -> Any:
+    if value is None and column.nullable:
+        return None
+    if isinstance(column.type, LargeBinary):
+        try:
+            return bytes.fromhex(value)
+        except (TypeError, ValueError):
+            raise Unfit(f"{column.name} is not hexadecimal") from None
+    if isinstance(column.type, Integer):
+        bits = 63 if isinstance(column.type, BigInteger) else 15 if isinstance(column.type, SmallInteger) else 31
+        return integer(value, column.name, -(2**bits), 2**bits - 1)
+    return text(value, column.name)
+
+
+class Chain:
+    """One recorder's events as they go by, held against its batches, its chain and its counters."""
+
+    def __init__(self, ordinal: int, uuid: str, schema_version: int) -> None:
+        self.last_seq = 0
+        self._who = f"recorder {ordinal}"
+        self._version = schema_version
+        self._link = chain.first_link(uuid)
+        self._digest = chain.BatchDigest()
+        self._part: Mapping[str, Any] = {}
+        self._batch_times: tuple[int, int] | None = None
+        self._counts = dict.fromkeys(KINDS, 0)
+        self._payload_bytes = 0
+        self._times: tuple[int, int] | None = None
+        self._worst = 0
+
+    def begin(self, part: Mapping[str, Any]) -> None:
+        """The next batch, by its row."""
+        if part["first_seq"] != self.last_seq + 1:
+            raise Unfit(f"{self._who}: the batch after seq {self.last_seq} starts at {part['first_seq']}")
+        integer(part["count"], "count", 1, MOST_BATCH_EVENTS)
+        if self.last_seq + part["count"] >= 1 << SEQ_BITS:
+            raise Unfit(f"{self._who} has more events than a recorder can have")
+        self._part = part
+        self._digest = chain.BatchDigest()
+        self._batch_times = None
+
+    def add(
+        self,
+        ts: int,
+        kind: int,
+        flags: int,
+        channel: bytes | None,
+        from_id: bytes | None,
+        to_id: bytes | None,
+        msg_id: str | None,
+        duration_ns: int | None,
+        receivers: int | None,
+        cause: int | None,
+        meta: str | None,
+        payload: bytes,
+    ) -> None:
+        """The next event of the batch; `cause` as for `chain.BatchDigest.add`."""
+        self.last_seq += 1
+        try:
+            self._digest.add(
+                self.last_seq,
+                ts,
+                kind,
+                flags,
+                channel,
+                from_id,
+                to_id,
+                msg_id,
+                duration_ns,
+                receivers,
+                cause,
+                meta,
+                payload,
+            )
+            self._counts[KINDS[(kind or len(KINDS) + 1) - 1]] += 1
+        except (struct.error, TypeError, AttributeError, IndexError):
+            raise Unfit(f"{self._who}: the event of seq {self.last_seq} holds a value of the wrong type") from None
+        self._payload_bytes += len(payload)
+        self._batch_times = _wider(self._batch_times, ts, ts)
+
+    def end(self) -> None:
+        """The batch is complete."""
+        part = self._part
+        place = f"{self._who}, batch at seq {part['first_seq']}"
+        if self._digest.packed_checks() != part["checks"]:
+            raise Unfit(f"{place}: {self._changed(part['checks'])}")
+        if self._digest.digest() != part["digest"]:
+            raise Unfit(f"{place}: its events do not have the digest it says")
+        if self._batch_times != (part["min_ts"], part["max_ts"]):
+            raise Unfit(f"{place}: its events' times are not the ones it says")
+        self._link = chain.next_link(self._version, self._link, part["digest"], *facts(part))
+        if self._link != part["chain_hash"]:
+            raise Unfit(f"{place}: the chain does not go on from the batch before it")
+        self._times = _wider(self._times, part["min_ts"], part["max_ts"])
+        self._worst = max(self._worst, part["unacknowledged"])
+
+    def hold_against(self, row: Mapping[str, Any]) -> None:
+        """The recorder is complete: its row claims what was counted."""
+        low, high = self._times or (None, None)
+        counted: dict[str, Any] = {
+            "last_seq": self.last_seq,
+            "head_hash": self._link,
+            **{f"{kind}_count": count for kind, count in self._counts.items()},
+            "payload_bytes": self._payload_bytes,
+            "first_ts": low,
+            "last_ts": high,
+            # what it is the worst of was not kept before
+            "worst_unacknowledged": row["worst_unacknowledged"] if self._version == 1 else self._worst,
+        }
+        for what in COUNTED:
+            if row[what] != counted[what]:
+                raise Unfit(f"{self._who}: its row says {what} {_shown(row[what])}, it is {_shown(counted[what])}")
+
+    def _changed(self, checks: bytes) -> str:
+        kept = chain.unpack_checks(checks)
+        if len(checks) != 4 * len(self._digest.checks):
+            return f"it has {len(checks)} bytes of checks for {len(self._digest.checks)} events"
+        at = next(at for at, check in enumerate(self._digest.checks) if check != kept[at])
+        return f"the event of seq {self._part['first_seq'] + at} was changed (or its check was)"
+
+
+def _wider(span: tuple[int, int] | None, low: int, high: int) -> tuple[int, int]:
+    return (low, high) if span is None else (min(span[0], low), max(span[1], high))
+
+
+def _shown(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else value

@@ -1,0 +1,191 @@
+"""An experiment's rows on their way from a pack into the store, as they are: hidden until all of them are there."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from ...db.database import Database
+from ...db.schema import AGENT, KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
+from ...errors import ExperimentExists, RecorderExists, StoreError
+from ...experiments.provenance import this_process
+from ...experiments.registry import Experiment
+from ...log import chain
+from ...log.names import intern
+from ...log.writer import new_uuid
+from ...maintenance.retention import EVENT_BYTES
+from ...queries import deliveries
+from ..fields import Unfit
+from .layout import COUNTED
+
+FLUSH_EVENTS = 5000
+FLUSH_BYTES = 8 * 1024 * 1024
+_MOST_NAMES = 50_000
+_MOST_NAME_BYTES = 16 * 1024 * 1024
+
+
+class Loading:
+    """The rows that were believed so far. They come in the order of the pack, and are written many at a time."""
+
+    def __init__(self, database: Database, of: Experiment, worker: int) -> None:
+        self.of = of
+        self.claims: list[dict[str, Any]] = []
+        """What each recorder's row claims of its events, with its uuid, its role and its id here, by ordinal."""
+        self._database = database
+        self._worker = worker
+        self._names: dict[tuple[int, bytes], int] = {}
+        self._name_bytes = 0
+        self._rows: list[list[Any]] = []
+        self._row_bytes = 0
+        self._batches: list[dict[str, Any]] = []
+        self._reached: dict[int, int] = {}  # last_seq by id
+        self._complete: list[dict[str, Any]] = []
+
+    @classmethod
+    async def begin(cls, database: Database, of: dict[str, Any], exp_id: str, tags: list[str]) -> Loading:
+        """The experiment's row, and a recorder of number 0 which says that we work on it."""
+        here, now = this_process(), time.time_ns()
+        hidden = {**of, "exp_id": f"importing {exp_id} {uuid4().hex}", "status": "importing", "recorders": 0}
+        uuid = new_uuid()
+        sign: dict[str, Any] = dict.fromkeys((f"{kind}_count" for kind in KINDS), 0) | {
+            "uuid": uuid,
+            "ordinal": 0,
+            "epoch": 1,
+            "role": "import",
+            "patterns": "[]",
+            "meta": "{}",
+            "host": here.host,
+            "pid": here.pid,
+            "boot_id": here.boot_id,
+            "started_at": now,
+            "heartbeat_at": now,
+            "last_seq": 0,
+            "head_hash": chain.first_link(uuid),
+            "payload_bytes": 0,
+            "worst_unacknowledged": 0,
+        }
+        async with database.writing() as connection:
+            made = await connection.execute(insert(experiment).values(hidden))
+            number = made.inserted_primary_key[0]  # type: ignore[index]
+            signed = await connection.execute(insert(recorder).values(**sign, experiment_id=number))
+            if tags:
+                await connection.execute(insert(tag), [{"experiment_id": number, "tag": word} for word in tags])
+        named = Experiment(number, hidden["exp_id"], None, "importing", now, None, {}, [], 0, of["schema_version"])
+        return cls(database, named, signed.inserted_primary_key[0])  # type: ignore[index]
+
+    async def add_recorders(self, page: list[dict[str, Any]], path: str) -> None:
+        """Recorders of the pack at `path`, without what they claim of events that are not there yet."""
+        uuids = [row["uuid"] for row in page]
+        there = select(recorder.c.uuid, experiment.c.exp_id, experiment.c.id, experiment.c.status).join(experiment)
+        async with self._database.writing() as connection:
+            found = (await connection.execute(there.where(recorder.c.uuid.in_(uuids)).limit(1))).one_or_none()
+            if len(set(uuids)) < len(uuids) or (found is not None and found.id == self.of.id):
+                raise Unfit("two recorders have the same uuid")
+            if found is not None:
+                raise RecorderExists(path, found.uuid, found.exp_id if found.status in ("open", "closed") else None)
+            for row in page:
+                claims = {key: row[key] for key in COUNTED}
+                nothing = dict.fromkeys(COUNTED, 0) | {
+                    "head_hash": chain.first_link(row["uuid"]),
+                    "first_ts": None,
+                    "last_ts": None,
+                }
+                made = await connection.execute(
+                    insert(recorder).values({**row, **nothing, "experiment_id": self.of.id})
+                )
+                number = made.inserted_primary_key[0]  # type: ignore[index]
+                self.claims.append({**claims, "uuid": row["uuid"], "id": number, "role": row["role"]})
+
+    async def add_redaction(self, row: dict[str, Any]) -> None:
+        """A record of what was taken out."""
+        async with self._database.writing() as connection:
+            await connection.execute(insert(redaction).values(**row, experiment_id=self.of.id))
+
+    def check_room(self) -> None:
+        """Raise `StoreError` where the disk cannot hold what the pack says that it has."""
+        room = self._database.dialect.room()
+        need = sum(row["payload_bytes"] + row["last_seq"] * EVENT_BYTES for row in self.claims)
+        if room is not None and need > room:
+            raise StoreError(
+                f"unpacking takes about {need / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are free beside "
+                f"{self._database.location}. Make room, or unpack into a store elsewhere with --store."
+            )
+
+    def knows(self, agent: bytes) -> bool:
+        """Whether an agent of this id was written already, and is still remembered."""
+        return (AGENT, agent) in self._names
+
+    def add_event(self, recorder_id: int, seq: int, row: list[Any]) -> None:
+        """An event's row but for its id; its names as (what, value)."""
+        row[0] = recorder_id << SEQ_BITS | seq
+        self._rows.append(row)
+        self._row_bytes += len(row[-1]) + len(row[-2] or "")
+        self._reached[recorder_id] = seq
+
+    def add_batch(self, recorder_id: int, part: dict[str, Any]) -> None:
+        """The row of a batch whose events were added."""
+        self._batches.append({**part, "recorder_id": recorder_id})
+
+    def complete(self, claims: dict[str, Any]) -> None:
+        """A recorder's events were all added: its row may say what it claims of them."""
+        self._complete.append({f"new_{key}": value for key, value in claims.items() if key not in ("uuid", "role")})
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that it should be written."""
+        return (
+            len(self._rows) >= FLUSH_EVENTS
+            or self._row_bytes >= FLUSH_BYTES
+            or len(self._batches) + len(self._complete) >= FLUSH_EVENTS
+        )
+
+    async def flush(self) -> None:
+        """Write what was collected: all of it or nothing."""
+        wanted = {key for row in self._rows for key in row[4:7] if key is not None} - self._names.keys()
+        if len(self._names) + len(wanted) > _MOST_NAMES or self._name_bytes > _MOST_NAME_BYTES:
+            self._names.clear()
+            self._name_bytes = 0
+            wanted = {key for row in self._rows for key in row[4:7] if key is not None}
+        if wanted:
+            self._names |= await intern(self._database, self.of.id, wanted)
+            self._name_bytes += sum(len(value) for _, value in wanted)
+        for row in self._rows:
+            row[4:7] = [None if key is None else self._names[key] for key in row[4:7]]
+        async with self._database.writing() as connection:
+            alive = await connection.execute(
+                update(recorder).where(recorder.c.id == self._worker).values(heartbeat_at=time.time_ns())
+            )
+            if alive.rowcount != 1:
+                raise StoreError("this unpacking was taken for dead and cleared away; unpack again")
+            if self._rows:
+                await self._database.dialect.insert(connection, event, [tuple(row) for row in self._rows])
+            for number, last_seq in self._reached.items():
+                await connection.execute(update(recorder).where(recorder.c.id == number).values(last_seq=last_seq))
+            if self._batches:
+                await connection.execute(insert(batch), self._batches)
+            if self._complete:
+                values: dict[str, Any] = {key: bindparam(f"new_{key}") for key in COUNTED}
+                done = update(recorder).where(recorder.c.id == bindparam("new_id")).values(**values)
+                await connection.execute(done, self._complete)
+        self._rows, self._batches, self._complete, self._row_bytes = [], [], [], 0
+        self._reached.clear()
+
+    async def publish(self, of: dict[str, Any], exp_id: str) -> None:
+        """Make it visible, in one step."""
+        if of["status"] == "closed":
+            await deliveries.fill(self._database, self.of.id)
+        async with self._database.writing() as connection:
+            taken = select(experiment.c.id).where(experiment.c.exp_id == exp_id)
+            if (await connection.execute(taken)).first() is not None:
+                raise ExperimentExists(exp_id, "Unpack it under another --exp.")
+            await connection.execute(delete(recorder).where(recorder.c.id == self._worker))
+            published = await connection.execute(
+                update(experiment)
+                .where(experiment.c.id == self.of.id, experiment.c.status == "importing")
+                .values(exp_id=exp_id, status=of["status"], recorders=len(self.claims))
+            )
+            if published.rowcount != 1:
+                raise StoreError("this unpacking was taken for dead and cleared away; unpack again")

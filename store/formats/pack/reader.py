@@ -1,0 +1,312 @@
+"""Unpacking: a pack made the same experiment again, every link of its chain checked on the way in.
+
+A pack may come from anybody. Nothing in it is believed before it is checked, nothing is kept in
+memory because it says so, and nothing of it is seen in the store before its end was read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...db.schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
+from ...errors import ExperimentExists, StoreError
+from ...experiments import registry
+from ...experiments.registry import Experiment
+from ...json_text import is_no_text
+from ...log import chain
+from ...log.event_log import EventLog
+from ...log.names import agent_value
+from ...log.redaction_records import RedactionRow, SealCheck
+from ...maintenance.removal import discard, sweep_unfinished
+from ..fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
+from ..input_file import InputFile, parse_object
+from .layout import (
+    BATCH,
+    EXPERIMENT,
+    FORMAT,
+    MOST_RECORDERS,
+    MOST_REDACTIONS,
+    RECORDER,
+    REDACTION,
+    Chain,
+    row_from_json,
+)
+from .loader import Loading
+
+_MOST_REDACTION_BYTES = 64 * 1024 * 1024
+_UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+_KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
+_EVENT_FIELDS = {
+    "ts",
+    "kind",
+    "channel",
+    "channel_base64",
+    "from_id",
+    "from_id_base64",
+    "to_id",
+    "to_id_base64",
+    "flags",
+    "msg_id",
+    "duration_ns",
+    "receivers",
+    "cause",
+    "meta",
+    "payload",
+    "payload_base64",
+}
+
+
+async def unpack(
+    log: EventLog,
+    path: str | os.PathLike[str],
+    *,
+    exp_id: str | None = None,
+    head: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Experiment:
+    """Read a pack (`-` for standard input) into the experiment it was made of: same recorders, same head.
+
+    `exp_id` is what to call it here, instead of what the pack says; `head`, or the beginning of one, is
+    what its head must be. Everything is checked; where anything differs, nothing of it stays. Raises
+    `BadFile` with the number of the line, `ExperimentExists`, and `RecorderExists` where this
+    store has these recordings already.
+    """
+    lines = _Lines(path)
+    with lines.opened():
+        return await _unpack(log, lines, exp_id, head, progress)
+
+
+async def _unpack(
+    log: EventLog,
+    lines: _Lines,
+    exp_id: str | None,
+    head: str | None,
+    progress: Callable[[int, int], None] | None,
+) -> Experiment:
+    of, tags, redactions, told = _description(lines)
+    wanted = of["exp_id"] if exp_id is None else registry.checked_exp_id(exp_id)
+    await sweep_unfinished(log)
+    loading = await Loading.begin(log.database, of, wanted, tags)
+    try:
+        await _recorders(lines, loading, of["recorders"])
+        if await registry.by_exp_id(log.database, wanted) is not None:  # and it is not this very recording
+            raise ExperimentExists(wanted, "Unpack it under another --exp.")
+        claimed = chain.head((row["uuid"], row["head_hash"]) for row in loading.claims)
+        if claimed != told:
+            raise Unfit(f"its recorders have the head {claimed}, it says {told}")
+        if head is not None and not (head and claimed.startswith(head)):
+            raise Unfit(f"its head is {claimed}, not {head}")
+        seals = await _redactions(lines, loading, redactions)
+        loading.check_room()
+        await _events(lines, loading, seals, of["schema_version"], progress)
+        lines.check_end()
+        await loading.publish(of, wanted)
+    except BaseException:
+        await discard(log, loading.of)
+        raise
+    made = await registry.by_exp_id(log.database, wanted)
+    assert made is not None
+    return made
+
+
+def _description(lines: _Lines) -> tuple[dict[str, Any], list[str], int, str]:
+    """The experiment's row, its tags, how many redactions it has, and its head."""
+    try:
+        first = lines.next()
+    except Unfit as error:
+        raise Unfit(f"no pack ({error})") from None
+    if first.get("format") != FORMAT:
+        if first.get("format") == "messager/1" or "ts" in first:
+            raise Unfit("this is no pack but an export; read it with `messager import`")
+        raise Unfit(f"no pack: it does not begin with the format {FORMAT!r}")
+    data = lines.next("experiment", "tags", "redactions", "head")
+    version = data["experiment"].get("schema_version") if isinstance(data["experiment"], dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise Unfit("it was packed by a newer messager: install that version (`pip install PATH`, its checkout)")
+    of = row_from_json(EXPERIMENT, data["experiment"])
+    integer(of["schema_version"], "schema_version", 1, SCHEMA_VERSION)
+    integer(of["recorders"], "recorders", 0, MOST_RECORDERS)
+    if of["status"] not in VISIBLE or (of["status"] == "closed") != (of["closed_at"] is not None):
+        raise Unfit(f"the status {of['status']!r} and the time of closing do not fit")
+    check_depth(json_text(of["meta"], "meta", dict), "meta")
+    tags = data["tags"]
+    if not isinstance(tags, list) or len(tags) > MOST_RECORDERS:
+        raise Unfit("tags is not a list of strings")
+    try:
+        registry.checked_exp_id(of["exp_id"])
+        registry.checked_name(of["name"])
+        tags = registry.checked_tags(text(word, "a tag") for word in tags)
+    except StoreError as error:
+        raise Unfit(str(error)) from None
+    return of, tags, integer(data["redactions"], "redactions", 0, MOST_REDACTIONS), text(data["head"], "head")
+
+
+async def _recorders(lines: _Lines, loading: Loading, count: int) -> None:
+    """The recorders' rows, a page of them at a time."""
+    page: list[dict[str, Any]] = []
+    for ordinal in range(1, count + 1):
+        page.append(_recorder(lines.next("recorder")["recorder"], ordinal))
+        if len(page) == 200 or ordinal == count:
+            await loading.add_recorders(page, lines.path)
+            page = []
+
+
+async def _redactions(lines: _Lines, loading: Loading, count: int) -> SealCheck:
+    """The record of what was taken out, against which the events are held."""
+    rows = []
+    size = 0
+    for _ in range(count):
+        row = row_from_json(REDACTION, lines.next("redaction")["redaction"])
+        json_text(row["events"], "events", object)
+        size += len(row["events"])
+        if size > _MOST_REDACTION_BYTES:
+            raise Unfit(f"its redactions name more events than {_MOST_REDACTION_BYTES:,} characters tell")
+        rows.append(RedactionRow(0, **row))
+        await loading.add_redaction(row)
+    seals = SealCheck.of(rows)
+    if seals.problems:
+        raise Unfit(seals.problems[0])
+    return seals
+
+
+async def _events(
+    lines: _Lines, loading: Loading, seals: SealCheck, version: int, progress: Callable[[int, int], None] | None
+) -> None:
+    """Every batch with its events, each held against the chain before it is taken."""
+    total = sum(row["last_seq"] for row in loading.claims)
+    done = 0
+    for ordinal, claims in enumerate(loading.claims, 1):
+        sealed = Chain(ordinal, claims["uuid"], version)
+        seals.link(ordinal, 0, chain.first_link(claims["uuid"]))
+        size = 0
+        while sealed.last_seq < claims["last_seq"]:
+            part = row_from_json(BATCH, lines.next("batch")["batch"])
+            sealed.begin(part)
+            for _ in range(part["count"]):
+                row = _event(lines.next(), sealed, loading)
+                seals.see(ordinal, claims["role"], sealed.last_seq, row[7], row[-2], row[-1])
+                if (problem := seals.unsealed()) is not None:
+                    raise Unfit(problem)
+                size += len(row[-1])
+                if size > claims["payload_bytes"]:
+                    raise Unfit(f"recorder {ordinal} has more bytes of payload than it says")
+                loading.add_event(claims["id"], sealed.last_seq, row)
+                done += 1
+                if loading.is_full:
+                    await loading.flush()
+                    if progress:
+                        progress(done, total)
+            sealed.end()
+            seals.link(ordinal, sealed.last_seq, part["chain_hash"])
+            loading.add_batch(claims["id"], part)
+        sealed.hold_against(claims)
+        loading.complete(claims)
+        if loading.is_full:
+            await loading.flush()
+    await loading.flush()
+    for problem in seals.finish({ordinal: each["uuid"] for ordinal, each in enumerate(loading.claims, 1)}):
+        raise Unfit(problem)
+
+
+def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
+    row = row_from_json(RECORDER, data)
+    if row["ordinal"] != ordinal:
+        raise Unfit(f"recorder {row['ordinal']} stands where recorder {ordinal} should")
+    if not _UUID.fullmatch(row["uuid"]):
+        raise Unfit(f"{row['uuid']!r} is no name of a recorder")
+    if not all(isinstance(pattern, str) for pattern in json_text(row["patterns"], "patterns", list)):
+        raise Unfit("patterns is not a list of strings")
+    check_depth(json_text(row["meta"], "meta", dict), "meta")
+    integer(row["last_seq"], "last_seq", 0, (1 << SEQ_BITS) - 1)
+    integer(row["payload_bytes"], "payload_bytes", 0, INT64 - 1)
+    if row["ended_at"] is None:  # one from the future would be alive for ever
+        row["heartbeat_at"] = min(row["heartbeat_at"], time.time_ns())
+    return row
+
+
+def _event(data: dict[str, Any], sealed: Chain, loading: Loading) -> list[Any]:
+    """An event's row, without its id, and its names not yet ids; the chain takes note of it."""
+    unknown = data.keys() - _EVENT_FIELDS
+    if unknown:
+        raise Unfit(f"unknown field {sorted(unknown)[0]!r} of an event")
+    kind = _KIND.get(data["kind"]) if isinstance(data.get("kind"), str) else None
+    if kind is None:
+        raise Unfit(f"kind {data.get('kind')!r} is none of {', '.join(KINDS)}")
+    ts = integer(data.get("ts"), "ts", -INT64, INT64 - 1)
+    channel, sender, recipient = (bytes_of(data, field) for field in ("channel", "from_id", "to_id"))
+    if channel is None and data["kind"] not in ("gap", "mark"):
+        raise Unfit(f"a {data['kind']} event has no channel")
+    for agent in (sender, recipient):
+        if agent is not None and not loading.knows(agent):
+            _check_id(agent)
+    payload = bytes_of(data, "payload") or b""
+    flags = integer(data.get("flags", 0), "flags", 0, 255)
+    if is_no_text(payload) and not flags & NO_TEXT:
+        raise Unfit("a payload that is no text is not marked so")
+    duration, receivers = (integer_of(data, field, 1 - INT64, INT64 - 1) for field in ("duration_ns", "receivers"))
+    msg_id, meta = (text_of(data, field) for field in ("msg_id", "meta"))
+    if meta is not None:
+        check_depth(json_text(meta, "meta", dict), "meta")
+    origin, cause = _cause(data.get("cause"), loading.claims)
+    sealed.add(ts, kind, flags, channel, sender, recipient, msg_id, duration, receivers, origin, meta, payload)
+    names = [
+        None if value is None else (what, value)
+        for what, value in ((CHANNEL, channel), (AGENT, sender), (AGENT, recipient))
+    ]
+    return [None, loading.of.id, ts, kind, *names, flags, msg_id, duration, receivers, cause, meta, payload]
+
+
+def _cause(given: Any, claims: list[dict[str, Any]]) -> tuple[int | None, int | None]:
+    """A cause as the chain has it, and as the row has it."""
+    if given is None:
+        return None, None
+    if not isinstance(given, list) or len(given) != 2:
+        raise Unfit("cause is not a recorder's number and a seq")
+    ordinal = integer(given[0], "the recorder of a cause", 1, len(claims))
+    seq = integer(given[1], "the seq of a cause", 1, (1 << SEQ_BITS) - 1)
+    return ordinal << SEQ_BITS | seq, claims[ordinal - 1]["id"] << SEQ_BITS | seq
+
+
+def _check_id(agent: bytes) -> None:
+    """An id that readers can read, and that is kept in one way only."""
+    try:
+        value = json_text(agent.decode(), "an id", object)
+    except UnicodeDecodeError:
+        raise Unfit("an id is not UTF-8") from None
+    check_depth(value, "an id")
+    if agent_value(value) != agent:
+        raise Unfit("an id is JSON, but not as it is kept")
+
+
+class _Lines(InputFile):
+    """The lines of a pack, and the hash of those above the last."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._sha = hashlib.sha256()
+        self._above = ""
+
+    def next(self, *keys: str) -> dict[str, Any]:
+        """The next line, an object; with `keys`, one of exactly these fields."""
+        line = self._line()
+        if not line.endswith(b"\n"):
+            raise Unfit("the pack ends here, too early")
+        self._above = self._sha.hexdigest()
+        self._sha.update(line)
+        data = parse_object(line)
+        if keys and data.keys() != set(keys):
+            raise Unfit(f"here {' and '.join(keys)} should stand")
+        return data
+
+    def check_end(self) -> None:
+        """The last line has the hash of all above, and nothing follows."""
+        said = self.next("end")["end"]
+        if said != self._above:
+            raise Unfit(f"the lines above have the SHA-256 {self._above}, not {said}: something in them was changed")
+        if self._file.readline(1):
+            raise Unfit("something follows the end of the pack")

@@ -1,0 +1,142 @@
+"""Plan of a replay: which messages are published, on which channels, and with which broker options."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from messager import channels
+from messager.brokers import kind_of
+
+from ..db.schema import CHANNEL
+from ..errors import StoreError
+from ..experiments.registry import Experiment, RecorderRow, recorders_of
+from ..log.channel_map import ChannelMap, between
+from ..log.cursor import Point, resolve
+from ..log.event import Event
+from ..log.event_log import EventLog
+from ..log.messages import Sources, message_count, message_pages, sources
+from ..log.names import all_names
+from ..log.reading import Selection, Span
+from .flow_control import Message
+
+
+@dataclass(slots=True)
+class Plan:
+    """The messages of a replay. It is made once: events that are recorded later do not change it."""
+
+    log: EventLog
+    of: Experiment
+    selection: Selection
+    span: Span
+    sources: Sources
+    """The events that count as messages."""
+    channel_map: ChannelMap
+    recorders: list[RecorderRow]
+    complete: bool
+    """True if all messages of the experiment are selected."""
+    internal: dict[str, int] = field(default_factory=dict)
+    """Messages left out because a server published them by itself, by channel, most first."""
+    delivery_defaults: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """By recorder: meta of a delivery that its events leave out (see `BrokerKind.default_meta`)."""
+
+    @property
+    def events(self) -> int:
+        """Return the number of events of the experiment, of any kind."""
+        return sum(row.last_seq for row in self.recorders)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Return the payload bytes of the experiment."""
+        return sum(row.payload_bytes for row in self.recorders)
+
+    def pages(self, *, above: int | None = None) -> AsyncIterator[list[Event]]:
+        """Read the messages in replay order; with `above`, only those with more payload bytes."""
+        return message_pages(self.log.database, self.of, self.selection, self.span, rule=self.sources, above=above)
+
+    async def count(self) -> int:
+        """Return the number of messages."""
+        return await message_count(self.log.database, self.of, self.selection, self.span, self.sources)
+
+    def message(self, entry: Event) -> Message:
+        """Return the channel and payload to publish."""
+        return self.channel_map(entry.channel or ""), entry.payload
+
+    def delivery_meta(self, entry: Event) -> Mapping[str, Any] | None:
+        """Return how the message was delivered when it was recorded."""
+        default = self.delivery_defaults.get(entry.cursor.recorder)
+        return {**default, **(entry.meta or {})} if default else entry.meta
+
+    async def published_channels(self) -> list[bytes]:
+        """Return the channels that the replay may publish on, sorted. Only channel patterns restrict them."""
+        known = (await all_names(self.log.database, self.of.id, CHANNEL)).values()
+        chosen = await self.selection.as_recorded(self.log.database, self.of)
+        return sorted({self.channel_map(channel) for channel in known if chosen.takes_channel(channel)})
+
+
+async def make_plan(
+    log: EventLog,
+    of: Experiment,
+    selection: Selection,
+    *,
+    start: Point,
+    end: Point,
+    channel_map: ChannelMap,
+    broker_url: str,
+    keep_names: bool,
+) -> Plan:
+    """Return the plan of a replay through the broker at `broker_url`.
+
+    Raises `BadCursor`, and `StoreError` for a start after the end or a useless or unsafe pair of `channel_map`.
+    """
+    database = log.database
+    span = Span(await resolve(database, of, start), await resolve(database, of, end))
+    if span.start is not None and span.end is not None and span.start > span.end:
+        raise StoreError(f"the start {span.start} is after the end {span.end}: exchange them")
+    complete = selection.everything and span == Span()
+    recorders = await recorders_of(database, of.id)
+    span = replace(span, last_seqs={row.ordinal: row.last_seq for row in recorders})
+    if not keep_names:
+        channel_map.rename = between((row.broker for row in recorders), broker_url)
+    plan = Plan(
+        log,
+        of,
+        selection,
+        span,
+        sources=await sources(database, of, selection.kinds),
+        channel_map=channel_map,
+        recorders=recorders,
+        complete=complete,
+        delivery_defaults={row.ordinal: kind_of(row.broker).default_meta for row in recorders if row.broker},
+    )
+    names = set((await all_names(database, of.id, CHANNEL)).values())
+    unfitted = channel_map.unfitted(names)
+    if unfitted:
+        raise StoreError(f"no channel of {of.exp_id} fits {', '.join(map(repr, unfitted))}: remove it from the mapping")
+    await _leave_out_internal(plan, names, broker_url)
+    return plan
+
+
+async def _leave_out_internal(plan: Plan, names: set[str], broker_url: str) -> None:
+    """Leave out, and count, messages on channels on which the server itself publishes, at either broker.
+
+    Raises `StoreError` if a pair of the mapping leads to such a channel.
+    """
+    mapped = plan.channel_map
+    kinds = {kind_of(broker_url), *(kind_of(row.broker) for row in plan.recorders if row.broker)}
+    internal = {name for name in names if any(kind.is_internal(mapped(name)) for kind in kinds)}
+    for name in internal:
+        if (pair := mapped.pair_for(name)) is not None:
+            raise StoreError(
+                f"--map {'='.join(pair)} leads to {channels.decode(mapped(name))!r}, where the server itself "
+                "publishes: map to another channel"
+            )
+    if internal:
+        counts: Counter[str] = Counter()
+        only_internal = replace(plan, selection=plan.selection.without(names - internal))
+        async for page in only_internal.pages():
+            counts.update(entry.channel or "" for entry in page)
+        plan.internal = dict(counts.most_common())
+        plan.selection = plan.selection.without(internal)

@@ -1,0 +1,78 @@
+"""The bench runs: not how fast anything is, but that it says so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.measure import Stage, Values, measure
+from bench.rows import NAMES, Row
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def bench(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench.run", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+class Halves:
+    """One side is twice the other, except in the second round, where it is five times."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.calls: list[str] = []
+        self.stage = stage
+        stage.shared["calls"] = self.calls
+
+    def ours(self) -> Values:
+        self.calls.append("ours")
+        return {"rate": 10.0 if len(self.calls) in (3, 4) else 4.0, "flush_s": 0.5}
+
+    def theirs(self) -> Values:
+        self.calls.append("theirs")
+        return {"rate": 2.0}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path, 1_000_000, None, lambda text: None)
+
+
+def test_every_row_is_listed() -> None:
+    done = bench("--list")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(NAMES)
+
+
+def test_a_row_that_there_is_not_is_told_in_one_line() -> None:
+    done = bench("append", "nothing")
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.count("\n") == 1 and "nothing" in done.stderr and "append-eventsourcing" in done.stderr
+
+
+def test_a_row_is_one_json_object() -> None:
+    done = bench("startup-cli", "--here", "--json", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["row"] == "startup-cli" and found["rounds"] == 1 and found["unit"] == "s"
+    assert found["ours"] > 0 and found["theirs"] > 0
+
+
+def test_sides_take_turns_and_the_median_counts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.startup.Halves", Halves, raising=False)
+    row = Row("halves", "this", "that", "startup:Halves", 1.5)
+    (result,) = measure([row], stage, 3)
+    assert stage.shared["calls"] == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
+    assert (result.ratio, result.spread, result.met) == (2.0, (2.0, 5.0), True)
+    assert result.to_dict()["extra"] == {"ours_flush_s": 0.5}
+
+
+def test_a_row_that_fails_says_why(stage: Stage) -> None:
+    (result,) = measure([Row("broken", "this", "that", "startup:Nobody", 1.0)], stage, 3)
+    assert result.failed is not None and "Nobody" in result.failed
+    assert result.met is None

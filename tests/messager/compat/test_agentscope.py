@@ -1,0 +1,262 @@
+"""AgentScope's own messages are sent as they are, and come back equal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pydantic import BaseModel
+
+from messager import MemoryBroker, Messager, Msg
+from messager.compat.agentscope import Version, to_agentscope
+from messager.messager import to_wire
+from messager_store import EventLog, Recorder
+from tests.support.wheels import importable, wheel
+
+pytestmark = pytest.mark.any_database
+
+BLOCKS = [{"type": "text", "text": "h\u00e9"}, {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": 1}}]
+
+
+def of_0_1_1(module: Any) -> Any:
+    return module.Msg("alice", {"say": ["h\u00e9", 2**70]}, "assistant", url=["u", "v"], metadata={"k": [1]})
+
+
+def of_0_1_6(module: Any) -> Any:
+    return module.Msg("alice", [{"type": "text", "text": "h\u00e9"}], "assistant", metadata={"k": [1]})
+
+
+def of_1(module: Any) -> Any:
+    return module.Msg("alice", BLOCKS, "assistant", metadata={"k": [1]}, invocation_id="call-7")
+
+
+def of_2(module: Any) -> Any:
+    blocks = [
+        module.TextBlock(text="h\u00e9"),
+        module.ToolCallBlock(id="t1", name="look", input="{}"),
+        module.DataBlock(source=module.URLSource(url="https://example.org/a.png", media_type="image/png")),
+    ]
+    usage = module.Usage(input_tokens=1, output_tokens=2)
+    return module.Msg(name="alice", content=blocks, role="assistant", metadata={"k": [1]}, usage=usage)
+
+
+VERSIONS: dict[str, Callable[[Any], Any]] = {
+    "0.1.1": of_0_1_1,
+    "0.1.6": of_0_1_6,
+    "1.0.10": of_1,
+    "2.0.11": of_2,
+}
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def theirs(version: str) -> Iterator[Any]:
+    """The module `agentscope.message` of each version."""
+    names = {"loguru": {"logger": logging.getLogger("agentscope")}, "shortuuid": {"uuid": lambda: uuid4().hex}}
+    path = wheel(f"agentscope=={version}")
+    with importable(path, "agentscope", ["loguru", "shortuuid", "psutil", "requests"], names):
+        from agentscope import message
+
+        yield message
+
+
+@pytest.fixture
+def made(version: str, theirs: Any) -> Any:
+    """A message of each version's own class."""
+    return VERSIONS[version](theirs)
+
+
+def read_by(kind: Any, data: dict[str, Any]) -> Any:
+    """What AgentScope's class makes of a dict that went through JSON."""
+    read = kind.from_dict if hasattr(kind, "from_dict") else kind.model_validate
+    return read(json.loads(json.dumps(data)))
+
+
+def fields(msg: Any) -> Any:
+    return msg.model_dump() if isinstance(msg, BaseModel) else vars(msg)
+
+
+async def test_a_message_of_agentscope_itself_comes_back_equal_from_the_wire_and_from_the_log(
+    made: Any, log: EventLog
+) -> None:
+    async with Recorder(log, "e1") as recorder, Messager(MemoryBroker(), "e1") as messager:
+        messager.add_log_hook(recorder)
+        await messager.subscribe_and_start_listening(["c"])
+        await messager.send_message("c", made)
+        [received] = await messager.fetch_messages()
+    [event] = [event async for event in log.read("e1", kinds=["sent"])]
+    assert event.payload == received["data"]
+    data = json.loads(event.payload)
+    assert fields(read_by(type(made), data)) == fields(made)
+    assert (event.from_id, event.msg_id) == ("alice", made.id)
+    view = event.msg
+    assert (view.id, view.name, view.role, view.metadata) == (made.id, "alice", "assistant", {"k": [1]})
+    named = {key: view.extra[key] if key in view.extra else getattr(view, key) for key in data if key[0] != "_"}
+    assert named == {key: value for key, value in data.items() if key[0] != "_"}
+
+
+def its(version: str) -> Version:
+    """The name that `to_agentscope` has for a version."""
+    return "0.1" if version.startswith("0.1.") else "1" if version.startswith("1.") else "2"
+
+
+def text_of(read: Any) -> str:
+    """All that a message says in text."""
+    if isinstance(read.content, str):
+        return read.content
+    texts = [block["text"] if isinstance(block, dict) else block.text for block in read.content]
+    return "\n".join(texts)
+
+
+CONTENTS: list[Any] = [
+    "h\u00e9",
+    "",
+    None,
+    5,
+    {"say": ["h\u00e9"]},
+    [],
+    ["b", {"c": 1}],
+    [{"type": "text", "text": "a"}, {"type": "odd"}, {"type": "text"}],
+    [{"type": "image", "url": "a.png"}, {"type": "image", "source": {"type": "url", "url": "https://h/a.png"}}],
+    [{"type": "tool_use", "id": "t", "name": "look", "input": {"at": 1}}, {"type": "tool_call", "id": "t"}],
+    [{"type": "tool_result", "id": "t", "name": "look", "output": [{"type": "odd"}]}],
+    [{"type": "tool_result", "id": "t", "name": "look", "output": [{"type": "text", "text": "a"}]}],
+    [{"type": "data", "source": {"type": "url", "url": "no url", "media_type": "image/png"}}],
+    [{"type": "thinking", "thinking": "hm"}, {"type": "hint", "hint": "h"}, {"type": "thinking"}],
+]
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+@pytest.mark.parametrize("metadata", [None, {"k": 1}, "words", [1]])
+@pytest.mark.parametrize("url", [None, "https://h/a.png", ["https://h/a.mp3", "b.txt", "/tmp/c.png"]])
+@pytest.mark.filterwarnings("ignore:the content")
+def test_every_version_accepts_what_is_written_for_it_and_what_is_written_for_all(
+    version: str, theirs: Any, role: str, metadata: Any, url: Any
+) -> None:
+    for content in CONTENTS:
+        msg = Msg("alice", content, role, url, metadata)
+        for data in (to_agentscope(msg, its(version)), to_agentscope(msg)):
+            read = read_by(theirs.Msg, data)
+            assert (read.id, read.name, read.role) == (msg.id, "alice", role)
+            if isinstance(metadata, dict):
+                assert read.metadata == metadata
+
+
+def test_what_a_message_says_and_when_comes_through(version: str, theirs: Any) -> None:
+    msg = Msg("alice", "h\u00e9", "user", metadata={"k": [1]})
+    read = read_by(theirs.Msg, to_agentscope(msg, its(version)))
+    assert text_of(read) == text_of(read_by(theirs.Msg, to_agentscope(msg))) == "h\u00e9"
+    time = read.created_at if its(version) == "2" else read.timestamp
+    assert datetime.fromisoformat(time) == datetime.fromisoformat(msg.timestamp)
+
+
+def test_blocks_of_a_version_come_back_to_it_as_they_were(version: str, made: Any) -> None:
+    data = json.loads(to_wire(made))
+    again = to_agentscope(Msg.from_dict(data), its(version))
+    assert fields(read_by(type(made), again)) == fields(made)
+
+
+def test_urls_become_blocks_where_a_version_has_no_field_for_them() -> None:
+    msg = Msg("a", "b", "user", url=["https://h/a.png", "c.txt"])
+    text = {"type": "text", "text": "b"}
+    source = {"type": "url", "url": "https://h/a.png"}
+    file = {"type": "text", "text": "c.txt"}
+    assert to_agentscope(msg, "1")["content"] == [text, {"type": "image", "source": source}, file]
+    data = {"type": "data", "source": {**source, "media_type": "image/png"}}
+    assert to_agentscope(msg, "2")["content"] == [text, data, file]
+    assert to_agentscope(msg, "0.1")["url"] == to_agentscope(msg)["url"] == ["https://h/a.png", "c.txt"]
+
+
+def test_content_that_a_version_does_not_know_becomes_text() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    msg = Msg("a", [{"type": "text", "text": "b"}, image], "assistant")
+    text = {"type": "text", "text": "b"}
+    assert to_agentscope(msg, "1")["content"] == [text, image]
+    for version in ("0.1", "2", None):
+        assert to_agentscope(msg, version)["content"] == [text, {"type": "text", "text": json.dumps(image)}]
+    assert to_agentscope(Msg("a", {"b": 1}, "user"), "1")["content"] == '{"b": 1}'
+    assert to_agentscope(Msg("a", {"b": 1}, "user"), "0.1")["content"] == {"b": 1}
+
+
+def test_a_version_of_agentscope_that_is_not_known_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"unknown version of AgentScope: '3'\. Use '0\.1', '1', '2' or None"):
+        to_agentscope(Msg("a", "b", "user"), "3")  # type: ignore[arg-type]
+
+
+def test_our_own_dict_is_refused_by_0_1_read_by_1_and_read_by_2_only_with_its_blocks_and_metadata(
+    version: str, theirs: Any
+) -> None:
+    blocks: list[Any] = [{"type": "text", "text": "b"}]
+    if its(version) == "2":
+        assert text_of(read_by(theirs.Msg, Msg("a", blocks, "user", metadata={}).to_dict())) == "b"
+        with pytest.raises(ValueError, match="metadata"):
+            read_by(theirs.Msg, Msg("a", blocks, "user").to_dict())
+    msg = Msg("a", "b", "user", url="u")
+    if its(version) == "1":
+        read = read_by(theirs.Msg, msg.to_dict())
+        assert (read.id, read.content, read.timestamp, hasattr(read, "url")) == (msg.id, "b", msg.timestamp, False)
+        return
+    with pytest.raises((AssertionError, ValueError)):
+        read_by(theirs.Msg, msg.to_dict())
+
+
+def class_of_agentscope(name: str, *bases: type, **members: Any) -> Any:
+    return type(name, bases, {"__module__": "agentscope.message", **members})
+
+
+@dataclasses.dataclass
+class Bare:
+    name: str
+    content: str
+    role: str
+
+
+def test_a_message_class_without_any_method_travels_as_its_fields() -> None:
+    kind = class_of_agentscope("Msg", Bare)
+    assert json.loads(to_wire(kind("a", "b", "user"))) == {"name": "a", "content": "b", "role": "user"}
+
+
+def test_a_users_own_subclass_of_an_agentscope_message_is_one_too() -> None:
+    kind = class_of_agentscope("Msg", to_dict=lambda self: {"name": "a", "content": "b", "role": "user"})
+    mine = type("Mine", (kind,), {"__module__": "theirs"})()
+    assert json.loads(to_wire(mine)) == {"name": "a", "content": "b", "role": "user"}
+
+
+def test_messages_inside_a_payload_travel_as_their_dicts() -> None:
+    kind = class_of_agentscope("Msg", to_dict=lambda self: {"name": "a"})
+    ours = Msg("b", "c", "user")
+    assert json.loads(to_wire({"all": [kind(), ours]})) == {"all": [{"name": "a"}, ours.to_dict()]}
+
+
+def test_metadata_that_json_cannot_hold_becomes_text_and_nothing_else_is_lost() -> None:
+    class Fields(BaseModel):
+        name: str
+        metadata: dict[str, Any]
+
+    kind = class_of_agentscope("Msg", Fields, __annotations__={})
+    value = object()
+    assert json.loads(to_wire(kind(name="a", metadata={"k": value}))) == {"name": "a", "metadata": {"k": str(value)}}
+
+
+def test_any_other_object_is_its_text_as_agentsociety_has_it() -> None:
+    class Foreign:
+        def to_dict(self) -> dict[str, Any]:
+            return {}
+
+        def __str__(self) -> str:
+            return "in words"
+
+    at = datetime(2026, 3, 1, 10, 30)
+    payload = {"_date_time": at, "other": Foreign(), "\u00e9": float("nan"), 5: 2**70}
+    assert to_wire(payload) == json.dumps(payload, default=str)
+    assert to_wire(type("Msg", (Foreign,), {})()) == '"in words"'

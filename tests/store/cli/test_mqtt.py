@@ -1,0 +1,138 @@
+"""The command line over MQTT: recording, following and replaying there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager.testing import MqttServer, RedisServer, free_port
+from tests.support import MESSAGER, Proxy, messager
+
+
+def test_what_is_followed_is_chosen_by_a_filter_too(tmp_path: Path) -> None:
+    lines = [{"ts": at, "channel": f"w/{at}/{'xy'[at % 2]}", "payload": f"p{at}"} for at in range(4)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
+    done = messager("events", "e", "--follow", "--channel", "w/+/y", "--json", cwd=tmp_path)
+    assert [json.loads(line)["channel"] for line in done.stdout.splitlines()] == ["w/1/y", "w/3/y"], done.stderr
+
+
+def test_the_command_line_records_from_mqtt_and_replays_to_redis_and_back(
+    mqtt: MqttServer, redis: RedisServer, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "MESSAGER_BROKER": mqtt.url}
+
+    def recording(exp: str, pattern: str, broker: str) -> subprocess.Popen[str]:
+        words = ["record", pattern, "--exp", exp, "--max-events", "3", "--broker", broker]
+        tap = subprocess.Popen([*MESSAGER, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert tap.stderr is not None
+        lines = [tap.stderr.readline()]
+        while "recording" not in lines[-1]:
+            assert tap.poll() is None, lines
+            lines.append(tap.stderr.readline())
+        assert "127.0.0.1" in lines[-1]
+        if pattern.startswith("exps:") and broker == mqtt.url:
+            assert "on MQTT exps:* is exps/*" in lines[0]
+        return tap
+
+    def run(*words: str) -> Any:
+        done = messager(*words, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    lines = [{"ts": at, "channel": f"exps:cli:agents:{at}:chat", "payload": f"p{at}"} for at in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run("import", "a.jsonl", "--exp", "there")
+    first = recording("over-mqtt", "exps:*", mqtt.url)
+    report = json.loads(run("replay", "there", "--speed", "max", "--rate", "1000", "--json").stdout)
+    assert (report["published"], report["flow_control"]) == (3, False)
+    assert first.wait(20) == 0
+    second = recording("over-redis", "exps:*", redis.url)
+    run("replay", "over-mqtt", "--broker", redis.url)
+    assert second.wait(20) == 0
+    for tap in (first, second):
+        assert tap.stderr is not None
+        tap.stderr.close()
+    for exp, channel in (("over-mqtt", "exps/cli/agents/2/chat"), ("over-redis", "exps:cli:agents:2:chat")):
+        lines = [json.loads(line) for line in run("events", exp, "--json").stdout.splitlines()]
+        assert [line["payload"] for line in lines] == ["p0", "p1", "p2"] and lines[2]["channel"] == channel
+        assert lines[2]["to_id"] == 2
+    for words in (["--wait-for-subscribers", "1"], ["--wait-for-subscribers", "1", "--broker", "mqtt://127.0.0.1:1"]):
+        wrong = messager("replay", "there", *words, cwd=tmp_path, env=environment)
+        assert (wrong.returncode, wrong.stdout, len(wrong.stderr.splitlines())) == (2, "", 1), wrong.stderr
+        assert "start the subscribers first" in wrong.stderr
+    refused = messager("replay", "there", "--speed", "max", cwd=tmp_path, env=environment)
+    assert refused.returncode != 0 and "--rate" in refused.stderr and len(refused.stderr.splitlines()) == 1
+
+
+def test_a_replay_with_messages_that_mqtt_refuses_names_them_and_ends_with_one(
+    mqtt: MqttServer, tmp_path: Path
+) -> None:
+    lines = [{"ts": at, "channel": f"irc:#{at}", "payload": "x"} for at in range(12)]
+    lines += [{"ts": 20, "channel": "exps:e:a", "payload": "x"}, {"ts": 21, "channel": "irc:#0", "payload": "x"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
+
+    def run(*words: str) -> Any:
+        done = messager("--broker", mqtt.url, "replay", "e", *words, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (1, ""), done.stderr
+        return done.stdout
+
+    shown = run()
+    assert "published      1 message " in shown and "refused        13 messages, which were not published" in shown
+    assert "no subscriber  unknown" in shown and "by the broker" not in shown
+    assert "refused: irc:#0 (2 messages from 0:1:1 on): " in shown and "irc:#9 (1 message" in shown
+    assert "irc:#10" not in shown and "and 2 more" in shown
+    report = json.loads(run("--json"))
+    assert (report["published"], report["no_subscriber"], report["failed"], report["unknown"]) == (1, None, 13, 0)
+    one = report["failures"][0]
+    assert (one["channel"], one["outcome"], one["messages"], one["first"]) == ("irc:#0", "refused", 2, "0:1:1")
+    assert "wildcards" in one["reason"] and len(report["failures"]) == 10
+    shown = run("--dry-run")
+    assert (
+        "would publish 1 message, and skip 0 events" in shown
+        and "13 messages, certainly" in shown
+        and "wildcards" in shown
+    )
+    assert json.loads(run("--dry-run", "--json"))["failed"] == 13
+
+
+@pytest.mark.parametrize(("scheme", "pattern"), [("mqtt", "a/#/b"), ("MQTT", ""), ("mqtts", "$share/g/t")])
+def test_a_pattern_that_no_topic_fits_is_told_before_anything_is_connected_to_or_made(
+    scheme: str, pattern: str, tmp_path: Path
+) -> None:
+    url = f"{scheme}://127.0.0.1:{free_port()}"
+    done = messager("record", "fine/#", pattern, "--exp", "x", "--broker", url, cwd=tmp_path)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
+    assert "cannot subscribe to" in done.stderr and list(tmp_path.iterdir()) == []
+
+
+async def test_a_replay_that_loses_its_connection_says_what_is_unknown_and_ends_with_three(
+    mqtt: MqttServer, tmp_path: Path
+) -> None:
+    lines = [{"ts": at * 50_000_000, "channel": f"exps:e:t{at}", "payload": f"p{at}"} for at in range(3)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
+    async with Proxy(mqtt.port).running() as proxy:
+        for words in (["--json"], []):
+            proxy.requests, proxy.cut_answer_to = b"", b"p1"
+            broker = f"mqtt://127.0.0.1:{proxy.port}"
+            done = await asyncio.to_thread(messager, "replay", "e", "--broker", broker, *words, cwd=tmp_path)
+            assert done.returncode == 3
+            *notes, error = done.stderr.splitlines()
+            assert error.startswith("messager: the answer of mqtt://") and error.endswith(
+                "; the outcome of 1 is unknown"
+            )
+            if words:
+                report = json.loads(done.stdout)
+                assert (report["published"], report["unknown"], report["failed"], notes) == (1, 1, 0, [])
+                assert [(one["channel"], one["outcome"]) for one in report["failures"]] == [("exps/e/t1", "unknown")]
+            else:
+                assert done.stdout == "" and "stopped after 1 messages" in notes[0]
+                assert "unknown: exps/e/t1 (1 message from " in notes[1]

@@ -1,0 +1,286 @@
+"""Unpacking believes nothing: what is forged, cut or out of all bounds is refused, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager_store import EventLog
+from messager_store.errors import BadFile, StoreError
+from messager_store.experiments import registry
+from messager_store.formats import input_file
+from messager_store.formats.jsonl import import_jsonl
+from messager_store.formats.pack import pack, unpack
+from messager_store.maintenance.removal import remove
+from messager_store.maintenance.verify import verify, verify_all
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import RedactionFilter
+from tests.store.formats.test_jsonl import everything, write
+from tests.store.formats.test_pack import lines_of, nothing_is_in, rows, seal
+from tests.support.logs import filled, sent
+
+pytestmark = pytest.mark.any_database
+
+
+async def test_any_flipped_byte_is_refused_and_leaves_nothing(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    dice = random.Random(7)
+    for ending, flips in (("pack", 150), ("pack.gz", 60)):
+        await pack(log, "e1", tmp_path / f"a.{ending}")
+        data = (tmp_path / f"a.{ending}").read_bytes()
+        for _ in range(flips):
+            changed = bytearray(data)
+            changed[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+            (tmp_path / "flipped").write_bytes(changed)
+            try:
+                await unpack(other, tmp_path / "flipped")
+            except BadFile:
+                continue
+            # gzip has bytes that say nothing of the content
+            assert ending == "pack.gz" and rows(other.location) == rows(log.location)
+            await remove(other, await other.experiment("e1"))
+    await nothing_is_in(other)
+
+
+Change = Callable[[list[dict[str, Any]]], Any]
+
+
+FORGERIES: dict[str, tuple[Change, str]] = {
+    "another payload": (lambda p: p[5].update(payload="other"), "line 8: .*the event of seq 1 was changed"),
+    "another time": (lambda p: p[5].update(ts=99), "the event of seq 1 was changed"),
+    "events in another order": (lambda p: p.insert(5, p.pop(6)), "the event of seq 1 was changed"),
+    "an event left out": (lambda p: p.pop(5), "batch"),
+    "an event too many": (lambda p: p.insert(5, p[5]), "was changed"),
+    "a batch left out": (lambda p: p.__delitem__(slice(4, 8)), "the batch after seq 0 starts at 4"),
+    "a digest": (lambda p: p[4]["batch"].update(digest="00"), "do not have the digest"),
+    "a commit time": (lambda p: p[4]["batch"].update(committed_at=5), "the chain does not go on"),
+    "the checks": (lambda p: p[4]["batch"].update(checks="00" * 12), "the event of seq 1 was changed"),
+    "too few checks": (lambda p: p[4]["batch"].update(checks="00"), "1 bytes of checks for 3 events"),
+    "the times of a batch": (lambda p: p[4]["batch"].update(min_ts=-5), "times are not the ones"),
+    "no events in a batch": (lambda p: p[4]["batch"].update(count=0), "count is not between"),
+    "a batch of too many": (lambda p: p[4]["batch"].update(count=2_000_000), "count is not between"),
+    "a counter": (lambda p: p[2]["recorder"].update(sent_count=1), "its row says sent_count 1, it is 3"),
+    "fewer bytes": (lambda p: p[2]["recorder"].update(payload_bytes=1), "more bytes of payload than it says"),
+    "more bytes": (lambda p: p[2]["recorder"].update(payload_bytes=99), "its row says payload_bytes 99"),
+    "more bytes than any disk": (lambda p: p[2]["recorder"].update(payload_bytes=2**62), "are free beside"),
+    "more events than any": (
+        lambda p: p[2]["recorder"].update(last_seq=2**40),
+        "last_seq is not between",
+    ),
+    "more events than any disk": (lambda p: p[2]["recorder"].update(last_seq=2**36), "are free beside"),
+    "a recorder's head": (lambda p: p[2]["recorder"].update(head_hash="00" * 32), "its recorders have the head"),
+    "the head": (lambda p: p[1].update(head="00" * 32), "it says 0000"),
+    "two recorders of one name": (lambda p: p[3]["recorder"].update(uuid=p[2]["recorder"]["uuid"]), "the same uuid"),
+    "a recorder named like a path": (lambda p: p[2]["recorder"].update(uuid="../../x"), "no name of a recorder"),
+    "recorders in another order": (lambda p: p.insert(2, p.pop(3)), "recorder 2 stands where recorder 1 should"),
+    "patterns that are no list": (lambda p: p[2]["recorder"].update(patterns="{}"), "patterns is not a JSON list"),
+    "meta that is no JSON": (lambda p: p[2]["recorder"].update(meta="[" * 9999), "meta is not JSON"),
+    "a type": (lambda p: p[2]["recorder"].update(epoch=True), "epoch is not an integer"),
+    "a number too large": (lambda p: p[2]["recorder"].update(pid=2**40), "pid is not between"),
+    "half a character": (lambda p: p[2]["recorder"].update(host="\ud800"), "lone surrogate"),
+    "a field nobody knows": (lambda p: p[2]["recorder"].update(colour="red"), "unknown field 'colour'"),
+    "a spool of its own": (lambda p: p[2]["recorder"].update(spool="/etc/passwd"), "unknown field 'spool'"),
+    "a missing field": (lambda p: p[2]["recorder"].pop("role"), "role is not a string"),
+    "a status there is not": (lambda p: p[1]["experiment"].update(status="importing"), "the status 'importing'"),
+    "a version to come": (
+        lambda p: p[1]["experiment"].update(schema_version=99),
+        "newer messager: install that version",
+    ),
+    "more recorders than any": (lambda p: p[1]["experiment"].update(recorders=10**6), "recorders is not between"),
+    "an exp_id that nobody can type": (lambda p: p[1]["experiment"].update(exp_id="@x"), "cannot be an exp_id"),
+    "a tag that cannot be printed": (lambda p: p[1].update(tags=["\x1b[31m"]), "cannot be a tag"),
+    "tags that are none": (lambda p: p[1].update(tags=[5]), "a tag is not a string"),
+    "another line in between": (lambda p: p.insert(3, {"recorder": 1, "x": 2}), "line 4: here recorder should stand"),
+    "a kind there is not": (lambda p: p[5].update(kind=["sent"]), "is none of sent"),
+    "no channel": (lambda p: p[5].pop("channel"), "has no channel"),
+    "an id that is no JSON": (lambda p: p[5].update(from_id="{"), "an id is not JSON"),
+    "an id that is not UTF-8": (
+        lambda p: (p[5].pop("from_id"), p[5].update(from_id_base64="Iv8i")),
+        "an id is not UTF-8",
+    ),
+    "an id that is kept in another way": (lambda p: p[5].update(from_id=" 1"), "not as it is kept"),
+    "an id that is nested": (lambda p: p[5].update(from_id="[" * 101 + "]" * 101), "an id is nested deeper than 100"),
+    "meta that is nested": (
+        lambda p: p[5].update(meta='{"a":' + "[" * 100 + "]" * 100 + "}"),
+        "meta is nested deeper than 100",
+    ),
+    "meta of a recorder that is nested": (
+        lambda p: p[2]["recorder"].update(meta='{"a":' + "[" * 100 + "]" * 100 + "}"),
+        "meta is nested deeper than 100",
+    ),
+    "meta of an experiment that is nested": (
+        lambda p: p[1]["experiment"].update(meta='{"a":' + "[" * 100 + "]" * 100 + "}"),
+        "meta is nested deeper than 100",
+    ),
+    "a name longer than a page": (lambda p: p[1]["experiment"].update(name="n" * 1001), "cannot be a name"),
+    "more redactions than any": (lambda p: p[1].update(redactions=5001), "redactions is not between 0 and 5000"),
+    "meta of an event": (lambda p: p[5].update(meta="[]"), "meta is not a JSON object"),
+    "a cause in a recorder that is not": (lambda p: p[6].update(cause=[3, 1]), "the recorder of a cause"),
+    "a payload twice": (lambda p: p[5].update(payload_base64="AA=="), "both payload and"),
+    "no base64": (lambda p: (p[5].pop("payload"), p[5].update(payload_base64="@")), "is not base64"),
+    "bytes that claim to be text": (
+        lambda p: (p[5].pop("payload"), p[5].update(payload_base64="/w==")),
+        "not marked so",
+    ),
+    "something behind the end": (lambda p: p.append({"more": 1}), "line 29: something follows the end"),
+    "nothing": (lambda p: p.clear() or p.append({}), "no pack"),
+    "an export": (lambda p: p.insert(0, {"format": "messager/1"}), "messager import"),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
+    log: EventLog, other: EventLog, tmp_path: Path, what: str
+) -> None:
+    from tests.store.maintenance.test_verify import small_log
+
+    await small_log(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    change, complaint = FORGERIES[what]
+    change(lines)
+    if complaint == "are free beside" and other.database.dialect.room() is None:
+        complaint = "its row says payload_bytes|the batch after seq 9"  # nobody can tell: found on the way
+    with pytest.raises(StoreError, match=complaint):
+        await unpack(other, seal(tmp_path / "forged.pack", lines))
+    await nothing_is_in(other)
+    assert [verdict async for verdict in verify_all(other)] == []
+
+
+FORGED_REDACTIONS: dict[str, tuple[Change, str]] = {
+    "who": (lambda p: p[3]["redaction"].update(who="somebody else"), "no redaction that is written down"),
+    "which events": (
+        lambda p: p[3]["redaction"].update(events='{"ranges":[[1,1,2]],"recorders":[2]}'),
+        "no redaction that is written down",
+    ),
+    "events that cannot be read": (lambda p: p[3]["redaction"].update(events="[]"), "table redaction was changed"),
+    "more events than there are": (
+        lambda p: p[3]["redaction"].update(events='{"ranges":[[2,1,1]],"recorders":[2]}'),
+        "no redaction that is written down",
+    ),
+    "one dropped": (lambda p: (p.pop(3), p[1].update(redactions=0)), "no redaction that is written down"),
+    "the head it left": (lambda p: p[3]["redaction"].update(head_after="00" * 32), "left another head"),
+    "one added": (
+        lambda p: (
+            p.insert(4, {"redaction": {**p[3]["redaction"], "events": '{"ranges":[],"recorders":[2]}'}}),
+            p[1].update(redactions=2),
+        ),
+        "names 0 events",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGED_REDACTIONS)
+async def test_a_pack_with_a_forged_redaction_is_refused(
+    log: EventLog, other: EventLog, tmp_path: Path, what: str
+) -> None:
+    of = await filled(log, [sent(1, b"secret"), sent(2, b"plain")])
+    for row in await registry.recorders_of(log.database, of.id):
+        async with log.database.writing() as connection:
+            await connection.exec_driver_sql(f"UPDATE recorder SET ended_at = 1 WHERE id = {row.id}")
+    await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="asked to")
+    await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    await unpack(other, seal(tmp_path / "same.pack", lines))
+    assert (await verify(other, await other.experiment("e1"))).ok
+    await remove(other, await other.experiment("e1"))
+    change, complaint = FORGED_REDACTIONS[what]
+    change(lines)
+    with pytest.raises(BadFile, match=complaint):
+        await unpack(other, seal(tmp_path / "forged.pack", lines))
+    await nothing_is_in(other)
+
+
+@pytest.mark.sqlite  # what is checked is the file, so often that a server would take minutes over it
+async def test_every_value_of_a_pack_matters(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    """What is left of the head, names and times for instance, is held by the hash at the end."""
+    from tests.store.maintenance.test_verify import small_log
+
+    await small_log(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    tried = 0
+    for line in lines:
+        for key in line:
+            inner = line[key] if isinstance(line[key], dict) else line
+            for field in inner if inner is not line else [key]:
+                was = inner[field]
+                inner[field] = f"{was}0" if isinstance(was, str) else 1 if was is None else [9] if was == [] else 7
+                if inner[field] == was:
+                    inner[field] = 8
+                (tmp_path / "b.pack").write_text("".join(json.dumps(each) + "\n" for each in lines))
+                with pytest.raises(StoreError):
+                    await unpack(other, tmp_path / "b.pack")
+                inner[field] = was
+                tried += 1
+    assert tried > 150
+    await nothing_is_in(other)
+
+
+async def test_a_pack_that_was_cut_is_refused(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    for ending in ("pack", "pack.gz"):
+        await pack(log, "e1", tmp_path / f"a.{ending}")
+        data = (tmp_path / f"a.{ending}").read_bytes()
+        for length in (0, 1, 30, len(data) // 2, len(data) - 1):
+            (tmp_path / "cut").write_bytes(data[:length])
+            with pytest.raises(BadFile, match="Nothing was imported"):
+                await unpack(other, tmp_path / "cut")
+    (tmp_path / "cut").write_bytes(gzip.decompress(data) + b"x")
+    with pytest.raises(BadFile, match="something follows the end"):
+        await unpack(other, tmp_path / "cut")
+    await nothing_is_in(other)
+
+
+async def test_a_line_without_end_does_not_fill_the_memory(
+    log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(input_file, "MOST_LINE", 10_000)
+    await filled(log, [sent(1, b"x" * 20_000)])
+    await pack(log, "e1", tmp_path / "a.pack")
+    with pytest.raises(BadFile, match="longer than 10,000 bytes"):
+        await unpack(other, tmp_path / "a.pack")
+    await nothing_is_in(other)
+
+
+async def test_a_recorder_from_the_future_is_not_alive_for_ever(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    from tests.store.maintenance.test_verify import small_log
+
+    await small_log(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    lines[2]["recorder"].update(ended_at=None, heartbeat_at=2**62, host="elsewhere")
+    of = await unpack(other, seal(tmp_path / "b.pack", lines))
+    row = (await registry.recorders_of(other.database, of.id))[0]
+    assert row.heartbeat_at < 2**62
+
+
+async def test_an_import_tells_that_a_file_is_a_pack(log: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    with pytest.raises(BadFile, match="this is a pack, not an export; read it with"):
+        await import_jsonl(log, tmp_path / "a.pack", "e2")
+    with pytest.raises(BadFile, match="read it with `messager import`"):
+        await unpack(log, write(tmp_path / "a.jsonl", {"ts": 1, "channel": "c"}))
+
+
+async def test_a_line_of_very_many_values_is_refused_before_it_fills_the_memory(log: EventLog, tmp_path: Path) -> None:
+    for text, mark in (("[],", "]}"), ('"",', '""]}')):
+        line = '{"format": "messager-pack/1", "a": [' + text * 1_100_000 + mark
+        (tmp_path / "a").write_text(line + "\n")
+        for reading in (unpack(log, tmp_path / "a"), import_jsonl(log, tmp_path / "a", "e1")):
+            with pytest.raises(BadFile, match="made of more than 1,000,000 values"):
+                await reading
+
+
+async def test_a_payload_that_holds_very_many_values_is_one_string(log: EventLog, tmp_path: Path) -> None:
+    payload = json.dumps({"a": ["\\", '"'] * 600_000})
+    (tmp_path / "a.jsonl").write_text(json.dumps({"ts": 1, "channel": "c", "payload": payload}) + "\n")
+    await import_jsonl(log, tmp_path / "a.jsonl", "e1")
+    assert [entry.payload async for entry in log.read("e1")] == [payload.encode()]

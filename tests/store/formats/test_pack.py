@@ -1,0 +1,300 @@
+"""A pack is the experiment with its chain: unpacked, the same row for row, and not seen before it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager_store import EventLog, Experiment, NewEvent
+from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.formats.pack import layout, loader, pack, unpack
+from messager_store.formats.pack import writer as packing
+from messager_store.log.chain import head_of
+from messager_store.maintenance.removal import remove, sweep_unfinished
+from messager_store.maintenance.verify import verify, verify_all
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.recording.closing import close
+from tests.store.formats.test_jsonl import everything
+from tests.support import ROOT, sql, until
+from tests.support.logs import filled, sent
+
+pytestmark = pytest.mark.any_database
+
+TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")
+
+
+async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
+    """End the recorders of an experiment, and close it."""
+    of = await log.experiment(exp_id)
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at")
+    await close(log, of)
+    return await log.experiment(exp_id)
+
+
+async def head(log: EventLog, exp_id: str = "e1") -> str:
+    of = await log.experiment(exp_id)
+    return head_of(await registry.recorders_of(log.database, of.id))
+
+
+def rows(store: str) -> dict[str, list[Any]]:
+    """Everything in a store, with what is numbered differently elsewhere made comparable."""
+    ordinal = "(SELECT ordinal FROM recorder WHERE id = {} >> 40)".format
+    queries = {
+        "experiment": "SELECT exp_id, name, status, created_at, closed_at, meta, schema_version, recorders "
+        "FROM experiment",
+        "tag": "SELECT tag FROM tag ORDER BY tag",
+        "recorder": f"SELECT {', '.join(layout.RECORDER)} FROM recorder ORDER BY ordinal",
+        "batch": f"SELECT {ordinal('recorder_id << 40')}, {', '.join(layout.BATCH)} FROM batch ORDER BY 1, first_seq",
+        "name": "SELECT what, value, hash, text FROM name ORDER BY 1, 2",
+        "event": f"SELECT {ordinal('e.id')}, e.id & 1099511627775, ts, kind, c.value, f.value, t.value, flags, "
+        f"msg_id, duration_ns, receivers, {ordinal('cause')}, cause & 1099511627775, meta, payload FROM event e "
+        "LEFT JOIN name c ON c.id = channel_id LEFT JOIN name f ON f.id = from_id LEFT JOIN name t ON t.id = to_id "
+        "ORDER BY 1, 2",
+        "delivery": f"SELECT {ordinal('event_id')}, event_id & 1099511627775, received_at FROM delivery ORDER BY 1, 2",
+        "redaction": f"SELECT {', '.join(layout.REDACTION)} FROM redaction ORDER BY at",
+    }
+    return {table: sql(store, query) for table, query in queries.items()}
+
+
+async def nothing_is_in(log: EventLog) -> None:
+    async with log.database.reading() as connection:
+        for table in TABLES:
+            count = await connection.exec_driver_sql(f"SELECT count(*) FROM {table}")
+            assert count.scalar_one() == 0, table
+
+
+@pytest.mark.parametrize("ending", ["pack", "pack.gz"])
+@pytest.mark.parametrize("close", [True, False])
+async def test_an_unpacked_experiment_is_the_same_row_for_row(
+    log: EventLog, store: str, other: EventLog, tmp_path: Path, ending: str, close: bool
+) -> None:
+    await everything(log)
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at")
+    assert (await redact(log, "e1", RedactionFilter(channels=("plain",)), who="me", why="asked")).events
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET spool = '/etc/passwd'")
+    if close:
+        await ended(log)
+    path = tmp_path / f"e1.{ending}"
+    packed = await pack(log, "e1", path)
+    of = await unpack(other, path, head=packed.head)
+    assert (packed.events, packed.recorders, packed.recording) == (132, 2, 0)
+    assert of.status == ("closed" if close else "open")
+    assert rows(store) == rows(other.location)
+    assert (await verify(other, of, await head(log))).problems == []
+    assert [verdict.problems for verdict in [v async for v in verify_all(other)]] == [[]]
+    await pack(other, "e1", tmp_path / f"again.{ending}")
+    assert (tmp_path / f"again.{ending}").read_bytes() == path.read_bytes()
+    async with other.database.reading() as connection:
+        spools = await connection.exec_driver_sql("SELECT DISTINCT spool FROM recorder")
+        assert spools.all() == [(None,)], "a path of another machine is nobody's business here"
+    assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
+
+
+async def test_an_imported_experiment_keeps_its_head_in_a_pack(
+    log: EventLog, store: str, other: EventLog, tmp_path: Path
+) -> None:
+    await everything(log)
+    await export_jsonl(log, "e1", tmp_path / "a.jsonl")
+    await import_jsonl(log, tmp_path / "a.jsonl", "copy")
+    await pack(log, "copy", tmp_path / "a.pack")
+    of = await unpack(other, tmp_path / "a.pack", exp_id="here")
+    assert (await verify(other, of, await head(log, "copy"))).problems == []
+    assert of.exp_id == "here"
+
+
+async def test_deliveries_are_worked_out_again(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
+    await filled(log, [sent(5, b"hi"), NewEvent("received", 9, "c", b"hi"), sent(10, b"lost")])
+    await ended(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    await unpack(other, tmp_path / "a.pack")
+    assert rows(other.location)["delivery"] == rows(store)["delivery"] == [(1, 1, 9)]
+
+
+async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    of.schema_version = 1
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE experiment SET schema_version = 1")
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(1)])
+    await log.append(writer, [sent(2)], unacknowledged_ns=7)
+    await pack(log, "e1", tmp_path / "a.pack")
+    made = await unpack(other, tmp_path / "a.pack")
+    assert made.schema_version == 1 and (await verify(other, made, await head(log))).problems == []
+
+
+async def test_an_empty_experiment_can_be_packed(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await registry.create(log.database, "e1", name="nothing yet", tags=[], meta={})
+    await pack(log, "e1", tmp_path / "a.pack")
+    of = await unpack(other, tmp_path / "a.pack")
+    assert (of.name, of.status, of.recorders) == ("nothing yet", "open", 0)
+
+
+async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
+    log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writers = [await log.register(of, role="tap") for _ in range(2)]
+    for writer in writers:
+        await log.append(writer, [sent(at) for at in range(1500)])
+    before = await head(log)
+
+    async def record() -> None:
+        for number in range(20):
+            for writer in writers:
+                await log.append(writer, [sent(number)])
+
+    async def overtaken(*arguments: Any) -> Any:
+        taken = await snapshot(*arguments)
+        await record()
+        return taken
+
+    snapshot = packing._snapshot
+    monkeypatch.setattr(packing, "_snapshot", overtaken)
+    packed = await pack(log, "e1", tmp_path / "a.pack")
+    assert packed.recording == 2 and packed.head == before != await head(log)
+    made = await unpack(other, tmp_path / "a.pack")
+    verdict = await verify(other, made, before)
+    assert (verdict.problems, verdict.events, made.status) == ([], 3000, "open")
+    for row in await registry.recorders_of(other.database, made.id):
+        assert row.state == "ended", "nobody records into the copy"
+
+
+async def test_what_cannot_be_unpacked_is_not_packed(log: EventLog, store: str, tmp_path: Path) -> None:
+    await filled(log, [sent(at, b"payload") for at in range(5)])
+    sql(store, "UPDATE event SET payload = x'70' WHERE id & 255 = 3")
+    with pytest.raises(StoreError, match=r"cannot be packed: .*the event of seq 3 was changed.*messager verify"):
+        await pack(log, "e1", tmp_path / "a.pack")
+    for change in ("DELETE FROM event WHERE id & 255 = 4", "DELETE FROM batch", "UPDATE event SET payload = x'00'"):
+        sql(store, change)
+        with pytest.raises(StoreError, match="cannot be packed"):
+            await pack(log, "e1", tmp_path / "a.pack")
+    assert os.listdir(tmp_path) == [name for name in os.listdir(tmp_path) if name.startswith("log.db")]
+
+
+async def test_a_store_holds_a_recording_once(log: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    before = rows(log.location)
+    for exp_id in (None, "twice"):
+        with pytest.raises(RecorderExists, match="is here already, in the experiment 'e1'; a store holds"):
+            await unpack(log, tmp_path / "a.pack", exp_id=exp_id)
+    assert rows(log.location) == before
+    of = await log.experiment("e1")
+    known = await head(log)
+    await remove(log, of)
+    assert (await verify(log, await unpack(log, tmp_path / "a.pack"), known)).problems == []
+
+
+async def test_a_recording_does_not_go_into_another_of_its_name(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    await filled(other, [sent(1)])
+    before = rows(other.location)
+    with pytest.raises(ExperimentExists, match="another --exp"):
+        await unpack(other, tmp_path / "a.pack")
+    assert rows(other.location) == before
+
+
+async def test_another_head_is_refused(log: EventLog, other: EventLog, tmp_path: Path) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    with pytest.raises(BadFile, match=r"its head is [0-9a-f]{64}, not 00000000"):
+        await unpack(other, tmp_path / "a.pack", head="00000000")
+    await nothing_is_in(other)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def seal(path: Path, lines: list[dict[str, Any]]) -> Path:
+    """Write a pack whose end fits, as somebody would who means to deceive."""
+    import hashlib
+
+    data = "".join(json.dumps(line) + "\n" for line in lines[:-1]).encode()
+    path.write_bytes(data + json.dumps({"end": hashlib.sha256(data).hexdigest()}).encode() + b"\n")
+    return path
+
+
+async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_meanwhile(
+    log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "FLUSH_EVENTS", 50)
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    seen: list[int] = []
+    swept: list[asyncio.Task[int]] = []
+
+    def look(done: int, total: int) -> None:
+        seen.append(sql(other.location, "SELECT count(*) FROM event")[0][0])
+        assert sql(other.location, "SELECT count(*) FROM event_view") == [(0,)]
+        assert sql(other.location, "SELECT count(*) FROM experiment WHERE exp_id = 'e1'") == [(0,)]
+        swept.append(asyncio.create_task(sweep_unfinished(other)))
+
+    await unpack(other, tmp_path / "a.pack", progress=look)
+    assert seen == [50, 100]
+    assert await asyncio.gather(*swept) == [0, 0]
+    assert (await verify(other, await other.experiment("e1"))).problems == []
+
+
+KILLED = """
+import asyncio, sys
+from messager_store import EventLog
+from messager_store.formats.pack import loader
+from messager_store.formats.pack import unpack
+loader.FLUSH_EVENTS = 50
+def look(done, total):
+    print(done, flush=True)
+    sys.stdin.read()
+async def main():
+    async with EventLog.open(sys.argv[1]) as log:
+        await unpack(log, sys.argv[2], progress=look)
+asyncio.run(main())
+"""
+
+
+async def test_what_a_killed_unpacking_left_is_invisible_and_cleared_away_by_the_next(
+    log: EventLog, other: EventLog, tmp_path: Path
+) -> None:
+    await everything(log)
+    await pack(log, "e1", tmp_path / "a.pack")
+    lines = lines_of(tmp_path / "a.pack")
+    lines[2]["recorder"].update(ended_at=None)  # as if it still ran, in this very process
+    seal(tmp_path / "a.pack", lines)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, other.location, str(tmp_path / "a.pack")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == b"50\n"
+    with pytest.raises(RecorderExists, match="being unpacked, or removed, right now"):
+        await unpack(other, tmp_path / "a.pack")
+    process.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(process.wait)
+    process.stdin.close()
+    process.stdout.close()
+    await until(lambda: process.poll() is not None)
+    assert await registry.every(other.database) == []
+    of = await unpack(other, tmp_path / "a.pack")
+    assert rows(other.location)["event"] == rows(log.location)["event"]
+    assert (await verify(other, of, await head(log))).problems == []
+    assert [verdict.ok async for verdict in verify_all(other)] == [True]

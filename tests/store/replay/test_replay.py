@@ -1,0 +1,376 @@
+"""Replay: what was recorded is published again, in order, at the pace that was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from messager import MemoryBroker, MessageRecord, RedisBroker, channels
+from messager.brokers import Backlog
+from messager.testing import RedisServer
+from messager_store import EventLog, NewEvent, Recorder, Replay
+from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, StoreError
+from messager_store.experiments import registry
+from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.log.messages import message_pages
+from messager_store.log.reading import Selection, Span
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.replay import ChannelMap, ReplayClock
+from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, messager, sql
+from tests.support.logs import experiment, filled, sent
+
+pytestmark = pytest.mark.any_database
+
+SECOND = 1_000_000_000
+
+
+class Time:
+    """A monotonic clock that moves only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def now(self) -> int:
+        return self.now_ns
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_ns += int(seconds * SECOND) + 1
+        await asyncio.sleep(0)
+
+
+class Heard(MemoryBroker):
+    """A broker that notes when each message was published."""
+
+    def __init__(self, time: Time | None = None) -> None:
+        super().__init__()
+        self.time = time or Time()
+        self.published: list[tuple[float, bytes, bytes]] = []
+        self.batches: list[int] = []
+
+    async def publish(self, messages: Any) -> Any:
+        self.batches.append(len(messages))
+        self.published += [(self.time.now_ns / SECOND, channel, payload) for channel, payload in messages]
+        return await super().publish(messages)
+
+    def payloads(self) -> list[bytes]:
+        return [payload for _, _, payload in self.published]
+
+
+class Secretive(Heard):
+    """A broker that does not say what waits for its subscribers."""
+
+    async def backlog(self) -> Backlog | None:
+        return None
+
+
+async def replayed(log: EventLog, exp_id: str = "e1", speed: Any = "max", **options: Any) -> Heard:
+    broker = Heard()
+    clock = ReplayClock(1.0 if speed == "max" else speed, now=broker.time.now, sleep=broker.time.sleep)
+    await Replay(log, exp_id, broker, speed=speed, clock=clock, **options).run()
+    return broker
+
+
+async def test_every_byte_comes_back_in_replay_order_to_a_plain_subscriber(redis: RedisServer, log: EventLog) -> None:
+    """At full speed, with a subscriber that only uses redis-py."""
+    dice = random.Random(5)
+    wire = [(channel, payload) for channel in HOSTILE_CHANNELS for payload in HOSTILE_PAYLOADS] * 20
+    events = [sent(dice.randrange(50), payload, channels.decode(channel)) for channel, payload in wire]
+    await filled(log, events)
+    expected = [wire[at] for at in sorted(range(len(wire)), key=lambda at: (events[at].ts, at))]
+    client = Redis(port=redis.port)
+    pubsub = client.pubsub()
+    await pubsub.psubscribe("*")
+    found: list[tuple[bytes, bytes]] = []
+
+    async def listen() -> None:
+        async for message in pubsub.listen():
+            if message["type"] == "pmessage":
+                found.append((message["channel"], message["data"]))
+                if len(found) == len(expected):
+                    return
+
+    listening = asyncio.create_task(listen())
+    broker = RedisBroker.from_url(redis.url)
+    report = await Replay(log, "e1", broker, speed="max", wait_for_subscribers=1).run()
+    await asyncio.wait_for(listening, 20)
+    assert found == expected
+    assert (report.published, report.skipped, report.no_subscriber) == (len(wire), 0, 0)
+    await broker.close()
+    await pubsub.aclose()  # type: ignore[no-untyped-call]
+    await client.aclose()
+
+
+async def test_messages_keep_their_distances_divided_by_the_speed(log: EventLog) -> None:
+    await filled(log, [sent(100 * SECOND + at * SECOND // 4, b"%d" % at) for at in (0, 1, 1, 2, 40)])
+    for speed in (0.5, 1.0, 10.0):
+        broker = await replayed(log, speed=speed)
+        times = [at for at, _, _ in broker.published]
+        assert times == pytest.approx([0, 0.25 / speed, 0.25 / speed, 0.5 / speed, 10 / speed], abs=1e-6)
+        assert broker.payloads() == [b"0", b"1", b"1", b"2", b"40"]
+        assert broker.batches == [1, 2, 1, 1]  # due together, out together
+
+
+async def test_full_speed_waits_for_nothing(log: EventLog) -> None:
+    await filled(log, [sent(at * SECOND * 1000) for at in range(10)])
+    for speed in ("max", math.inf):
+        broker = await replayed(log, speed=speed)
+        assert broker.time.now_ns == 0 and broker.batches == [10]
+
+
+async def test_silences_are_shortened_and_nothing_else(log: EventLog) -> None:
+    await filled(log, [sent(at * SECOND) for at in (0, 1, 61, 62, 122)])
+    broker = await replayed(log, speed=1.0, max_gap=5)
+    assert [at for at, _, _ in broker.published] == pytest.approx([0, 1, 6, 7, 12], abs=1e-6)
+
+
+async def test_it_loops(log: EventLog) -> None:
+    await filled(log, [sent(0, b"a"), sent(SECOND, b"b")])
+    broker = await replayed(log, speed=1.0, loops=3)
+    assert broker.payloads() == [b"a", b"b"] * 3
+    assert broker.time.now_ns / SECOND == pytest.approx(3, abs=1e-6)
+
+
+@pytest.mark.parametrize("into_live", [True, False])
+async def test_a_recorder_that_joins_between_two_passes_neither_adds_to_them_nor_is_overlooked(
+    log: EventLog, into_live: bool
+) -> None:
+    of = await filled(log, [sent(0, b"a"), sent(1, b"b")])
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET ended_at = 5")
+
+    class Joined(Heard):
+        async def publish(self, messages: Any) -> Any:
+            if not self.published:
+                tap = await log.register(of, role="tap", patterns=["*"])
+                await log.append(tap, [sent(2, b"of the replay")])
+            return await super().publish(messages)
+
+    broker = Joined()
+    replay = Replay(log, "e1", broker, speed="max", loops=3, into_live=into_live)
+    if into_live:
+        assert (await replay.run()).planned == 2
+    else:
+        with pytest.raises(ReplayFailed, match=r"recorder 2 of 'e1'.*--into-live; 2 messages were published"):
+            await replay.run()
+    assert broker.payloads() == [b"a", b"b"] * (3 if into_live else 1)
+
+
+async def test_it_starts_and_ends_where_it_is_told(log: EventLog) -> None:
+    of = await filled(
+        log,
+        [
+            *(sent(at * SECOND, b"%d" % at) for at in range(3)),
+            NewEvent("mark", 3 * SECOND, None, b"", meta={"name": "go", "fields": {}}),
+            *(sent(at * SECOND, b"%d" % at) for at in range(3, 6)),
+        ],
+    )
+    assert (await replayed(log, start="1s", end="2s")).payloads() == [b"1"]
+    assert (await replayed(log, start="mark:go")).payloads() == [b"3", b"4", b"5"]
+    assert (await replayed(log, end="mark:go")).payloads() == [b"0", b"1", b"2"]
+    assert (await replayed(log, start=f"{SECOND}:1:3", end="1970-01-01T00:00:04Z")).payloads() == [b"2", b"3"]
+    with pytest.raises(BadCursor):
+        await replayed(log, start="whenever")
+    with pytest.raises(ExperimentNotFound):
+        await replayed(log, "nowhere")
+    assert of.exp_id == "e1"
+
+
+async def test_channels_agents_and_kinds_choose(log: EventLog) -> None:
+    await filled(
+        log,
+        [
+            sent(1, b"1", "exps:e:a", from_id=1),
+            sent(2, b"2", "exps:e:b", from_id=2),
+            NewEvent("blocked", 3, "exps:e:a", b"3"),
+            NewEvent("failed", 4, "exps:e:a", b"4"),
+        ],
+    )
+    assert (await replayed(log)).payloads() == [b"1", b"2"]
+    assert (await replayed(log, channels=["*:a"])).payloads() == [b"1"]
+    assert (await replayed(log, exclude=["*:a"])).payloads() == [b"2"]
+    assert (await replayed(log, agents=[2])).payloads() == [b"2"]
+    assert (await replayed(log, kinds=["blocked", "sent"])).payloads() == [b"1", b"2", b"3"]
+
+
+async def test_what_is_planned_is_what_is_published(log: EventLog, tmp_path: Path) -> None:
+    """From the recorders' counters where they tell, else by counting."""
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="messager")
+    await log.append(writer, [sent(at, b"secret" if at == 1 else b"plain", from_id=at) for at in range(4)])
+    await log.append(
+        writer, [NewEvent("blocked", 9, "c", b"plain"), NewEvent("mark", 9, None, b"", meta={"name": "m"})]
+    )
+    await log.touch(writer, ended_at=1)
+
+    async def both(exp_id: str = "e1", **options: Any) -> tuple[int, int]:
+        report = await Replay(log, exp_id, MemoryBroker(), speed="max", **options).run()
+        return report.planned, report.published
+
+    assert await both() == (4, 4)
+    assert await both(kinds=["blocked", "sent"]) == (5, 5)
+    assert await both(start=2) == (2, 2)
+    assert await both(agents=[3]) == (1, 1)
+    await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="asked to")
+    assert await both() == (3, 3)
+    await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
+    await import_jsonl(log, tmp_path / "e1.jsonl", "again")
+    assert await both("again") == (3, 3)
+
+
+async def test_a_message_is_published_once_whoever_recorded_it(log: EventLog) -> None:
+    """Sendings where there are any on the channel, else the receptions of one listener."""
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    member, group, tap = [await log.register(of, role=role) for role in ("messager", "messager", "tap")]
+
+    def heard(ts: int, payload: bytes, channel: str) -> NewEvent:
+        return NewEvent("received", ts, channel, payload)
+
+    await log.append(member, [sent(1, b"said", "both"), heard(2, b"said", "both"), heard(9, b"a", "heard")])
+    await log.append(group, [heard(3, b"said", "both"), heard(8, b"a", "heard"), heard(10, b"b", "heard")])
+    await log.append(tap, [heard(4, b"said", "both"), heard(5, b"unrecorded sender", "both"), heard(7, b"a", "heard")])
+    assert (await replayed(log)).payloads() == [b"said", b"a"]
+    report = await Replay(log, "e1", MemoryBroker(), speed="max").run()
+    assert (report.planned, report.published, report.skipped) == (2, 2, 7)
+    only = await replayed(log, kinds=["received"])
+    assert only.payloads() == [b"said", b"unrecorded sender", b"a"]  # of the tap
+    without_tap = await registry.create(log.database, "e2", name=None, tags=[], meta={})
+    assert without_tap is not None
+    first, second = [await log.register(without_tap, role="messager") for _ in range(2)]
+    await log.append(first, [heard(1, b"a", "c")])
+    await log.append(second, [heard(2, b"a", "c"), heard(3, b"b", "c")])
+    assert (await replayed(log, "e2")).payloads() == [b"a", b"b"]  # of the one that heard most
+
+
+async def test_what_was_heard_of_senders_that_nobody_recorded_is_left_out_and_told_of(
+    log: EventLog, store: str, tmp_path: Path
+) -> None:
+    of = await experiment(log)
+    inside, tap = await log.register(of, role="messager"), await log.register(of, role="tap")
+    await log.append(inside, [sent(1, b"known", "group"), sent(9, b"x", "alone")])
+    heard = [NewEvent("received", 2 + at, "group", payload) for at, payload in enumerate([b"known", b"a", b"b"])]
+    await log.append(tap, [*heard, NewEvent("received", 9, "alone", b"x")])
+    report = await Replay(log, "e1", MemoryBroker(), dry_run=True).run()
+    assert (report.planned, report.unrecorded_senders) == (2, {"group": 2})
+    assert report.to_dict()["unrecorded_senders"] == {"group": 2}
+    for part in ({"kinds": ["received"]}, {"channels": ["alone"]}, {"start": "5"}):
+        partly = await Replay(log, "e1", MemoryBroker(), dry_run=True, **part).run()  # type: ignore[arg-type]
+        assert partly.unrecorded_senders == {}
+    done = await asyncio.to_thread(messager, "--store", store, "replay", "e1", "--dry-run", cwd=tmp_path)
+    assert "2 messages received but not recorded as sent, on group: left out; --kind received" in done.stderr
+
+
+async def test_a_sending_that_failed_after_all_is_not_published(log: EventLog) -> None:
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="messager")
+    await log.append(writer, [sent(1, b"gone"), sent(2, b"came through")])
+    await log.append(writer, [NewEvent("failed", 3, "c", b"gone", cause=(1, 1))])
+    broker = await replayed(log)
+    assert broker.payloads() == [b"came through"]
+    assert (await Replay(log, "e1", MemoryBroker(), dry_run=True).run()).planned == 1
+
+
+def test_channels_are_renamed_by_the_first_pair_that_fits() -> None:
+    mapped = ChannelMap({"exact": "other", "a:*": "b:*", "a:x*": "never*", "st*r": "plain"}, "e2")
+    assert mapped("exact") == b"other"
+    assert mapped("a:xyz") == b"b:xyz"
+    assert mapped("st*r") == b"plain"
+    assert mapped("star") == b"star"
+    assert mapped("exps:e1:agents:1:chat") == b"exps:e2:agents:1:chat"
+    assert ChannelMap({"*": "copy:*"})("x") == b"copy:x"
+    assert ChannelMap()(channels.decode(b"\xff\x00")) == b"\xff\x00"
+
+
+async def test_it_publishes_into_another_experiment(log: EventLog) -> None:
+    await filled(log, [sent(1, b'{"exp": "e1"}', "exps:e1:agents:1:chat"), sent(2, b"y", "plain")])
+    broker = await replayed(log, to_exp="e2", mapping={"plain": "fancy"})
+    assert [channel for _, channel, _ in broker.published] == [b"exps:e2:agents:1:chat", b"fancy"]
+    assert broker.payloads()[0] == b'{"exp": "e1"}'  # payloads are never rewritten
+
+
+async def test_a_dry_run_publishes_nothing_and_says_what_it_would(log: EventLog) -> None:
+    await filled(log, [sent(1, channel="a"), sent(2, channel="a"), sent(3, channel="b"), NewEvent("gap", 4, None, b"")])
+    broker = Heard()
+    broker.interrupt()  # not even a broker is needed
+    report = await Replay(log, "e1", broker, dry_run=True, mapping={"b": "c"}).run()
+    assert broker.published == []
+    assert (report.planned, report.published, report.skipped, report.channels) == (3, 0, 1, {"a": 2, "c": 1})
+    assert report.to_dict()["achieved_speed"] is None
+
+
+async def test_an_empty_experiment_replays_to_nothing(log: EventLog) -> None:
+    await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    report = await Replay(log, "e1", MemoryBroker(), loops=0).run()
+    assert (report.planned, report.published) == (0, 0)
+
+
+@pytest.mark.parametrize("speed", [0, -1, math.nan, "fast", "", "-inf", "nan"])
+def test_a_speed_that_is_none_is_refused(speed: Any) -> None:
+    with pytest.raises(StoreError, match="is not a speed"):
+        Replay(None, "e1", MemoryBroker(), speed=speed)  # type: ignore[arg-type]
+
+
+def test_gaps_and_loops_that_are_none_are_refused() -> None:
+    with pytest.raises(StoreError, match="is not a gap"):
+        Replay(None, "e1", MemoryBroker(), max_gap=-1)  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="loops"):
+        Replay(None, "e1", MemoryBroker(), loops=-1)  # type: ignore[arg-type]
+
+
+async def test_sessions_of_one_experiment_that_follow_each_other_are_all_replayed(
+    log: EventLog, tmp_path: Path
+) -> None:
+    for session in range(3):
+        async with Recorder(log, "e1", role="tap") as recorder:
+            for number in range(2):
+                recorder.after(MessageRecord("received", session * 10 + number, "c", b"%d-%d" % (session, number)))
+    expected = [b"%d-%d" % (session, number) for session in range(3) for number in range(2)]
+    assert (await replayed(log)).payloads() == expected
+    assert [row[0] for row in sql(log.location, "SELECT payload FROM message ORDER BY ts")] == expected
+    # and so after an export and an import, when all of them were made at once
+    await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
+    await import_jsonl(log, tmp_path / "e1.jsonl", "copy")
+    assert (await replayed(log, "copy")).payloads() == expected
+
+
+async def test_the_view_message_has_the_messages_that_a_replay_publishes(log: EventLog, tmp_path: Path) -> None:
+    dice = random.Random(6)
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writers = [await log.register(of, role=role) for role in ("messager", "tap", "tap", "messager")]
+    for _ in range(6):
+        for writer in writers:
+            events = [
+                NewEvent(
+                    dice.choice(["sent", "received", "received"]), dice.randrange(99), f"c{dice.randrange(9)}", b"x"
+                )
+                for _ in range(10)
+            ]
+            if writer is not writers[0]:
+                events = [entry._replace(kind="received") for entry in events]
+            await log.append(writer, events)
+    await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
+    await import_jsonl(log, tmp_path / "e1.jsonl", "copy")
+    chosen: list[list[tuple[Any, ...]]] = []
+    for exp_id in ("e1", "copy"):
+        found = await log.experiment(exp_id)
+        pages = message_pages(log.database, found, Selection(), Span())
+        chosen.append([(e.ts, e.recorder, e.kind, e.channel) async for page in pages for e in page])
+        query = f"SELECT ts, recorder, kind, channel FROM message WHERE exp_id = '{exp_id}' ORDER BY ts, id"
+        assert sql(log.location, query) == chosen[-1]
+    assert chosen[0] == chosen[1] and 20 < len(chosen[0]) < 240
+
+
+@pytest.mark.parametrize("kind", ["gap", "mark"])
+def test_what_was_never_on_the_wire_is_not_replayed(kind: str) -> None:
+    with pytest.raises(StoreError, match="never on the wire"):
+        Replay(None, "e1", MemoryBroker(), kinds=["sent", kind])  # type: ignore[arg-type]

@@ -1,0 +1,193 @@
+"""A replay underway: it waits for subscribers, tells how far it is, pauses, and stops where it cannot go on."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+
+import pytest
+from redis.asyncio import Redis
+
+from messager import MemoryBroker, RedisBroker
+from messager.brokers import Broker, OutputLimits
+from messager.testing import RedisServer, free_port, redis_server
+from messager_store import EventLog, Replay
+from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
+from messager_store.experiments import registry
+from messager_store.replay import ReplayClock, ReplayReport, flow_control
+from tests.store.replay.test_replay import SECOND, Heard, Secretive
+from tests.support import Proxy, until
+from tests.support.logs import filled, sent
+
+pytestmark = pytest.mark.any_database
+
+
+async def test_a_loop_without_end_ends_when_cancelled_and_says_how_far_it_came(log: EventLog) -> None:
+    await filled(log, [sent(0, b"a")])
+    broker = Heard()
+    replay = Replay(log, "e1", broker, speed="max", loops=0)
+    task = asyncio.create_task(replay.run())
+    await until(lambda: len(broker.published) > 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert replay.report.published >= 5
+
+
+async def test_it_waits_for_subscribers_and_says_how_many_there_were(broker: Broker, log: EventLog) -> None:
+    await filled(log, [sent(1, b"x", "waited")])
+    already = await broker.subscriber_count([b"waited"])
+    if already is None:  # on MQTT nobody knows
+        with pytest.raises(StoreError, match="cannot wait"):
+            Replay(log, "e1", broker, wait_for_subscribers=1)
+        return
+    with pytest.raises(ReplayFailed, match=f"only {already} of {already + 1} subscribers"):
+        await Replay(log, "e1", broker, wait_for_subscribers=already + 1, wait_timeout=0.05).run()
+    task = asyncio.create_task(Replay(log, "e1", broker, wait_for_subscribers=already + 1).run())
+    pubsub = broker.pubsub()
+    await pubsub.psubscribe("waited")
+    message = await pubsub.get_message(timeout=10)
+    assert message is not None and message["data"] == b"x"
+    assert (await task).no_subscriber == 0
+    await pubsub.aclose()
+
+
+async def test_a_broker_out_of_reach_is_told(log: EventLog) -> None:
+    await filled(log, [sent(1)])
+    broker = RedisBroker.from_url(f"redis://:hunter2@127.0.0.1:{free_port()}/0")
+    with pytest.raises(ReplayFailed, match="cannot reach the broker") as caught:
+        await Replay(log, "e1", broker).run()
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_an_answer_lost_on_the_way_stops_the_replay_and_repeats_nothing(
+    redis: RedisServer, log: EventLog
+) -> None:
+    await filled(log, [sent(at, b"n%d" % at, "replayed") for at in range(3000)])
+    listener = RedisBroker.from_url(redis.url).pubsub()
+    await listener.psubscribe("replayed")
+    async with Proxy(redis.port).running() as proxy:
+        broker = RedisBroker.from_url(f"redis://127.0.0.1:{proxy.port}/0", timeout=2)
+        proxy.cut_answer_to = b"n700\r\n"
+        replay = Replay(log, "e1", broker, speed="max")
+        with pytest.raises(ReplayFailed, match=r"\d+ messages were published, up to \d+:1:\d+"):
+            await replay.run()
+        await broker.close()
+    assert replay.report.published == 500
+    seen = []
+    while (message := await listener.get_message(timeout=0.2)) is not None:
+        seen.append(message["data"])
+    assert seen == [b"n%d" % at for at in range(len(seen))] and len(seen) >= 500
+    await listener.aclose()
+
+
+async def test_a_slow_subscriber_is_neither_cut_off_nor_outrun(log: EventLog) -> None:
+    """At Redis' default output limits, a subscriber that reads nothing for a while loses nothing."""
+    payload = random.Random(2).randbytes(16_000)  # Valkey 9 counts larger ones as references
+    wire = [b"%d" % at + payload for at in range(3750)]  # 60 MB, twice the hard limit
+    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    assert of is not None
+    writer = await log.register(of, role="tap")
+    for at in range(0, len(wire), 500):
+        await log.append(writer, [sent(at, data, "slow") for data in wire[at : at + 500]])
+    with redis_server() as server:
+        client = Redis(port=server.port)
+        pubsub = client.pubsub()
+        await pubsub.psubscribe("slow")
+        await pubsub.get_message(timeout=5)
+        broker = RedisBroker.from_url(server.url)
+        replay = Replay(log, "e1", broker, speed="max")
+        task = asyncio.create_task(replay.run())
+
+        await until(lambda: replay.report.held_back_s > 0)
+        seen = hashlib.sha256()
+        count = 0
+        async for message in pubsub.listen():
+            if message["type"] == "pmessage":
+                seen.update(message["data"])
+                count += 1
+                if count == len(wire):
+                    break
+        report = await task
+        assert seen.digest() == hashlib.sha256(b"".join(wire)).digest()
+        assert report.published == len(wire) and report.held_back_s > 0 and report.flow_control
+        await broker.close()
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+        await client.aclose()
+
+
+async def test_where_the_broker_does_not_tell_its_backlog_the_report_says_so(log: EventLog) -> None:
+    await filled(log, [sent(1)])
+    report = await Replay(log, "e1", Secretive(), speed=1.0).run()
+    assert report.flow_control is False
+    assert flow_control.HOLD_ABOVE + flow_control.CREDIT < 8 * 1024 * 1024
+
+
+async def test_progress_is_told(log: EventLog) -> None:
+    await filled(log, [sent(at) for at in range(1200)])
+    seen: list[int] = []
+    await Replay(log, "e1", MemoryBroker(), speed="max", progress=lambda report: seen.append(report.published)).run()
+    assert seen == sorted(seen) and seen[-1] == 1200 and len(seen) > 2
+
+
+async def test_a_run_can_be_paused_and_sped_up(log: EventLog) -> None:
+    await filled(log, [sent(at * SECOND, b"%d" % at) for at in range(3)])
+    broker = Heard()
+    clock = ReplayClock(1.0, now=broker.time.now)
+    paused_at = 0
+
+    async def sleep(seconds: float) -> None:
+        await broker.time.sleep(seconds)
+        if paused_at and broker.time.now_ns > paused_at + 20 * SECOND:
+            clock.set_speed(100.0)
+            clock.resume()
+
+    def progress(report: ReplayReport) -> None:
+        nonlocal paused_at
+        if report.published == 1:
+            clock.pause()
+            paused_at = broker.time.now_ns + 1
+
+    clock._sleep = sleep
+    await Replay(log, "e1", broker, speed=1.0, clock=clock, progress=progress).run()
+    assert broker.payloads() == [b"0", b"1", b"2"]
+    assert [at for at, _, _ in broker.published] == pytest.approx([0, 20, 20], abs=0.2)
+
+
+@pytest.mark.parametrize("rate", [None, 500.0])
+async def test_a_run_at_full_speed_can_be_paused(log: EventLog, rate: float | None) -> None:
+    await filled(log, [sent(at, b"%d" % at) for at in range(1200)])
+    broker = Heard()
+    clock = ReplayClock(1.0, now=broker.time.now)
+    slept = 0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal slept
+        await broker.time.sleep(seconds)
+        slept += 1
+        if clock.paused:
+            assert broker.published == [], "it is paused"
+            if broker.time.now_ns > 20 * SECOND:
+                clock.resume()
+
+    clock._sleep = sleep
+    clock.pause()
+    report = await Replay(log, "e1", broker, speed="max", rate=rate, clock=clock).run()
+    assert report.published == 1200 and slept and broker.published[0][0] >= 20
+
+
+async def test_a_payload_for_which_subscribers_would_be_cut_off_is_refused_unless_forced(log: EventLog) -> None:
+    class Limited(Heard):
+        async def output_limits(self) -> OutputLimits:
+            return OutputLimits(1600, None)
+
+    await filled(log, [sent(1, b"small"), sent(2, b"x" * 1153, "big"), sent(3, b"y" * 1152)])
+    broker = Limited()
+    with pytest.raises(ReplayRefused, match=r"2:1:2 has 1,153 bytes.*--force"):
+        await Replay(log, "e1", broker, speed="max", dry_run=True).run()
+    with pytest.raises(ReplayRefused, match=r"2:1:2 has 1,153 bytes.*--force"):
+        await Replay(log, "e1", broker, speed="max").run()
+    assert broker.published == []
+    assert (await Replay(log, "e1", broker, speed="max", exclude=["big"]).run()).published == 2
+    assert (await Replay(log, "e1", broker, speed="max", force=True).run()).published == 3

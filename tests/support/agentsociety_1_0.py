@@ -1,0 +1,134 @@
+"""AgentSociety 1.0.0 as it is published, over this package's MQTT Messager, in real Ray actors.
+
+Its package comes from its wheel. Stand-ins replace the language model, the city, the agents' memory and the
+libraries that only those use. Groups, agents, the interceptor and the driver's methods are AgentSociety's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import sys
+import types
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
+
+from messager.mqtt import Messager
+from messager_store.ray import set_up_worker
+from tests.support.wheels import StandIn, importable, wheel
+
+NEEDS = (
+    "faiss fastavro grpc langchain_community langchain_core mlflow mosstool numpy openai psycopg pycitydata "
+    "pycityproto pymongo pyparsing pyproj shapely torch transformers zhipuai"
+)
+REQUIREMENT = "agentsociety==1.0.0"
+
+_open = contextlib.ExitStack()  # as long as this process lives
+atexit.register(_open.close)
+
+
+class Town:
+    """The city, as a group and its agents see it: noon of the first day, for ever."""
+
+    def __init__(self, config: Any) -> None:
+        import ray
+
+        projector = ray.put("a projector")
+        self.map = types.SimpleNamespace(get_projector=types.SimpleNamespace(remote=lambda: projector))
+
+    def set_environment(self, environment: Any) -> None: ...
+
+    def set_map(self, map_ref: Any) -> None: ...
+
+    async def get_simulator_day(self) -> int:
+        return 0
+
+    async def get_simulator_second_from_start_of_day(self) -> int:
+        return 43_200
+
+    def get_log_list(self) -> list[Any]:
+        return []
+
+    def clear_log_list(self) -> None: ...
+
+
+class Impatient:
+    """What AgentSociety uses of asyncio, where it polls a hundred times as often."""
+
+    create_task, gather, CancelledError = asyncio.create_task, asyncio.gather, asyncio.CancelledError
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 100)
+
+
+def client(*given: Any) -> Any:
+    return MagicMock(get_log_list=list)
+
+
+def memory(*given: Any, **named: Any) -> Any:
+    return MagicMock(status=AsyncMock(), stream=AsyncMock())
+
+
+def set_up() -> None:
+    """Make AgentSociety importable in this process, with our Messager in place of its own. Ray's workers call it."""
+    set_up_worker()
+    import ray
+
+    names = {"agentsociety.configs.exp_config": {"AgentSimulation": object}}  # current versions of pydantic ask for it
+    _open.enter_context(importable(wheel(REQUIREMENT), "agentsociety", NEEDS.split(), names))
+    for name in ("cityagent", "cityagent.initial", "cityagent.memory_config", "cityagent.message_intercept"):
+        sys.modules[f"agentsociety.{name}"] = StandIn(f"agentsociety.{name}")
+    from agentsociety.simulation import agentgroup, simulation
+
+    group: Any = agentgroup
+    group.Messager = simulation.Messager = ray.remote(num_cpus=0)(Messager)
+    group.asyncio = simulation.asyncio = Impatient
+    group.Simulator, group.Memory, group.LLM, group.EconomyClient = Town, memory, client, client
+
+
+def config(port: int) -> Any:
+    from agentsociety.configs import SimConfig
+
+    return SimConfig().SetMQTT("127.0.0.1", port)
+
+
+def citizen() -> Any:
+    """A class of agents that greet whom an interview names, and again at each step."""
+    from agentsociety.agent import CitizenAgent
+
+    class Citizen(CitizenAgent):  # type: ignore[misc]
+        friend = ""
+
+        async def bind_to_simulator(self) -> None: ...
+
+        async def forward(self) -> None:
+            await self.send_message_to_agent(self.friend, "h\u00e9 again")
+
+        async def generate_user_chat_response(self, question: str) -> str:
+            self.friend = question
+            await self.send_message_to_agent(question, "h\u00e9")
+            return "done"
+
+        async def generate_user_survey_response(self, survey: dict[str, Any]) -> str:
+            return "yes"
+
+    return Citizen
+
+
+def refuses_listed() -> Any:
+    """An interceptor's block that refuses what its black list has."""
+    from agentsociety.message import MessageBlockBase
+
+    class RefusesListed(MessageBlockBase):  # type: ignore[misc]
+        async def forward(
+            self, from_uuid: str, to_uuid: str, msg: str, violation_counts: Any, black_list: Any
+        ) -> tuple[bool, str]:
+            return (from_uuid, to_uuid) not in black_list, "refused"
+
+    return RefusesListed("listed")
+
+
+def nothing_to_remember() -> Any:
+    return {}, {}, {}
