@@ -47,7 +47,7 @@ class _Batch:
         self.hooks: list[LogHook] = []
         """The hooks that are asked, in turn, before it is written."""
         self.asked = 0
-        """How many of them were asked: these are told the outcome."""
+        """Number of them that were asked: these are told the outcome."""
         self.refused: dict[int, tuple[Exception, int]] = {}
         """By id of the record: the error of the hook that refused it, and how many hooks had been asked about it."""
         self.size = 0

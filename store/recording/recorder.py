@@ -20,26 +20,25 @@ from messager.errors import MessagesRefused
 from messager.record import MessageRecord, mark_record
 
 from .. import json_text
-from ..db.schema import FROM_DERIVED, TO_DERIVED
 from ..errors import ExperimentBusy, StoreError, StoreUnavailable
 from ..experiments import registry
 from ..experiments.provenance import circumstances, this_process
 from ..experiments.registry import Experiment
-from ..log.event import Fields, NewEvent
+from ..log.event import Fields
 from ..log.event_log import EventLog
 from ..log.writer import Writer, new_uuid
 from .buffer import Buffer
 from .closing import close
 from .committer import STOP_SECONDS, Committer
-from .derived_ids import DEFAULT_SENDER, DerivedIds
+from .derived_ids import DEFAULT_SENDER
 from .draining import drain_left
+from .event_builder import EventBuilder, Redact, outcome_only
 from .registration import Registration, register
 from .spool import ENDING, SPOOL_BYTES, Spool
 from .spools import spool_folder
 
 IfExists = Literal["append", "fail", "new", "next"]
 Durability = Literal["buffered", "strict"]
-Redact = Callable[[NewEvent], NewEvent | None]
 
 log = logging.getLogger("messager_store")
 
@@ -85,8 +84,7 @@ class Recorder:
         self.clock = clock or Clock()
         self.accepted = 0
         """The number of events that this recorder was given and has kept."""
-        self._derived_ids = DerivedIds(sender)
-        self._redact = redact
+        self._events = EventBuilder(sender, redact)
         self._close_experiment = close_experiment
         uuid = new_uuid()
         path = spool_folder(log.database.dialect.spool_folder, spool) / f"{uuid}{ENDING}"
@@ -268,7 +266,7 @@ class Recorder:
         refused: dict[int, Exception] = {}
         for index, record in enumerate(records):
             try:
-                entry = self._entry(record, now)
+                entry = self._events.build(record, now)
             except Exception as error:  # its text may hold what `redact` was to take out
                 name = type(error).__name__
                 refused[index] = StoreError(f"not sent: `redact` raised {name}, and the recorder is strict")
@@ -297,14 +295,14 @@ class Recorder:
             self._buffer.lost += 1
             return
         try:
-            entry = self._entry(record, ts, cause)  # now, as the object that was sent may change afterwards
+            entry = self._events.build(record, ts, cause)  # now, as the object that was sent may change afterwards
         except Exception as error:
             if record.kind != "failed":
                 log.exception("a %s event cannot be read; it is not recorded", record.kind)
                 self._buffer.drop(1)
                 return
             log.exception("a failed event cannot be read; only its outcome is recorded")
-            entry = _bare(record, ts, cause, error)
+            entry = outcome_only(record, ts, cause, error)
         if entry is not None:
             self._accept(entry)
 
@@ -442,43 +440,3 @@ class Recorder:
         if self._committer is None:
             raise StoreError("the recorder has not been started: use `async with Recorder(...)`, or await start()")
         return self._committer
-
-    def _entry(self, record: MessageRecord, ts: int, cause: tuple[int, int] | None = None) -> Fields | None:
-        """Return the record as it may be kept, with missing ids derived; None to leave it out."""
-        channel, payload, from_id, to_id = record.channel, record.payload, record.from_id, record.to_id
-        flags, msg_id = 0, None
-        if channel is not None:
-            if to_id is None:
-                to_id = self._derived_ids.recipient(channel)
-                flags = TO_DERIVED if to_id is not None else 0
-            sender, msg_id = self._derived_ids.said(payload, record.message, sender=from_id is None)
-            if sender is not None:
-                from_id = sender
-                flags |= FROM_DERIVED
-        entry = (
-            record.kind,
-            ts,
-            channel,
-            payload,
-            from_id,
-            to_id,
-            flags,
-            msg_id,
-            record.duration_ns,
-            record.receivers,
-            cause,
-            record.meta,
-        )
-        if self._redact is None:
-            return entry
-        kept = self._redact(NewEvent._make(entry))
-        if kept is not None and not (isinstance(kept, NewEvent) and isinstance(kept.payload, bytes)):
-            raise TypeError(f"`redact` gave {kept!r:.100}, not a NewEvent with bytes as its payload, nor None")
-        return kept
-
-
-def _bare(record: MessageRecord, ts: int, cause: tuple[int, int] | None, error: Exception) -> Fields:
-    """Return a failed event without its message, because `redact` raised: it still retracts its intent."""
-    outcome = (record.meta or {}).get("outcome", "not_sent")
-    meta = {"outcome": outcome, "error": f"`redact` raised {type(error).__name__}, so only this is kept"}
-    return NewEvent("failed", ts, None, b"", cause=cause, meta=meta)

@@ -12,15 +12,24 @@ import contextlib
 import io
 import json
 import os
-import struct
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
-from zlib import crc32
 
 from ..errors import BadEvent, SpoolDamaged, SpoolFull, SpoolHeld
 from ..log.event import NewEvent
+from .spool_format import (
+    EVENT,
+    FORMAT,
+    NOTE,
+    cut_short,
+    event_line,
+    frame,
+    lost_event,
+    read_event,
+    read_frame,
+    read_header,
+)
 
 try:
     import fcntl
@@ -30,17 +39,10 @@ except ImportError:  # Windows: a live spool cannot be told from one that was le
 LOCKS = fcntl is not None
 """True if the lock on a spool tells whether its recorder lives."""
 
-FORMAT = "messager-spool/1"
 SPOOL_BYTES = 1 << 30
 """Default limit of one recorder's spool."""
 ENDING = ".spool"
 _REGISTRATION = "enrolment"  # the key in the files
-
-_FRAME = struct.Struct("<BIII")  # its type, the lengths of its line and its payload, CRC-32 of both
-_CHECK = struct.Struct("<I")  # CRC-32 of the above
-_HEAD_BYTES = _FRAME.size + _CHECK.size
-_EVENT, _NOTE = 1, 2
-_HEADER_BYTES = 1 << 16
 
 
 class Spool:
@@ -86,8 +88,8 @@ class Spool:
             _hold(file, path)
             if not _is_at(file, path):
                 raise FileNotFoundError(path)  # its recorder was about to remove it
-            spool = cls(path, _header(file, path))
-            spool._look_through(file)
+            spool = cls(path, read_header(file, path))
+            spool._scan(file)
         except BaseException:
             file.close()
             raise
@@ -104,8 +106,8 @@ class Spool:
             if not os.fstat(file.fileno()).st_size:
                 return None
             held = _is_held(file)
-            spool = cls(path, _header(file, path))
-            spool._look_through(file)
+            spool = cls(path, read_header(file, path))
+            spool._scan(file)
         return spool, held
 
     def __len__(self) -> int:
@@ -134,7 +136,7 @@ class Spool:
         frames = []
         for index, entry in enumerate(entries):
             try:
-                frames.append(_frame(_EVENT, _event_line(entry), entry.payload))
+                frames.append(frame(EVENT, event_line(entry), entry.payload))
             except Exception as error:
                 raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be kept: {error}") from None
         last = first_seq + len(entries) - 1
@@ -173,22 +175,12 @@ class Spool:
         """
         if self.damaged_at is not None:
             raise SpoolDamaged(str(self.path), f"it is damaged from byte {self.damaged_at:,} on")
-        assert self._file is not None
-        frame = _frame(_NOTE, json.dumps({_REGISTRATION: None}).encode())
-        try:
-            self._file.truncate(self._size)  # the rest of a frame that was cut short would stand behind this one
-            self._file.seek(self._size)
-            self._file.write(frame)
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise SpoolFull(str(self.path), error.strerror or str(error)) from None
-        self._size += len(frame)
+        self._append(frame(NOTE, json.dumps({_REGISTRATION: None}).encode()), 0)
         self.registration = None
 
     def _note(self, registration: dict[str, Any] | None, **facts: Any) -> bytes:
         news = {} if registration is None or registration is self._noted else {_REGISTRATION: registration}
-        return _frame(_NOTE, json.dumps({**facts, **news}, default=str).encode())
+        return frame(NOTE, json.dumps({**facts, **news}, default=str).encode())
 
     def read(self, seq: int, most: int, most_bytes: int) -> list[NewEvent]:
         """Return the events from the position `seq` on: at most `most`, and `most_bytes` of payload, but one at least.
@@ -204,12 +196,12 @@ class Spool:
             if offset:
                 file.seek(offset)
             else:
-                _header(file, self.path)
+                read_header(file, self.path)
             while at <= last and len(entries) < most and size < most_bytes:
-                what, line, payload = _read_frame(file, self.path)
-                if what == _EVENT:
+                what, line, payload = read_frame(file, self.path)
+                if what == EVENT:
                     if at >= seq:
-                        entries.append(_lost_event(entries) if line is None else _event(line, payload))
+                        entries.append(lost_event(entries) if line is None else read_event(line, payload))
                         size += len(payload)
                     at += 1
             self._next = (at, file.tell())
@@ -243,7 +235,7 @@ class Spool:
     def _reading(self) -> Iterator[BinaryIO]:
         """Open the file from its beginning, beside the writing; also if its name is gone."""
         if self._file is not None and hasattr(os, "pread"):
-            yield io.BufferedReader(_Beside(self._file.fileno()), 1 << 18)
+            yield io.BufferedReader(_PositionedReader(self._file.fileno()), 1 << 18)
         else:
             with open(self.path, "rb") as file:
                 yield file
@@ -258,8 +250,10 @@ class Spool:
             elif not _is_at(self._file, self.path):
                 self._make_again()
             assert self._file is not None
+            self._file.truncate(self._size)  # the rest of a frame that was cut short would stand before this one
             self._file.seek(self._size)
             _write_all(self._file, data)
+            self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             self._undo()
@@ -309,7 +303,7 @@ class Spool:
         except OSError:
             pass
 
-    def _look_through(self, file: BinaryIO) -> None:
+    def _scan(self, file: BinaryIO) -> None:
         """Read the file up to the first frame that is not whole."""
         self._size = file.tell()
         end = os.fstat(file.fileno()).st_size
@@ -317,15 +311,15 @@ class Spool:
         count = 0
         while self._size < end:
             try:
-                what, line, _ = _read_frame(file, self.path)
-                told = json.loads(line) if what == _NOTE and line is not None else {}
+                what, line, _ = read_frame(file, self.path)
+                told = json.loads(line) if what == NOTE and line is not None else {}
                 if told.get("last_seq", first + count - 1) != first + count - 1:
                     raise SpoolDamaged(str(self.path), "events of it are missing")
             except SpoolDamaged:
-                if not _cut_short(file, self._size, end):
+                if not cut_short(file, self._size, end):
                     self.damaged_at = self._size
                 break
-            count += what == _EVENT
+            count += what == EVENT
             self.complete_until = told.get("complete_until", self.complete_until)
             self.ended_at = told.get("ended_at", self.ended_at)
             self.registration = told.get(_REGISTRATION, self.registration)
@@ -354,71 +348,6 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
-def _event_line(entry: NewEvent) -> bytes:
-    kind, ts, channel, _, *others = entry
-    return json.dumps([kind, ts, channel, *others], default=str).encode()
-
-
-def _event(line: bytes, payload: bytes) -> NewEvent:
-    kind, ts, channel, from_id, to_id, flags, msg_id, duration, receivers, cause, meta = json.loads(line)
-    origin = None if cause is None else (cause[0], cause[1])
-    return NewEvent(kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, origin, meta)
-
-
-def _lost_event(before: list[NewEvent]) -> NewEvent:
-    """Return the gap event that stands for an event that was damaged on the disk."""
-    at = before[-1].ts if before else time.time_ns()
-    meta = {"reason": "an event was damaged in the spool", "since": at, "until": at, "count": 1}
-    return NewEvent("gap", at, None, b"", meta=meta)
-
-
-def _frame(what: int, line: bytes, payload: bytes = b"") -> bytes:
-    head = _FRAME.pack(what, len(line), len(payload), crc32(payload, crc32(line)))
-    return b"".join((head, _CHECK.pack(crc32(head)), line, payload))
-
-
-def _read_head(file: BinaryIO) -> tuple[int, int, int, int] | None:
-    """Return the head of the next frame; None if there is none."""
-    data = file.read(_HEAD_BYTES)
-    head = data[: _FRAME.size]
-    if len(data) < _HEAD_BYTES or _CHECK.unpack(data[_FRAME.size :])[0] != crc32(head):
-        return None
-    what, line_length, payload_length, check = _FRAME.unpack(head)
-    return what, line_length, payload_length, check
-
-
-def _read_frame(file: BinaryIO, path: Path) -> tuple[int, bytes | None, bytes]:
-    """Return the type of the next frame, its line and its payload; None for the line if the body was damaged."""
-    head = _read_head(file)
-    if head is not None:
-        what, line_length, payload_length, check = head
-        line, payload = file.read(line_length), file.read(payload_length)
-        if len(line) == line_length and len(payload) == payload_length:
-            whole = crc32(payload, crc32(line)) == check and _is_json(line, what)
-            return (what, line, payload) if whole else (what, None, b"")
-    raise SpoolDamaged(str(path), "a frame of it is not whole")
-
-
-def _is_json(line: bytes, what: int) -> bool:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(data, dict) if what == _NOTE else isinstance(data, list) and len(data) == 11
-
-
-def _cut_short(file: BinaryIO, at: int, end: int) -> bool:
-    """Return True if the frame at `at` only lacks its end, or is all zeros."""
-    file.seek(at)
-    if end - at < _HEAD_BYTES:
-        return True
-    head = _read_head(file)
-    if head is not None:
-        return at + _HEAD_BYTES + head[1] + head[2] > end
-    file.seek(at)
-    return not any(file.read(min(end - at, 1 << 20)))
-
-
 def _is_at(file: BinaryIO, path: Path) -> bool:
     """Return True if an open file is the one of that name."""
     ours = os.fstat(file.fileno())
@@ -429,7 +358,7 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
     return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
-class _Beside(io.RawIOBase):
+class _PositionedReader(io.RawIOBase):
     """Reads a file at a position of its own, while others write to the same handle."""
 
     def __init__(self, handle: int) -> None:
@@ -454,17 +383,6 @@ class _Beside(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-
-def _header(file: BinaryIO, path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(file.readline(_HEADER_BYTES))
-        fits = facts["format"] == FORMAT and isinstance(facts["first_seq"], int) and isinstance(facts["recorder"], str)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        fits, facts = False, {}
-    if not fits:
-        raise SpoolDamaged(str(path), "it does not begin as a spool does")
-    return dict(facts)
 
 
 def _hold(file: BinaryIO, path: Path) -> None:

@@ -27,7 +27,7 @@ class SpoolInfo:
     held: bool
     """True if its recorder lives, and drains it itself."""
     damage: str | None
-    """What is wrong with it, or None."""
+    """The damage, or None."""
     registered: bool
     """True if its recorder is registered in the store; else a drain registers it, and creates its experiment."""
 
