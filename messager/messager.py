@@ -150,15 +150,19 @@ class Messager:
         self._log_list.clear()
 
     def add_log_hook(self, hook: LogHook) -> None:
-        """Tell this hook of every event from now on, but for messages that are on their way already."""
-        self._tell_joined(self._hooks, hook)
+        """Tell this hook of every event from now on, except messages that are on their way already.
+
+        A `Recorder` added after `init` replaces the recorder that came with `MESSAGER_STORE`.
+        """
         self._hooks.append(hook)
+        self._yield()
         if self.connected:
             self._introduce(hook)
 
     def remove_log_hook(self, hook: LogHook) -> None:
-        """Tell this hook nothing more, but what becomes of messages that it was asked about."""
-        self._remove(hook)
+        """Tell this hook nothing more, except of messages that are on their way already."""
+        if hook in self._hooks:
+            self._hooks.remove(hook)
 
     async def init(self) -> None:
         """Connect. Raises `BrokerUnavailable`.
@@ -171,12 +175,9 @@ class Messager:
             await self.broker.connect()
             self._clock_offset = await self.broker.clock_offset()
             if os.environ.get("MESSAGER_STORE"):
-                known = list(self._hooks)
-                self._offered = await offered(self.exp_id, known)
-                added = [hook for hook in self._hooks if hook not in known]  # while we waited
+                self._offered = await offered(self.exp_id, self._hooks)
                 self._hooks += self._offered
-                for hook in added:
-                    self._tell_joined(self._offered, hook)
+                self._yield()  # a recorder may have been added meanwhile
             self._loop = asyncio.get_running_loop()
             self.connected = True
             for hook in self._hooks:
@@ -357,21 +358,12 @@ class Messager:
             await asyncio.gather(task, return_exceptions=True)
         self._pubsub = None
 
-    def _tell_joined(self, others: Iterable[LogHook], hook: LogHook) -> None:
-        for other in tuple(others):
-            joined = getattr(other, "joined", None)
-            try:
-                replaced = joined is not None and joined(hook)
-            except Exception:
-                log.exception("the log hook %r raised when it was told of another hook", other)
-                replaced = False
-            if replaced:
-                self._remove(other, hook)
-
-    def _remove(self, hook: LogHook, heir: LogHook | None = None) -> None:
-        if hook in self._hooks:
-            self._hooks.remove(hook)
-            self._publisher.gone(hook, heir)
+    def _yield(self) -> None:
+        """Remove the offered hooks that yield to another one; they are stopped by `close`, as their last messages
+        may be on their way."""
+        for mine in self._offered:
+            if mine in self._hooks and any(mine.yields_to(hook) for hook in self._hooks):
+                self._hooks.remove(mine)
 
     def _introduce(self, hook: LogHook) -> None:
         connected = getattr(hook, "connected", None)

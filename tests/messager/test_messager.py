@@ -244,20 +244,6 @@ async def test_a_hook_that_cannot_be_told_of_the_broker_or_of_the_experiment_har
     assert caplog.text.count("RuntimeError: broken") == 2
 
 
-async def test_a_hook_that_cannot_be_told_of_another_one_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    class Breaks(Listed):
-        def joined(self, hook: LogHook) -> bool:
-            raise RuntimeError("broken")
-
-    breaks, added = Breaks(), Listed()
-    async with Messager(MemoryBroker(), "e1") as messager:
-        messager.add_log_hook(breaks)
-        messager.add_log_hook(added)
-        await messager.send_message("c", {})
-    assert breaks.kinds() == added.kinds() == ["sent"]
-    assert "RuntimeError: broken" in caplog.text
-
-
 async def test_a_hook_can_stop_a_message_before_it_is_sent(broker: Broker) -> None:
     class Refusing(Listed):
         async def before_send(self, records: Any) -> None:
