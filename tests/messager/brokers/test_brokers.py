@@ -210,7 +210,7 @@ async def test_a_pattern_that_begins_with_a_wildcard_hears_nothing_that_a_server
     broker: Broker,
 ) -> None:
     if isinstance(broker, MqttBroker):
-        pytest.skip("MQTT has this rule of its own: tests/messager/test_topics.py")
+        pytest.skip("MQTT has this rule of its own: tests/messager/brokers/mqtt/test_topics.py")
     pubsub = broker.pubsub()
     await pubsub.psubscribe("*", "?*", "__keyevent@*")
     await broker.publish([(b"__sentinel__:hello", b"1"), (b"__keyevent@0__:del", b"2"), (b"a", b"3")])
