@@ -14,7 +14,7 @@ import time
 
 from redis import Redis
 
-from messager.testing import redis_server
+from messager import redis_server
 
 from .peers import ROOT
 from .workload import WIRE, channel

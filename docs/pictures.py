@@ -26,7 +26,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from messager.testing import redis_server
+from messager import redis_server
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"

@@ -22,8 +22,7 @@ from collections.abc import AsyncIterator, Iterator
 import ray
 
 from messager import Messager, open_broker, redis_server
-from messager_store import EventLog
-from messager_store.ray import runtime_env
+from messager_store import EventLog, runtime_env
 
 QUARREL = (1, 5)
 """The interceptor refuses messages from the first agent to the second."""

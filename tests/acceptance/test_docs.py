@@ -16,6 +16,8 @@ import pytest
 
 from messager.testing import MqttServer, RedisServer
 from messager_store.cli.verbs import VERBS
+from messager_store.recording.state import State as RecorderState
+from messager_store.replay import ReplayState
 from tests.support import ROOT, messager
 
 AT_ROOT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
@@ -54,6 +56,11 @@ def test_paths_on_the_architecture_page_exist() -> None:
     paths = re.findall(r"`((?:messager|store|migrations|tests|bench|docs)/[\w./-]*)`", TEXT["architecture.md"])
     assert len(paths) > 30
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_states_on_the_architecture_page_are_those_of_the_code() -> None:
+    drawn = re.findall(r"\b[A-Z]{3,}\b", " ".join(fenced("architecture.md", "text")[-2:]))
+    assert {*drawn, "STOPPED"} == {*RecorderState.__members__, *ReplayState.__members__}
 
 
 @pytest.mark.parametrize("page", TEXT)
@@ -206,7 +213,7 @@ def test_what_differs_each_time_is_blanked_where_it_is_compared_and_not_where_th
             '        await import_jsonl(log, golden, "golden")\n'
             '        await import_jsonl(log, "expected.jsonl", "expected")\n',
         ),
-        ("import asyncio\n", "import asyncio\nfrom messager_store.privacy.json_paths import redactor\n"),
+        ("import asyncio\n", "import asyncio\nfrom messager_store import redactor\n"),
     ]
     for line in (
         'redactor("id")',
