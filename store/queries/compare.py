@@ -19,7 +19,8 @@ from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE, message_pages
 from ..log.names import all_names
-from ..log.reading import Selection, Span, span_of
+from ..log.reading import Span, span_of
+from ..log.selection import Selection
 from .comparison import Comparison, Difference
 
 __all__ = ["Comparison", "Difference", "compare"]

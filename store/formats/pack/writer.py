@@ -1,4 +1,4 @@
-"""Packing: one experiment in one file, with everything that its head is made of."""
+"""Packing: one experiment in one file, with everything that its head is computed from."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from .layout import BATCH, EXPERIMENT, FORMAT, MOST_RECORDERS, MOST_REDACTIONS, 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What a pack holds."""
+    """The contents of a pack."""
 
     exp_id: str
     head: str
     events: int
     recorders: int
     recording: int
-    """Recorders that were still recording: the pack has what they had committed when it was begun."""
+    """Recorders that were still recording: the pack has the events that they had committed at its start."""
 
 
 @dataclass(slots=True)
 class _Snapshot:
-    """An experiment but for its events, as it was at one moment."""
+    """An experiment without its events, read in one transaction."""
 
     of: dict[str, Any]
     tags: list[str]
@@ -58,12 +58,12 @@ async def pack(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> Packed:
-    """Write an experiment to one file (`-` for standard output) that `unpack` makes the same experiment of.
+    """Write an experiment to one file (`-` for standard output), from which `unpack` restores the same experiment.
 
-    The file appears when it is complete. The same experiment gives the same file. One that is
-    being recorded is packed as it was when packing began; its live recorders are told of as
-    ended with their last heartbeat. `progress` is told how many events of how many. Raises `StoreError`
-    where the log does not keep its promises: a pack that could not be unpacked is of no use.
+    The file appears when it is complete. The same experiment gives the same file. An experiment that is being
+    recorded is packed as it was at the start; its live recorders end with their last heartbeat in the pack.
+    `progress` gets the number of events done and in total. Raise `StoreError` if the log is damaged, as the pack
+    could not be unpacked.
     """
     of = await log.experiment(exp_id)
     alive = {row.uuid for row in await registry.recorders_of(log.database, of.id) if row.state == "alive"}
@@ -93,7 +93,7 @@ async def pack(
             if await registry.by_exp_id(log.database, of.exp_id) is None:
                 raise StoreError(f"the experiment {of.exp_id!r} was removed while it was packed") from None
             raise StoreError(
-                f"the experiment {of.exp_id!r} cannot be packed: {error}. `messager verify` tells everything."
+                f"the experiment {of.exp_id!r} cannot be packed: {error}. Run `messager verify` for a full report."
             ) from None
         out.end()
     return Packed(of.exp_id, taken.head, total, len(taken.recorders), len(alive))
@@ -116,9 +116,9 @@ async def _snapshot(database: Database, of: Experiment) -> _Snapshot:
 
 def _describe(out: _Lines, taken: _Snapshot, alive: set[str]) -> None:
     if len(taken.recorders) > MOST_RECORDERS:
-        raise Unfit(f"it has {len(taken.recorders):,} recorders, a pack holds {MOST_RECORDERS:,}")
+        raise Unfit(f"it has {len(taken.recorders):,} recorders; a pack holds at most {MOST_RECORDERS:,}")
     if len(taken.redactions) > MOST_REDACTIONS:
-        raise Unfit(f"it has {len(taken.redactions):,} redactions, a pack holds {MOST_REDACTIONS:,}")
+        raise Unfit(f"it has {len(taken.redactions):,} redactions; a pack holds at most {MOST_REDACTIONS:,}")
     out.write({"format": FORMAT})
     of = row_to_json(EXPERIMENT, taken.of)
     out.write({"experiment": of, "tags": taken.tags, "redactions": len(taken.redactions), "head": taken.head})
@@ -167,7 +167,7 @@ def _event_line(entry: ChainEvent, ordinals: dict[int, int]) -> dict[str, Any]:
 
 
 class _Lines:
-    """Lines of JSON, and the hash of all of them."""
+    """Lines of JSON, and the hash of all lines."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -177,9 +177,9 @@ class _Lines:
         try:
             line = json.dumps(data, ensure_ascii=False).encode() + b"\n"
         except UnicodeEncodeError:
-            raise Unfit("it holds half a character (a lone surrogate)") from None
+            raise Unfit("it holds a lone surrogate") from None
         if len(line) > MOST_LINE:
-            raise Unfit(f"an event of it takes {len(line):,} bytes, a line of a pack holds {MOST_LINE:,}")
+            raise Unfit(f"an event has a line of {len(line):,} bytes, more than {MOST_LINE:,}")
         self._file.write(line)
         self._sha.update(line)
 
