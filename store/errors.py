@@ -1,32 +1,32 @@
-"""What can go wrong while remembering.
+"""The errors of the store. Each carries the facts and the remedy.
 
 StoreError                    exit code 2 on the command line
 ├── StoreUnavailable          3   the database cannot be reached or opened
-│   └── StoreNotFound         3   there is none at that place yet
-├── NotAStore                     the file is something else
-├── DamagedStore                  the database says that it is damaged
-├── WrongRevision                 made by an older or a newer version
+│   └── StoreNotFound         3   the store does not exist
+├── NotAStore                     the file or database is not a store
+├── DamagedStore                  the database is damaged
+├── WrongRevision                 the tables are of an older or a newer version
 ├── DowngradeRefused              an older revision cannot keep what the log guarantees
 ├── ExperimentNotFound
 ├── AmbiguousExperiment
 ├── ExperimentExists
 ├── ExperimentClosed
-├── ExperimentBusy                a recorder is still writing
-├── ExperimentChanged             tagged, closed or recorded into since it was looked at
-├── ScrubUnfinished               redacted, but the file still holds old pages
-├── StoreBusy                     recorders write into the store
-├── RecorderExists                what was packed is in this store already
-├── RecorderFenced                another writer took this recorder over, or ended it
+├── ExperimentBusy                a recorder is still recording
+├── ExperimentChanged             tagged, closed or recorded into since it was read
+├── ScrubUnfinished               redacted, but old pages are still in the file
+├── StoreBusy                     recorders are writing into the store
+├── RecorderExists                the recording of a pack is in the store already
+├── RecorderFenced                the recorder was ended or taken over
 ├── BadEvent                      an event that the log cannot hold
-├── BadCursor                     a point in time that nobody can read
-├── BadFile                       an import file, with the line that is wrong
-├── SpoolHeld                     a live recorder holds its spool
+├── BadCursor                     a point in an experiment that cannot be read
+├── BadFile                       an import file, with the number of the wrong line
+├── SpoolHeld                     a live recorder holds the spool
 ├── SpoolDamaged                  a spool that cannot be read
-├── SpoolFull                     the spool cannot take more
+├── SpoolFull                     the spool cannot hold more events
 ├── NoPostgres                    messager_store.testing found no PostgreSQL to start
-├── ReplayRefused                 a replay that would do harm, and was not begun
+├── ReplayRefused                 a replay that would do harm was not started
 ├── OutputFailed              3   an output file cannot be written, for example because its disk is full
-└── ReplayFailed              3   the broker went away while replaying
+└── ReplayFailed              3   the broker became unreachable during a replay
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shlex import quote
 
 
 class StoreError(Exception):
-    """Every error this package raises on purpose."""
+    """Base of all errors that this package raises deliberately."""
 
     exit_code = 2
 
@@ -53,7 +53,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreNotFound(StoreUnavailable):
-    """There is no store yet: no file, no database, no schema, or no tables in it."""
+    """The store does not exist: no file, no database, no schema, or no tables."""
 
 
 class NotAStore(StoreError):
@@ -89,7 +89,7 @@ class WrongRevision(StoreError):
 
 
 class DowngradeRefused(StoreError):
-    """An older revision cannot keep a guarantee of the log. Nothing was changed."""
+    """An older revision cannot keep a guarantee of the log; nothing was changed."""
 
     def __init__(self, revision: str, reasons: Sequence[str]) -> None:
         super().__init__(
@@ -104,23 +104,23 @@ class ExperimentNotFound(StoreError):
 
     def __init__(self, wanted: str, nearest: Iterable[str] = ()) -> None:
         near = list(nearest)
-        hint = f" Did you mean {' or '.join(near)}?" if near else " `messager ls` lists what there is."
+        hint = f" Did you mean {' or '.join(near)}?" if near else " `messager ls` lists the experiments."
         super().__init__(f"there is no experiment {wanted!r}.{hint}")
         self.wanted, self.nearest = wanted, near
 
 
 class AmbiguousExperiment(StoreError):
-    """Several experiments fit."""
+    """Several experiments match."""
 
     def __init__(self, wanted: str, fitting: Iterable[str]) -> None:
         fits = list(fitting)
         shown = ", ".join(fits[:5]) + (f" and {len(fits) - 5} more" if len(fits) > 5 else "")
-        super().__init__(f"{wanted!r} fits {len(fits)} experiments: {shown}. Give more of the exp_id.")
+        super().__init__(f"{wanted!r} matches {len(fits)} experiments: {shown}. Give more of the exp_id.")
         self.wanted, self.fitting = wanted, fits
 
 
 class ExperimentExists(StoreError):
-    """The exp_id is taken."""
+    """The exp_id is in use."""
 
     def __init__(self, exp_id: str, remedy: str) -> None:
         super().__init__(f"the experiment {exp_id!r} exists already. {remedy}")
@@ -128,7 +128,7 @@ class ExperimentExists(StoreError):
 
 
 class ExperimentClosed(StoreError):
-    """A closed experiment takes no more events."""
+    """The experiment is closed and accepts no more events."""
 
     def __init__(self, exp_id: str) -> None:
         super().__init__(
@@ -139,7 +139,7 @@ class ExperimentClosed(StoreError):
 
 
 class ExperimentBusy(StoreError):
-    """A recorder is still writing into the experiment."""
+    """A recorder is still recording into the experiment."""
 
     def __init__(
         self, exp_id: str, recorders: Iterable[str], intent: str = "close it", *, remedy: str | None = None
@@ -152,7 +152,7 @@ class ExperimentBusy(StoreError):
 
 
 class ExperimentChanged(StoreError):
-    """The experiment is not any more what it was when it was looked at."""
+    """The experiment has changed since it was read."""
 
     def __init__(self, exp_id: str) -> None:
         super().__init__(
@@ -162,7 +162,7 @@ class ExperimentChanged(StoreError):
 
 
 class ScrubUnfinished(StoreError):
-    """What was redacted is gone from the log, but the file could not be rewritten: old pages may still hold it."""
+    """The log is redacted, but the file could not be rewritten: old pages may still hold the redacted data."""
 
     def __init__(self, location: str, reason: str) -> None:
         super().__init__(
@@ -173,7 +173,7 @@ class ScrubUnfinished(StoreError):
 
 
 class StoreBusy(StoreError):
-    """Recorders write into the store."""
+    """Recorders are writing into the store."""
 
     def __init__(self, location: str, recorders: Sequence[str]) -> None:
         more = f" and {len(recorders) - 3} more" if len(recorders) > 3 else ""
@@ -186,7 +186,7 @@ class StoreBusy(StoreError):
 
 
 class RecorderExists(StoreError):
-    """What was packed is in this store already."""
+    """The recording of a pack is in the store already."""
 
     def __init__(self, path: str, recorder: str, exp_id: str | None) -> None:
         where = f"here already, in the experiment {exp_id!r}" if exp_id else "being unpacked, or removed, right now"
@@ -197,7 +197,7 @@ class RecorderExists(StoreError):
 
 
 class RecorderFenced(StoreError):
-    """This recorder was ended or taken over; it can append nothing more."""
+    """The recorder was ended or taken over and can append nothing more."""
 
     def __init__(self, recorder: str, reason: str) -> None:
         super().__init__(f"recorder {recorder} can append nothing more: {reason}")
@@ -205,7 +205,7 @@ class RecorderFenced(StoreError):
 
 
 class BadEvent(StoreError):
-    """An event that the log cannot hold; `index` is its place among those handed over."""
+    """The log cannot hold an event; `index` is its position in the batch."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(reason)
@@ -213,11 +213,11 @@ class BadEvent(StoreError):
 
 
 class BadCursor(StoreError):
-    """A point that is no cursor, time, offset or mark."""
+    """A point is not a cursor, time, offset or mark."""
 
     def __init__(self, text: str, reason: str = "") -> None:
         super().__init__(
-            f"{text!r} is no point in an experiment{': ' + reason if reason else ''}. "
+            f"{text!r} is not a point in an experiment{': ' + reason if reason else ''}. "
             "Give a time such as 10:30 or 2026-03-01T10:30, an offset "
             "from the start such as 90 or 1.5h (from the end: -30s), a cursor ts:recorder:seq, or mark:NAME."
         )
@@ -225,7 +225,7 @@ class BadCursor(StoreError):
 
 
 class BadFile(StoreError):
-    """An import file that cannot be read."""
+    """An import file cannot be read."""
 
     def __init__(self, path: str, line: int | None, reason: str) -> None:
         super().__init__(f"{path}{f', line {line}' if line else ''}: {reason}. Nothing was imported.")
@@ -243,15 +243,15 @@ class OutputFailed(StoreError):
 
 
 class SpoolHeld(StoreError):
-    """A live recorder holds its spool, and drains it itself."""
+    """A live recorder holds the spool and drains it itself."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"the spool {path} is held by a recorder that still runs; it drains it itself")
+        super().__init__(f"the spool {path} is held by a live recorder, which drains it itself")
         self.path = path
 
 
 class SpoolDamaged(StoreError):
-    """A spool that cannot be read."""
+    """A spool cannot be read."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"the spool {path} cannot be read: {reason}")
@@ -259,7 +259,7 @@ class SpoolDamaged(StoreError):
 
 
 class SpoolFull(StoreError):
-    """The spool takes no more: it is as large as it may be, or the disk is full."""
+    """The spool is at its maximum size, or the disk is full."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
@@ -269,10 +269,10 @@ class SpoolFull(StoreError):
 
 
 class ReplayRefused(StoreError):
-    """A replay that would do harm unless told to: nothing was published."""
+    """A replay would do harm and was not started; nothing was published."""
 
 
 class ReplayFailed(StoreError):
-    """A replay that could not go on; nothing was sent twice."""
+    """A replay could not continue; nothing was sent twice."""
 
     exit_code = 3

@@ -1,4 +1,4 @@
-"""What may not be left half way: a write is over, one way or the other, before whoever waits for it goes on."""
+"""Writes that finish even if their caller is cancelled."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 async def finish_then_cancel(writing: asyncio.Future[T]) -> T:
-    """Its result. Where the caller is cancelled, that is raised once the writing has ended by itself."""
+    """Return the result of a write. If the caller is cancelled, raise that only after the write has ended."""
     try:
         return await asyncio.shield(writing)
     except asyncio.CancelledError:
-        while not writing.done():  # what follows must find it written, or not, and nobody else writing
+        while not writing.done():  # the caller must find the write done or failed, not in progress
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([writing])
         if not writing.cancelled():

@@ -1,4 +1,4 @@
-"""JSON as the store keeps it: readable where a database can hold it, escaped where not."""
+"""JSON as the store keeps it, and limits for JSON from files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 MOST_DEPTH = 100
-"""How deep ids and meta may be nested where they come from a file."""
+"""Maximum nesting of ids and meta that come from a file."""
 
 
 def is_deep(value: Any) -> bool:
-    """Whether a value is nested deeper than `MOST_DEPTH` levels."""
+    """Return whether a value is nested deeper than `MOST_DEPTH` levels."""
     level, depth = [value], 0
     while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
@@ -22,12 +22,12 @@ def is_deep(value: Any) -> bool:
 
 
 MOST_PARTS = 1_000_000
-"""Values that a line of JSON may be made of: each takes many times its bytes in memory."""
+"""Maximum of values in a line of JSON: each takes many times its bytes in memory."""
 _MARKS = (b"[", b"{", b",", b":")
 
 
 def is_crowded(line: bytes) -> bool:
-    """Whether a long line of JSON is made of more than `MOST_PARTS` values. What strings hold does not count."""
+    """Return whether a line of JSON has more than `MOST_PARTS` values. Punctuation in strings does not count."""
     if len(line) <= MOST_PARTS or sum(line.count(mark) for mark in _MARKS) <= MOST_PARTS:
         return False
     plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -43,7 +43,7 @@ def is_crowded(line: bytes) -> bool:
 
 
 def dump(value: Any) -> str:
-    """JSON text that any database can hold. What JSON has no word for becomes its `str`."""
+    """Return JSON text that any database can hold. A value that JSON cannot represent becomes its `str`."""
     text = json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
     if not text.isascii():
         try:
@@ -56,11 +56,11 @@ def dump(value: Any) -> str:
 _PAIR = re.compile(rb"\\+u[dD][89abAB][0-9a-fA-F]{2}\\+u[dD][c-fC-F][0-9a-fA-F]{2}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 escapes_half = _SURROGATE.search
-"""Whether bytes escape a character in two halves, or only one half of one."""
+"""Find an escaped surrogate, one of a pair or alone."""
 
 
 def is_no_text(value: bytes) -> bool:
-    """Whether bytes are not UTF-8, or are JSON that escapes half a character: no database decodes these."""
+    """Return whether bytes are not UTF-8, or JSON with a lone escaped surrogate: no database decodes these."""
     if not value.isascii():
         try:
             value.decode()
@@ -70,7 +70,7 @@ def is_no_text(value: bytes) -> bool:
 
 
 def load_object(text: str | None) -> dict[str, Any]:
-    """The object that `dump` wrote; an empty one for anything else."""
+    """Return the object that `dump` wrote, or an empty one for anything else."""
     try:
         data = json.loads(text) if text else {}
     except (ValueError, TypeError, RecursionError):

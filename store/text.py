@@ -1,10 +1,10 @@
-"""Words for people: text that cannot harm a terminal, numbers with their nouns."""
+"""Text for people: safe for terminals, numbers with nouns."""
 
 from __future__ import annotations
 
 
 def safe(text: str) -> str:
-    """Text without anything a terminal would obey: what cannot be printed is shown escaped."""
+    """Return text with unprintable characters escaped, so that it cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(
@@ -14,5 +14,5 @@ def safe(text: str) -> str:
 
 
 def plural(number: int, word: str) -> str:
-    """A number and its noun."""
+    """Return a number with its noun."""
     return f"{number:,} {word}{'' if number == 1 else 's' if not word.endswith('ch') else 'es'}"

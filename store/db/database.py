@@ -1,4 +1,4 @@
-"""A store's URL made into engines: opened, checked and, when new, created."""
+"""The database of one store: opened, checked, created on first use, and its connections."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .dialect import Appender
 from .schema import HEAD_REVISION
 from .statements import Commit, Part
 
-_NOTHING = "there is none yet. Record or import something first, or name another with --store"
+_NOTHING = "it does not exist. Record or import something first, or name another with --store"
 
 
 class Database:
-    """Connections to one store. `writing` and `reading` give them, with errors in our words."""
+    """Connections to one store. Their errors are raised as `StoreError`."""
 
     def __init__(self, store: str) -> None:
         self.dialect = for_store(store)
@@ -31,10 +31,10 @@ class Database:
         self._appender: Appender | None = None
 
     async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
-        """Connect; make the tables where there are none yet.
+        """Connect, and create the tables if the store is empty.
 
-        Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`, and `StoreNotFound` if there is no
-        store and `create` is False.
+        Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`, and `StoreNotFound` if the store does
+        not exist and `create` is False.
         """
         if not create and not self.dialect.exists():
             self.dialect.look()
@@ -54,7 +54,7 @@ class Database:
             raise
 
     async def look(self) -> str | None:
-        """The revision of the tables; None in an empty database. Raises `NotAStore` for somebody else's."""
+        """Return the revision of the tables, None for an empty database. Raises `NotAStore` for other tables."""
         try:
             async with asyncio.timeout(self.dialect.look_seconds), self.reading() as connection:
                 found = await connection.run_sync(_look)
@@ -67,26 +67,26 @@ class Database:
             raise NotAStore(self.location, str(error)) from None
 
     async def open_engines(self) -> None:
-        """Connect without a look at what is there; migrations do."""
+        """Connect without checking the tables. Used by migrations."""
         self._writer, self._reader, self._patient = self.dialect.engines()
         self._appender = self.dialect.appender()
 
     async def close(self) -> None:
-        """Give the connections back. May be called twice."""
-        async with self.dialect.turn():  # those that wait for their turn find it closed
+        """Close the connections. May be called twice."""
+        async with self.dialect.turn():  # writers that wait for their turn find the store closed
             engines = {self._reader, self._writer, self._patient}
             appender, self._appender = self._appender, None
             self._reader = self._writer = self._patient = None
-            if appender is not None:
-                await appender.close()
             for engine in engines:
                 if engine is not None:
                     await engine.dispose()
+            if appender is not None:
+                await appender.close()
             await self.dialect.close()
 
     @asynccontextmanager
     async def writing(self, *, long: bool = False) -> AsyncIterator[AsyncConnection]:
-        """A connection inside a transaction that commits at the end. With `long`, its statements have all the time."""
+        """A connection in a transaction that commits at the end. With `long`, its statements have no time limit."""
         try:
             async with self.dialect.turn(), _connected(self._opened(long)) as connection:
                 try:
@@ -115,7 +115,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """A connection for a query; what it reads is one snapshot until the block ends."""
+        """A connection for queries; all of them read one snapshot until the block ends."""
         if self._reader is None:
             raise self._closed()
         try:
@@ -125,7 +125,7 @@ class Database:
             raise await self.dialect.translate(error) from error
 
     def _opened(self, long: bool = False) -> AsyncEngine:
-        """An engine for writing. Asked for when one's turn has come: the store may have been closed meanwhile."""
+        """Return an engine for writing. Call it after `turn`: the store may have been closed during the wait."""
         engine = self._patient if long else self._writer
         if engine is None:
             raise self._closed()
@@ -135,12 +135,12 @@ class Database:
         return StoreUnavailable(self.location, "it has been closed")
 
     async def rewrite_wanted(self) -> bool:
-        """Whether something was redacted and the store has not been rewritten since: old pages may still hold it."""
+        """Return whether a redaction was not followed by a rewrite: old pages may still hold the redacted data."""
         async with self.reading() as connection:
             return await self.dialect.rewrite_wanted(connection)
 
     async def rewrite(self) -> str | None:
-        """Write the store anew without what was deleted, journals included; why not, where it could not be finished."""
+        """Rewrite the store without deleted data, journals included; return the reason if it could not be finished."""
         try:
             async with self.dialect.turn(), _connected(self._opened(long=True)) as connection:
                 return await self.dialect.rewrite(connection)
@@ -149,28 +149,28 @@ class Database:
 
 
 class _Foreign(Exception):
-    """A database that holds somebody else's tables."""
+    """The database holds tables of another program."""
 
 
 @asynccontextmanager
 async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """A connection that is given back.
+    """A connection that is returned to its pool at the end.
 
-    SQLAlchemy's own context gives it back in a task: that may be cancelled before it begins, as all tasks are
-    at the end of `asyncio.run`, and nobody else gets the connection then.
+    SQLAlchemy's own context manager returns it in a task. At the end of `asyncio.run` all tasks are cancelled, that
+    one possibly before it starts, and then the connection is lost.
     """
     pool = engine.pool
     connection = await engine.connect()
     try:
         yield connection
     finally:
-        if engine.pool is not pool:  # the store was closed meanwhile: nobody would end what goes back to that
+        if engine.pool is not pool:  # the store was closed meanwhile: the old pool is not disposed again
             await connection.invalidate()
         await connection.close()
 
 
 def _look(connection: Connection) -> str | None:
-    """The revision of the tables; None in an empty database."""
+    """Return the revision of the tables, None for an empty database."""
     tables = set(inspect(connection).get_table_names())
     if "alembic_version" in tables and ("experiment" in tables or tables == {"alembic_version"}):
         found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -185,12 +185,12 @@ def _look(connection: Connection) -> str | None:
 def _create(connection: Connection) -> None:
     from . import migrations
 
-    if _look(connection) is None:  # unless another process was faster
+    if _look(connection) is None:  # another process may have been faster
         migrations.upgrade(connection)
 
 
 def _is_newer(revision: str) -> bool:
-    """Whether this version has never heard of a revision."""
+    """Return whether this version does not know a revision."""
     from . import migrations
 
     known = {script.revision for script in migrations.scripts().walk_revisions()}

@@ -1,4 +1,4 @@
-"""What the store needs of a database, beyond SQL that all of them understand."""
+"""The interface of a database: everything that differs between databases."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .statements import Commit, Part
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Room that something takes for a while, and what is free there, in bytes."""
+    """Temporary disk space that an operation needs in one folder, and what is free there, in bytes."""
 
     folder: str
     bytes: int
     free: int | None
-    """None where nobody can tell."""
+    """None if unknown."""
 
 
 class Appender(Protocol):
@@ -35,85 +35,85 @@ class Appender(Protocol):
 
 
 class Dialect(Protocol):
-    """One database. Its connections come from the two engines it makes."""
+    """One database, given by a URL or a file name."""
 
     location: str
-    """The store as people should see it: an absolute path, or a URL without credentials."""
+    """The store as shown to people: an absolute path, or a URL without credentials."""
 
     spool_folder: str
-    """Where recorders keep their events while the store is away, unless told otherwise."""
+    """The default folder of spools, in which recorders keep events while the store is unreachable."""
 
     errors: tuple[type[Exception], ...]
-    """What its driver raises, through SQLAlchemy or straight; `translate` makes ours of them."""
+    """The errors of its driver, raised through SQLAlchemy or directly; `translate` turns them into `StoreError`."""
 
     commits_late: bool
-    """Whether a batch whose append failed may still be committed afterwards, by a server that has not noticed yet."""
+    """Whether a server may commit a batch after its append failed on the client."""
 
     look_seconds: float | None
-    """How long connecting and a look at the tables may take; None for as long as it takes."""
+    """Time limit of connecting and checking the tables, in seconds; None for no limit."""
 
     def exists(self) -> bool:
-        """Whether there is anything to open."""
+        """Return whether the store may exist; a server is always asked."""
 
     def look(self) -> None:
-        """Say what is wrong with the place, if something is. Raises `StoreUnavailable` or `NotAStore`."""
+        """Check the location before connecting. Raises `StoreUnavailable` or `NotAStore`."""
 
     async def close(self) -> None:
-        """Give up what is there only for as long as the store is open."""
+        """Release what exists only while the store is open."""
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
-        """One engine for writing, one for reading, and one for writing what takes long. Makes what is not there."""
+        """Return engines for writing, for reading, and for writes without time limit. Creates a missing file."""
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """One's turn to write, where the writers of a process have to take turns."""
+        """Hold the turn to write, if the writers of one process must take turns."""
 
     def insert_or_ignore(self, table: Table) -> Insert:
-        """An INSERT that passes over rows whose unique key is there already."""
+        """Return an INSERT that skips rows whose unique key exists."""
 
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
-        """Every row of a query, as tuples, straight from the driver."""
+        """Return the rows of a query as tuples, directly from the driver."""
 
     def appender(self) -> Appender:
         """Return a new appender, with connections of its own."""
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert many rows, with all columns of the table, straight through the driver.
+        """Insert rows that have all columns of the table, directly through the driver.
 
-        Inside a transaction in which something was executed before.
+        Requires a transaction in which a statement was executed before.
         """
 
     async def translate(self, error: Exception) -> StoreError:
-        """A driver's error as one of ours, with its reason and a remedy. May ask the database what is behind it."""
+        """Return the `StoreError` for an error of the driver. May query the database for the cause."""
 
     async def check_place(self, connection: AsyncConnection) -> None:
-        """Where no table was found: say why none can be seen, if so. Raises `StoreUnavailable` or `StoreNotFound`."""
+        """Check why no table was found. Raises `StoreUnavailable` or `StoreNotFound` if none can be seen."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
-        """From now on, this connection overwrites with zeros what it deletes, where the database can."""
+        """Make this connection overwrite deleted data with zeros, if the database can."""
 
     async def want_rewrite(self, connection: AsyncConnection) -> None:
-        """Keep, with this transaction, that `rewrite` has to follow it."""
+        """Record in this transaction that `rewrite` must follow it."""
 
     async def rewrite_wanted(self, connection: AsyncConnection) -> bool:
-        """Whether `rewrite` was to follow a transaction and has not been finished since."""
+        """Return whether a `rewrite` that must follow a transaction has not been finished."""
 
     async def rewrite(self, connection: AsyncConnection) -> str | None:
-        """Write the store anew without what was deleted, journals included. Not inside a transaction.
+        """Rewrite the store without deleted data, journals included. Not inside a transaction.
 
-        Why it could not be finished: other programs were in the way for too long, or the disk is full.
+        Returns the reason if it could not be finished: other programs blocked it, or the disk is full.
         """
 
     async def size(self, connection: AsyncConnection) -> int:
-        """Bytes the whole store takes on disk."""
+        """Return the size of the store in bytes."""
 
     def room(self) -> int | None:
-        """Bytes that are free where the store lies; None where nobody can tell."""
+        """Return the free bytes on the disk of the store, None if unknown."""
 
     async def bytes_on_disk(self, connection: AsyncConnection) -> int:
-        """Bytes the store takes on disk, with what is not yet merged into it."""
+        """Return the bytes that the store takes on disk, its journal included."""
 
     async def slack(self, connection: AsyncConnection) -> int | None:
-        """Bytes inside the store that are free for new events; None where nobody can tell."""
+        """Return the free bytes inside the store, None if unknown."""
 
     async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
-        """The room that `rewrite` takes for a while, a line for each file system."""
+        """Return the temporary space that `rewrite` needs, one entry per file system."""

@@ -1,4 +1,4 @@
-"""Alembic, driven from code: the same revisions for the command line and for first use."""
+"""Alembic, called from code: the same revisions for the command line and for first use."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def folder() -> Path:
-    """Where the revisions are: inside the wheel, or `migrations/` of a checkout."""
+    """Return the folder of the revisions: in the wheel, or `migrations/` of a checkout."""
     module = import_module("messager_store.migrations")
     assert module.__file__ is not None
     return Path(module.__file__).parent
 
 
 def config(connection: Connection | None = None, output: io.StringIO | None = None) -> Config:
-    """An Alembic configuration that works on `connection` and needs no alembic.ini."""
+    """Return an Alembic configuration for `connection`, without alembic.ini."""
     from alembic.config import Config
 
     made = Config(stdout=output or io.StringIO())
@@ -32,24 +32,24 @@ def config(connection: Connection | None = None, output: io.StringIO | None = No
 
 
 def scripts() -> ScriptDirectory:
-    """The revisions."""
+    """Return the revisions."""
     from alembic.script import ScriptDirectory
 
     return ScriptDirectory.from_config(config())
 
 
 _LOCK = 7_104_961_833_297_412_000
-"""The advisory lock of PostgreSQL that one who changes tables holds."""
+"""The key of the advisory lock that a migration holds."""
 
 
 def take_turn(connection: Connection) -> None:
-    """Wait for others that make or change the tables, in this process too: Alembic knows one migration at a time."""
+    """Wait for other migrations, also in this process: Alembic runs one at a time."""
     if connection.dialect.name == "postgresql":  # SQLite has one writer anyway
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
-    """Bring the tables to a newer revision, in the running transaction."""
+    """Upgrade the tables to a newer revision, in the current transaction."""
     from alembic import command
 
     take_turn(connection)
@@ -57,7 +57,7 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
 
 
 def downgrade(connection: Connection, revision: str) -> None:
-    """Bring the tables back to an older revision, in the running transaction."""
+    """Downgrade the tables to an older revision, in the current transaction."""
     from alembic import command
 
     take_turn(connection)
@@ -79,7 +79,7 @@ def check_downgrade(connection: Connection, revision: str) -> None:
 
 
 def differences(connection: Connection) -> list[str]:
-    """What the tables of the database lack, or have too much, next to `schema.py`."""
+    """Return the differences between the tables of the database and `schema.py`."""
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 

@@ -1,7 +1,7 @@
-"""The tables, in one place. Alembic's revisions in `migrations/` must agree with them (tested).
+"""The tables. The revisions in `migrations/` create the same tables (tested).
 
-Times are int64 nanoseconds UTC. JSON is kept as text, names and payloads as bytes,
-because both may hold anything.
+Times are int64 nanoseconds UTC. JSON is stored as text; names and payloads are stored as bytes, because they may hold
+any bytes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ HEAD_REVISION = "0002"
 """The revision this code expects; tested against the newest one in `migrations/`."""
 
 SCHEMA_VERSION = 2
-"""The version of what the rows mean, written into every experiment. Since 2, a batch's chain
-hash also covers `committed_at` and `unacknowledged`."""
+"""The version of the meaning of the rows, written into every experiment. Since version 2, the chain hash of a batch
+also covers `committed_at` and `unacknowledged`."""
 
 SEQ_BITS = 40
 """event.id = recorder.id << SEQ_BITS | seq"""
@@ -41,17 +41,17 @@ SEQ_MASK = (1 << SEQ_BITS) - 1
 """event.id & SEQ_MASK = seq"""
 
 VISIBLE = ("open", "closed")
-"""The statuses of experiments that there are for anybody but the one who imports or removes them."""
+"""The statuses of visible experiments. Others are being imported or removed."""
 
 KINDS = ("sent", "received", "blocked", "failed", "gap", "mark")
-"""event.kind is the place in this list, from 1."""
+"""event.kind is the position in this list, from 1."""
 
 CHANNEL, AGENT = 0, 1
 """name.what"""
 
 FROM_DERIVED, TO_DERIVED, NO_TEXT, REDACTED = 1, 2, 4, 8
-"""Bits of event.flags: an id was not given by the sender but worked out; the payload is no text;
-the payload was taken out."""
+"""Bits of event.flags: the sender id, or the recipient id, is derived; the payload is not text; the event is
+redacted."""
 
 metadata = MetaData(
     naming_convention={
@@ -123,7 +123,7 @@ recorder = Table(
     Column("durability", String, nullable=False, server_default="buffered", comment="buffered or strict"),
     Column("spool", String, comment="the file it writes to while the store is away"),
     UniqueConstraint("experiment_id", "ordinal"),
-    sqlite_autoincrement=True,  # ids are never used again, so no late writer can hit another's events
+    sqlite_autoincrement=True,  # ids are never reused, so a late writer cannot write to the events of another
 )
 
 name = Table(
@@ -154,8 +154,8 @@ batch = Table(
     PrimaryKeyConstraint("recorder_id", "first_seq"),
 )
 
-# No foreign keys and one index: each costs every append, and the ids come from rows
-# that the same writer committed before.
+# No foreign keys and one index: each slows down every append, and the ids are those of rows that the same writer
+# committed before.
 event = Table(
     "event",
     metadata,
@@ -182,18 +182,19 @@ event = Table(
 )
 
 RECORDER_ID = event.c.id.op(">>")(literal_column(str(SEQ_BITS)))
-"""Of an event. The number stands in the statement: as a parameter it would be another expression each time."""
+"""The recorder id of an event. The number is part of the statement: a parameter would be another expression in each
+statement, which GROUP BY does not accept."""
 
 replay_place = tuple_(event.c.ts, event.c.id)
 """An event's place in replay order."""
 
 
 def place_at(ts: int, number: int) -> ColumnElement[Any]:
-    """A place that `replay_place` can be compared with. Of the columns' types: a parameter has none by itself."""
+    """Return a place to compare `replay_place` with. The parameters get the types of the columns."""
     return tuple_(literal(ts, BigInteger), literal(number, BigInteger))
 
 
-# A side table: worked out from the events when an experiment is closed, and no part of the log.
+# A side table: computed from the events when an experiment is closed. Not part of the log.
 delivery = Table(
     "delivery",
     metadata,

@@ -1,4 +1,4 @@
-"""Who is recording, and from what: host, process, code, versions, command line."""
+"""Provenance of a recording: host, process, code, versions, command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGES = ("messager", "redis", "paho-mqtt", "sqlalchemy", "asyncpg", "agentso
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """This process, as a recorder's row names it."""
+    """A process, as in the row of a recorder."""
 
     host: str
     pid: int
@@ -30,17 +30,19 @@ class Process:
 
     @staticmethod
     def is_running(pid: int) -> bool:
-        """Whether a process of this number runs on this host. One that has ended, and nobody asked how, does not."""
+        """Return whether a process of this number runs on this host. A zombie does not run."""
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return False
         except OSError:
-            pass  # somebody else's
+            pass  # a process of another user
         try:
-            state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]  # a name may hold anything
+            state = (
+                Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+            )  # the name may contain any character
         except (OSError, IndexError):
-            return True  # this system does not tell
+            return True  # no /proc
         return state not in (b"Z", b"X")
 
 
@@ -53,14 +55,14 @@ def _boot_id() -> str | None:
 
 
 def this_process() -> Process:
-    """Where we run. Asked anew each time: a fork has another pid."""
+    """Return this process. Not cached, because a fork has another pid."""
     return Process(socket.gethostname(), os.getpid(), _boot_id())
 
 
 def circumstances() -> dict[str, Any]:
-    """What a later reader asks: git commit and dirty flag, versions, command line, host.
+    """Return git commit and dirty flag, versions, command line and host.
 
-    Blocks for as long as git takes; call it in a thread.
+    Blocks while git runs; call it in a thread.
     """
     versions = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
     for package in _PACKAGES:

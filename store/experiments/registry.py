@@ -1,4 +1,4 @@
-"""Experiments and their recorders: made, found, tagged, closed. Events are the log's alone."""
+"""Experiments and their recorders: create, find, tag, close. Events are in `messager_store.log`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..errors import (
 from .provenance import this_process
 
 SILENT_NS = 30_000_000_000
-"""A recorder silent for longer than this ended without saying so."""
+"""A recorder that has been silent for longer has ended uncleanly."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Experiment:
 
 @dataclass(slots=True)
 class RecorderRow:
-    """One writer of an experiment, as its row says. Times are ns UTC."""
+    """The row of one recorder of an experiment. Times are ns UTC."""
 
     id: int
     uuid: str
@@ -72,28 +72,28 @@ class RecorderRow:
     last_seq: int
     head_hash: bytes
     kinds: dict[str, int]
-    """How many events of each kind."""
+    """The number of events of each kind."""
     payload_bytes: int
     first_ts: int | None
     last_ts: int | None
     worst_unacknowledged: int
     complete_until: int
-    """What it accepted before this moment is in the log, as far as is known."""
+    """Every event accepted before this moment is in the log, as far as is known."""
     unclean: bool
-    """Whether it ended without saying so, and was repaired."""
+    """Whether it ended uncleanly and was repaired."""
     durability: str
     """buffered or strict"""
     spool: str | None
-    """The file it writes to while the store is away, on its host."""
+    """The file on its host to which it writes while the store is unreachable."""
 
     @property
     def original_role(self) -> str:
-        """What it was where it recorded, which an import tells of."""
+        """The role in the original recording, also for an import."""
         return str(self.meta.get("role", self.role)) if self.role == "import" else self.role
 
     @property
     def session(self) -> tuple[int, int]:
-        """From when to when it ran where it recorded; without end or beginning where that is not known."""
+        """Start and end of the original recording; an unknown one is the minimum or maximum of int64."""
         if self.role != "import":
             return self.started_at, self.heartbeat_at if self.ended_at is None else self.ended_at
         start, end = self.meta.get("started_at"), self.meta.get("ended_at")
@@ -101,7 +101,7 @@ class RecorderRow:
 
     @property
     def state(self) -> str:
-        """ended, alive, unclean (it ended without saying so), or repaired, which is what it is after that."""
+        """ended, alive, unclean (no end was recorded, and it is silent or its process is gone), or repaired."""
         if self.ended_at is not None:
             return "repaired" if self.unclean else "ended"
         if time.time_ns() - self.heartbeat_at > SILENT_NS:
@@ -172,7 +172,7 @@ async def _tags(connection: AsyncConnection, ids: Sequence[int] | None = None) -
 
 
 async def by_exp_id(database: Database, exp_id: str) -> Experiment | None:
-    """The experiment of exactly this exp_id."""
+    """Return the experiment of exactly this exp_id, or None."""
     async with database.reading() as connection:
         query = select(experiment).where(experiment.c.exp_id == exp_id, experiment.c.status.in_(VISIBLE))
         row = (await connection.execute(query)).one_or_none()
@@ -180,9 +180,9 @@ async def by_exp_id(database: Database, exp_id: str) -> Experiment | None:
 
 
 async def find(database: Database, wanted: str) -> Experiment:
-    """The experiment of this exp_id, name, unique prefix of an exp_id, or `@last`.
+    """Return the experiment of this exp_id, name, unique prefix of an exp_id, or `@last`.
 
-    Raises `ExperimentNotFound`, which names the nearest, or `AmbiguousExperiment`.
+    Raises `ExperimentNotFound`, which names similar ones, or `AmbiguousExperiment`.
     """
     visible = select(experiment).where(experiment.c.status.in_(VISIBLE))
     async with database.reading() as connection:
@@ -207,8 +207,11 @@ async def find(database: Database, wanted: str) -> Experiment:
 async def every(
     database: Database, *, name: str | None = None, tags: Iterable[str] = (), since: int | None = None
 ) -> list[Experiment]:
-    """The experiments, oldest first: with `name` in their name or exp_id (in any case), all the tags, begun
-    since (ns UTC)."""
+    """Return experiments, oldest first, that match all conditions.
+
+    `name` is a part of their name or exp_id in any case, `tags` are all required, `since` (ns UTC) is the earliest
+    time of creation.
+    """
     query = select(experiment).where(experiment.c.status.in_(VISIBLE)).order_by(experiment.c.id)
     if since is not None:
         query = query.where(experiment.c.created_at >= since)
@@ -217,14 +220,14 @@ async def every(
     async with database.reading() as connection:
         rows = (await connection.execute(query)).all()
         words = await _tags(connection)
-    if name is not None:  # not in SQL: databases do not agree on what the same letter is in another case
+    if name is not None:  # not in SQL: databases compare upper and lower case differently
         part = name.casefold()
         rows = [row for row in rows if part in (row.name or "").casefold() or part in row.exp_id.casefold()]
     return [_experiment(row, words.get(row.id, ())) for row in rows]
 
 
 async def recorders_of(database: Database, experiment_id: int | None = None) -> list[RecorderRow]:
-    """The recorders of an experiment in order of ordinal, or those of all."""
+    """Return the recorders of an experiment in order of ordinal, or of all experiments."""
     query = select(recorder).order_by(recorder.c.experiment_id, recorder.c.ordinal)
     if experiment_id is not None:
         query = query.where(recorder.c.experiment_id == experiment_id)
@@ -233,14 +236,14 @@ async def recorders_of(database: Database, experiment_id: int | None = None) -> 
 
 
 async def recorder_by_uuid(database: Database, name: str) -> RecorderRow | None:
-    """The recorder of this uuid, in whichever experiment."""
+    """Return the recorder of this uuid, or None."""
     async with database.reading() as connection:
         row = (await connection.execute(select(recorder).where(recorder.c.uuid == name))).one_or_none()
     return None if row is None else _recorder(row)
 
 
 def checked_exp_id(exp_id: str) -> str:
-    """An exp_id that a person can type again. Raises `StoreError` for any other."""
+    """Return an exp_id if a person can type it. Raises `StoreError` if not."""
     if not exp_id or exp_id != exp_id.strip() or not exp_id.isprintable() or len(exp_id) > 200 or exp_id[0] == "@":
         raise StoreError(
             f"{exp_id!r} cannot be an exp_id: it is 1 to 200 printable characters, "
@@ -250,11 +253,11 @@ def checked_exp_id(exp_id: str) -> str:
 
 
 MOST_TAG, MOST_NAME = 200, 1000
-"""Characters a tag, and the name of an experiment, may have."""
+"""Maximum length of a tag, and of the name of an experiment, in characters."""
 
 
 def checked_name(name: str | None) -> str | None:
-    """A name that fits on a page, and into any database. Raises `StoreError` for any other."""
+    """Return a name if it is valid UTF-8 of at most `MOST_NAME` characters. Raises `StoreError` if not."""
     if name is not None and len(name) > MOST_NAME:
         raise StoreError(f"{name[:20]!r}... cannot be a name: it has {len(name):,} characters, not up to {MOST_NAME:,}")
     if name is not None and any("\ud800" <= char <= "\udfff" for char in name):
@@ -263,7 +266,7 @@ def checked_name(name: str | None) -> str | None:
 
 
 def checked_tags(tags: Iterable[str]) -> list[str]:
-    """Tags, each once. Raises `StoreError` for one that is empty or cannot be printed."""
+    """Return tags, sorted, each once. Raises `StoreError` for an empty, unprintable or long one."""
     words = sorted(set(tags))
     for word in words:
         if not word.strip() or not word.isprintable() or len(word) > MOST_TAG:
@@ -283,7 +286,7 @@ async def create(
     meta: dict[str, Any],
     status: str = "open",
 ) -> Experiment | None:
-    """A new experiment; None where the exp_id is taken."""
+    """Create an experiment and return it; return None if the exp_id is in use."""
     row = {
         "exp_id": exp_id,
         "name": checked_name(name),
@@ -305,9 +308,10 @@ async def create(
 
 
 async def lock(connection: AsyncConnection, experiment_id: int | None) -> None:
-    """Until the transaction ends, nobody else joins the experiment, closes it, redacts in it or removes it.
+    """Lock an experiment until the transaction ends, against registering, closing, redacting and removing.
 
-    What needs its row or its recorders' rows for more than one statement takes this lock first. Appends go on.
+    A transaction that uses its row, or its recorders' rows, in more than one statement takes this lock first. Appends
+    do not.
     """
     await connection.execute(select(experiment.c.id).where(experiment.c.id == experiment_id).with_for_update())
 
@@ -315,7 +319,7 @@ async def lock(connection: AsyncConnection, experiment_id: int | None) -> None:
 async def describe(
     database: Database, of: Experiment, *, name: str | None, tags: Iterable[str], meta: dict[str, Any]
 ) -> None:
-    """Add tags, a name where there is none, and meta under keys that are free. Raises `StoreError` for bad words."""
+    """Add tags, a name if it has none, and meta under unused keys. Raises `StoreError` for a bad tag or name."""
     async with database.writing() as connection:
         await lock(connection, of.id)
         row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one()
@@ -336,11 +340,11 @@ async def join(
     meta: dict[str, Any],
     noted: dict[str, Any],
 ) -> Experiment:
-    """The experiment to record into, made where it is not there; `if_exists` as `Recorder` has it.
+    """Return the experiment to record into; create it if needed. `if_exists` is that of `Recorder`.
 
-    Where the recorder of this `uuid` is registered already, because the answer was lost, the one it is in.
-    `noted` is meta of a new one only. Raises `ExperimentClosed` and `ExperimentExists`, and `StoreUnavailable`
-    where one of that exp_id is not gone yet.
+    If the recorder of this `uuid` is registered already, because an answer was lost, return its experiment. `noted` is
+    meta for a new experiment only. Raises `ExperimentClosed`, `ExperimentExists`, and `StoreUnavailable` if an
+    experiment of that exp_id is being imported or removed.
     """
     async with database.reading() as connection:
         of = select(experiment.c.exp_id).join(recorder).where(recorder.c.uuid == uuid)
@@ -356,7 +360,7 @@ async def join(
                 return made
             hidden = await _hidden(database, wanted)
             if hidden is None:
-                continue  # somebody else was faster
+                continue  # another process created it meanwhile
             if if_exists not in ("new", "next"):
                 remedy = "Record under another exp_id, or clear it away with `messager compact`"
                 raise StoreUnavailable(database.location, f"the experiment {wanted!r} is {hidden}. {remedy}")
@@ -376,7 +380,7 @@ async def join(
 
 
 async def _hidden(database: Database, exp_id: str) -> str | None:
-    """What becomes of an experiment that has this exp_id and is out of sight; None where there is none."""
+    """Return the state of a hidden experiment of this exp_id, None if there is none."""
     words = {"removing": "being removed", "importing": "being imported"}
     async with database.reading() as connection:
         query = select(experiment.c.status).where(experiment.c.exp_id == exp_id, experiment.c.status.not_in(VISIBLE))
@@ -385,10 +389,10 @@ async def _hidden(database: Database, exp_id: str) -> str | None:
 
 
 async def retag(database: Database, of: Experiment, add: Iterable[str], remove: Iterable[str]) -> list[str]:
-    """Put tags on and take tags off; which ones it has then."""
+    """Add and remove tags; return the tags it has then."""
     async with database.writing() as connection:
         await _add_tags(database, connection, of.id, add)
-        if words := list(remove):  # who only records needs no right to delete
+        if words := list(remove):  # a user who only records has no right to delete
             await connection.execute(delete(tag).where(tag.c.experiment_id == of.id, tag.c.tag.in_(words)))
         return sorted((await _tags(connection, [of.id])).get(of.id, ()))
 
@@ -400,7 +404,7 @@ async def _add_tags(database: Database, connection: AsyncConnection, experiment_
 
 
 def check_idle(of: Experiment, rows: Iterable[Row[Any]], intent: str | None) -> list[RecorderRow]:
-    """Those of its recorders that are alive. With an intent, such as "close it", raises `ExperimentBusy` for any."""
+    """Return the live recorders. With an intent, such as "close it", raise `ExperimentBusy` if there are any."""
     alive = [row for row in map(_recorder, rows) if row.state == "alive"]
     if alive and intent:
         who = (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive)
@@ -441,9 +445,9 @@ async def mark_closed(database: Database, of: Experiment, *, force: bool = False
 
 
 async def publish_import(database: Database, of: Experiment, exp_id: str) -> None:
-    """End a finished import's recorders and make it visible under its exp_id, in one step.
+    """End the recorders of a finished import and make it visible under its exp_id, in one transaction.
 
-    Raises `ExperimentExists`, and `StoreError` where somebody swept the import away meanwhile.
+    Raises `ExperimentExists`, and `StoreError` if another process removed the import meanwhile.
     """
     now = time.time_ns()
     async with database.writing() as connection:
@@ -460,4 +464,4 @@ async def publish_import(database: Database, of: Experiment, exp_id: str) -> Non
             .values(exp_id=exp_id, status="closed", closed_at=now)
         )
         if published.rowcount != 1:
-            raise StoreError(f"the import of {exp_id!r} was taken for dead and cleared away; import it again")
+            raise StoreError(f"the import of {exp_id!r} was removed as unfinished by another process; import it again")

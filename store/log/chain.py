@@ -1,10 +1,8 @@
-"""The hash chain that makes a changed, moved or missing event show.
+"""The hash chain, which reveals a changed, moved or missing event.
 
-Every event has one encoding, made of what a person would see (names, not the numbers
-they are stored under). A batch's digest is the SHA-256 over its events' encodings; its
-chain hash extends the one before it; the head of an experiment is the hash of its
-recorders' heads. The CRC-32 of each event, kept beside the digest, tells which event
-of a batch was changed.
+Every event has one encoding. It contains names, not their ids in the store. The digest of a batch is the SHA-256 over
+the encodings of its events; its chain hash extends that of the batch before; the head of an experiment is the hash of
+its recorders' heads. The CRC-32 of each event, stored with the digest, locates a changed event in its batch.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ Names = tuple[tuple[int, int, int], bytes]
 
 
 def names(channel: bytes | None, from_id: bytes | None, to_id: bytes | None) -> Names:
-    """Names as `encode_event` takes them, so that they can be kept for the next event that has the same."""
+    """Return names in the form that `encode_event` takes. The result can be reused for events with the same names."""
     lengths = (
         -1 if channel is None else len(channel),
         -1 if from_id is None else len(from_id),
@@ -52,10 +50,10 @@ def encode_event(
     meta: str | None,
     payload: bytes,
 ) -> bytes:
-    """One event's encoding; `cause` is its recorder's ordinal << SEQ_BITS | seq, the same in every store.
+    """Return the encoding of an event; `cause` is its recorder's ordinal << SEQ_BITS | seq, the same in every store.
 
-    Lengths stand in front, so that no two events share an encoding. Raises `struct.error` for a
-    number that is no int64.
+    The lengths come first, so that no two events have the same encoding. Raises `struct.error` for a number that is
+    not an int64.
     """
     message = b"" if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
     details = b"" if meta is None else meta.encode("utf-8", "surrogatepass")
@@ -76,7 +74,7 @@ def encode_event(
 
 
 class BatchDigest:
-    """Collects the events of one batch, in order of seq."""
+    """The digest and the checks of one batch, from its events in order of seq."""
 
     __slots__ = ("_sha", "checks")
 
@@ -101,35 +99,33 @@ class BatchDigest:
         meta: str | None,
         payload: bytes,
     ) -> None:
-        """One event; see `encode_event`."""
+        """Add one event; see `encode_event`."""
         of = names(channel, from_id, to_id)
         encoded = encode_event(seq, ts, kind, flags, *of, msg_id, duration_ns, receivers, cause, meta, payload)
         self._sha.update(encoded)
         self.checks.append(crc32(encoded))
 
-    def extend(self, encoded: Sequence[bytes]) -> int:
-        """Many events, as `encode_event` gives them; how many bytes they are."""
-        joined = b"".join(encoded)
-        self._sha.update(joined)
+    def extend(self, encoded: Sequence[bytes]) -> None:
+        """Add encoded events."""
+        self._sha.update(b"".join(encoded))
         self.checks += map(crc32, encoded)
-        return len(joined)
 
     def digest(self) -> bytes:
-        """SHA-256 over the events."""
+        """Return the SHA-256 over the events."""
         return self._sha.digest()
 
     def packed_checks(self) -> bytes:
-        """The CRC-32s, four little-endian bytes each."""
+        """Return the CRC-32s, four little-endian bytes each."""
         return struct.pack(f"<{len(self.checks)}I", *self.checks)
 
 
 def unpack_checks(packed: bytes) -> tuple[int, ...]:
-    """What `packed_checks` made."""
+    """Return the CRC-32s that `packed_checks` packed."""
     return struct.unpack(f"<{len(packed) // 4}I", packed[: len(packed) // 4 * 4])
 
 
 def first_link(recorder_uuid: str) -> bytes:
-    """What a recorder's chain starts from."""
+    """Return the chain hash that precedes a recorder's first batch."""
     return hashlib.sha256(b"messager recorder " + recorder_uuid.encode()).digest()
 
 
@@ -144,7 +140,7 @@ def next_link(
     committed_at: int,
     unacknowledged: int,
 ) -> bytes:
-    """The chain hash of a batch of an experiment of this schema version. Raises `struct.error` for what is no int64."""
+    """Return the chain hash of a batch, by the schema version of its experiment. Raises `struct.error` if not int64."""
     if version == 1:
         facts = _BATCH_1.pack(first_seq, count, min_ts, max_ts)
     else:
@@ -165,7 +161,7 @@ def facts(part: Mapping[Any, Any]) -> tuple[int, int, int, int, int, int]:
 
 
 def head(recorders: Iterable[tuple[str, bytes]]) -> str:
-    """The head of an experiment, in hex, from its recorders' uuids and head hashes in order of ordinal."""
+    """Return the head of an experiment, in hex, from its recorders' uuids and head hashes in order of ordinal."""
     whole = hashlib.sha256()
     for uuid, head_hash in recorders:
         whole.update(uuid.encode())

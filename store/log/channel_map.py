@@ -17,7 +17,7 @@ from ..errors import StoreError
 
 
 class ChannelMap:
-    """Maps a recorded channel to the one it is published on.
+    """A map from recorded channels to the channels on which they are published.
 
     `mapping` holds OLD=NEW pairs, the first that fits counts: an exact name, or a prefix
     where both end with `*` (`a:*` to `b:*`). What no pair fits keeps its name, except that
@@ -40,7 +40,7 @@ class ChannelMap:
         self._known: dict[str, bytes] = {}
 
     def __call__(self, channel: str) -> bytes:
-        """The channel to publish on, as it is on the wire."""
+        """Return the channel to publish on, in bytes."""
         try:
             return self._known[channel]
         except KeyError:
@@ -57,7 +57,7 @@ class ChannelMap:
         return None
 
     def unfitted(self, channels_: Iterable[str]) -> list[str]:
-        """The left sides that fit none of these channels."""
+        """Return the left sides that match none of these channels."""
         fitted = set(map(self.pair_for, channels_))
         return [pair[0] for pair in self._pairs if pair not in fitted]
 

@@ -4,11 +4,10 @@ A point is a `Cursor`, an int (ns UTC), a `datetime` (naive means UTC), or text:
 
 - `1700000000000000000:1:42`, a cursor
 - `2026-03-01T10:00:00` or `2026-03-01 10:00+02:00`, a time (without a zone, UTC)
-- `10:30`, `10:30:05.25`, a time of day (UTC), the first there is in the experiment; where it
-  has none, the one nearest to it
+- `10:30`, `10:30:05.25`, a time of day (UTC): the first within the experiment, else the nearest to it
 - `1700000000000000000`, ns UTC
 - `90`, `90s`, `1.5h`, `200ms`, an offset from the experiment's first event (units ns,
-  us, ms, s, m, h, d; s where none is given); `-30s`, an offset from its last
+  us, ms, s, m, h, d; s if omitted); `-30s`, an offset from its last
 - `mark:NAME`, the first mark of that name; `mark:NAME#3`, the third
 """
 
@@ -48,22 +47,22 @@ _UNITS = {
 
 
 def duration_ns(text: str) -> int:
-    """A length of time such as `90`, `1.5h` or `200ms`, in ns. Raises `ValueError`."""
+    """Return a duration such as `90`, `1.5h` or `200ms` in ns. Raises `ValueError`."""
     found = _OFFSET.fullmatch(text.strip())
     if not found or found[1] == "-":
-        raise ValueError(f"{text!r} is no length of time: give seconds, or a unit, such as 90, 1.5h or 200ms")
+        raise ValueError(f"{text!r} is not a duration: give seconds, or a unit, such as 90, 1.5h or 200ms")
     return int(Decimal(found[2]) * _UNITS[found[3] or "s"])
 
 
 def time_ns(moment: datetime) -> int:
-    """A time as ns UTC, exact to the microsecond it holds. A naive one is taken for UTC."""
+    """Return a time as ns UTC, exact to the microsecond. A naive time is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     passed = aware - _EPOCH
     return (passed.days * 86_400 + passed.seconds) * 1_000_000_000 + passed.microseconds * 1_000
 
 
 def iso_ns(text: str) -> int:
-    """An ISO 8601 time as ns UTC, all nine digits of its fraction kept. Raises `ValueError`."""
+    """Return an ISO 8601 time as ns UTC, exact to nine digits of its fraction. Raises `ValueError`."""
     found = _FRACTION.fullmatch(text)
     if not found:
         return time_ns(datetime.fromisoformat(text))
@@ -71,11 +70,9 @@ def iso_ns(text: str) -> int:
 
 
 async def resolve(database: Database, of: Experiment, point: Point, *, behind: bool = False) -> Cursor | None:
-    """The cursor of a point; None for None. A time is the first point of its nanosecond, or, `behind`, the last.
+    """Return the cursor of a point; None for None. A time is the first point of its nanosecond, with `behind` the last.
 
-    Raises `BadCursor`.
-
-    What lies outside the years 1677 to 2262, which int64 ns can tell, is before or after everything.
+    A time outside the years 1677 to 2262, the range of int64 ns, is before or after all events. Raises `BadCursor`.
     """
     if point is None:
         return None
@@ -86,7 +83,7 @@ async def resolve(database: Database, of: Experiment, point: Point, *, behind: b
 
 
 def clamped(ts: int) -> int:
-    """The nearest time that a store can hold, ns UTC."""
+    """Return the nearest time that a store can hold, ns UTC."""
     return max(-(2**63), min(ts, 2**63 - 1))
 
 
@@ -120,7 +117,7 @@ async def _resolve(database: Database, of: Experiment, point: Cursor | int | dat
 
 
 async def span(database: Database, of: Experiment) -> tuple[int | None, int | None]:
-    """First and last ts of an experiment, from its recorders' counters."""
+    """Return the first and last ts of an experiment, from its recorders' counters."""
     query = select(func.min(recorder.c.first_ts), func.max(recorder.c.last_ts)).where(recorder.c.experiment_id == of.id)
     async with database.reading() as connection:
         first, last = (await connection.execute(query)).one()
@@ -128,9 +125,9 @@ async def span(database: Database, of: Experiment) -> tuple[int | None, int | No
 
 
 async def _clock(database: Database, of: Experiment, text: str) -> Cursor:
-    """A time of day: the first within the experiment, else the one nearest to it.
+    """Return a time of day as a cursor: the first within the experiment, else the nearest to it.
 
-    The minute, or the second, in which it begins is within it.
+    The minute, or the second, in which the experiment begins counts as within.
     """
     first, last = await span(database, of)
     if first is None or last is None:
@@ -165,11 +162,11 @@ async def _mark(database: Database, of: Experiment, name: str) -> Cursor:
             found = str(json_text.load_object(meta).get("name"))
             seen[found] += 1
             at = Cursor(ts, ordinal, number & ((1 << SEQ_BITS) - 1))
-            if found == name:  # also where the name itself ends so
+            if found == name:  # also if the name itself ends in #N
                 return at
             if found == wanted and seen[found] == nth:
                 counted_at = at
     if counted_at is not None:
         return counted_at
     known = ", ".join(f"{each} ({count} times)" if count > 1 else each for each, count in list(seen.items())[:8])
-    raise BadCursor(f"mark:{name}", f"{of.exp_id} has no such mark, it has {known or 'none'}")
+    raise BadCursor(f"mark:{name}", f"{of.exp_id} has no such mark; its marks are: {known or 'none'}")

@@ -1,4 +1,4 @@
-"""An event: as it is handed to the log, as it comes back, and where it stands."""
+"""The fields of an event: new, recorded, and its position in replay order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CURSOR = re.compile(r"(0|-?[1-9]\d{0,18}):([1-9]\d{0,8}):([1-9]\d{0,12})", re.A
 
 
 class Cursor(NamedTuple):
-    """A point in replay order, the order of an experiment's events. Written `ts:recorder:seq`."""
+    """A position in replay order. Written `ts:recorder:seq`."""
 
     ts: int
     """ns UTC"""
@@ -34,7 +34,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Raises `BadCursor`."""
+        """Return the cursor that was written as `text`. Raises `BadCursor`."""
         found = _CURSOR.fullmatch(text)
         if not found:
             raise BadCursor(text)
@@ -42,7 +42,7 @@ class Cursor(NamedTuple):
 
 
 class NewEvent(NamedTuple):
-    """An event on its way into the log; `EventLog.append` gives it its seq."""
+    """An event that is not in the log yet; `EventLog.append` assigns its seq."""
 
     kind: str
     ts: int
@@ -55,7 +55,7 @@ class NewEvent(NamedTuple):
     duration_ns: int | None = None
     receivers: int | None = None
     cause: tuple[int, int] | None = None
-    """(recorder, seq) of the event, in the same experiment, that this one answers or retracts."""
+    """(recorder, seq) of the event of the same experiment that this one answers or retracts."""
     meta: dict[str, Any] | None = None
 
 
@@ -101,7 +101,7 @@ class Event:
     from_id: Any = None
     to_id: Any = None
     flags: int = 0
-    """Bits: 1 from_id and 2 to_id were worked out instead of given; 4 the payload is no text; 8 it was taken out."""
+    """Bits: 1 from_id is derived, 2 to_id is derived, 4 the payload is not text, 8 the event is redacted."""
     msg_id: str | None = None
     duration_ns: int | None = None
     receivers: int | None = None
@@ -111,23 +111,23 @@ class Event:
 
     @property
     def cursor(self) -> Cursor:
-        """Where it stands in replay order."""
+        """Its position in replay order."""
         return Cursor(self.ts, self.recorder, self.seq)
 
     @property
     def time(self) -> str:
-        """`ts` as ISO 8601 UTC, all nine digits."""
+        """`ts` as ISO 8601 UTC with nine digits."""
         return iso(self.ts)
 
     @property
     def derived_ids(self) -> list[str]:
-        """The names of the ids that were worked out."""
+        """The names of the derived ids."""
         names = ((FROM_DERIVED, "from_id"), (TO_DERIVED, "to_id"))
         return [name for bit, name in names if self.flags & bit]
 
     @property
     def redacted(self) -> bool:
-        """Whether what it said was taken out afterwards."""
+        """Whether its content was erased by a redaction."""
         return bool(self.flags & REDACTED)
 
     @property
@@ -137,7 +137,7 @@ class Event:
 
     @property
     def text(self) -> str:
-        """What a person wants to read: the content, out of JSON and of JSON inside JSON."""
+        """The content for people, extracted from JSON and from JSON inside JSON."""
         if self.kind in ("gap", "mark"):
             text = _meta_text(self.kind, self.meta or {})
             return f"{text} [redacted]".lstrip() if self.redacted else text
@@ -158,8 +158,10 @@ def _meta_text(kind: str, meta: dict[str, Any]) -> str:
 
 
 def readable(payload: bytes) -> str:
-    """The content of a payload as text: its `content` or `text` where it has one (of a list of
-    blocks, as AgentScope has them, their texts), nested JSON unpacked."""
+    """Return the content of a payload as text: its `content` or `text`, if any, with nested JSON decoded.
+
+    Of a list of blocks, as in AgentScope, these are the texts of the blocks.
+    """
     text = payload.decode("utf-8", "backslashreplace")
     for _ in range(3):
         try:
@@ -179,7 +181,7 @@ def readable(payload: bytes) -> str:
 
 
 def iso(ts: int) -> str:
-    """ns UTC as ISO 8601 with all nine digits; a bare number where the calendar ends."""
+    """Return ns UTC as ISO 8601 with nine digits, or as a number outside the years 1 to 9999."""
     seconds, nanoseconds = divmod(ts, 1_000_000_000)
     try:
         return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"

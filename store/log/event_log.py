@@ -1,4 +1,4 @@
-"""EventLog: append, read, tail. Nothing else writes events."""
+"""EventLog: append, read, tail. Only this module appends events."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class EventLog:
 
     @staticmethod
     def open(url: str, *, create: bool = True) -> _Opening:
-        """Open a store by its URL or file name, making it on first use unless `create` is False.
+        """Open a store by its URL or file name; create it on first use unless `create` is False.
 
-        Raises `StoreUnavailable` (`StoreNotFound` if there is none), `NotAStore`, `DamagedStore` or `WrongRevision`.
+        Raises `StoreUnavailable` (`StoreNotFound` if absent), `NotAStore`, `DamagedStore` or `WrongRevision`.
         """
         return _Opening(url, create)
 
     @property
     def location(self) -> str:
-        """The store as people should see it: an absolute path, or a URL without credentials."""
+        """The store as shown to people: an absolute path, or a URL without credentials."""
         return self.database.location
 
     async def close(self) -> None:
-        """Give the connections back. May be called twice."""
+        """Close the connections. May be called twice."""
         await self.database.close()
 
     async def register(
@@ -62,12 +62,11 @@ class EventLog:
         spool: str | None = None,
         row: Mapping[str, Any] | None = None,
     ) -> Writer:
-        """A new recorder of an experiment, with the next ordinal; `name` is its uuid where it has one already.
+        """Register a new recorder of an experiment, with the next ordinal, and return its writer.
 
-        `row` is what its row is to say of its process and its clock, where that is not this process, now.
-
-        Where the answer to an earlier call with this `name` was lost, it is asked again for what that call made.
-        Raises `ExperimentClosed`, and `RecorderFenced` where the recorder of this name is no new one any more.
+        `name` is its uuid, if it has one already. If the answer to a call was lost, a second call with the same `name`
+        returns the recorder of the first. `row` replaces the columns that describe this process and its clock. Raises
+        `ExperimentClosed`, and `RecorderFenced` if the recorder of this name has recorded or ended already.
         """
         again = name is not None
         here = this_process()
@@ -119,9 +118,9 @@ class EventLog:
         return Writer(self.database, of, number, ordinal, name)
 
     async def take_over(self, name: str) -> Writer:
-        """Go on where the recorder of this uuid stopped, and fence whoever may still think it is that recorder.
+        """Return a writer that continues the recorder of this uuid, and fence its earlier writer.
 
-        Raises `RecorderFenced` where there is no such recorder, and `ExperimentClosed`.
+        Raises `RecorderFenced` if there is no such recorder, and `ExperimentClosed`.
         """
         owner = select(recorder.c.experiment_id).where(recorder.c.uuid == name)
         query = select(recorder, experiment.c.exp_id, experiment.c.status).join(experiment)
@@ -129,7 +128,7 @@ class EventLog:
             await registry.lock(connection, (await connection.execute(owner)).scalar_one_or_none())
             row = (await connection.execute(query.where(recorder.c.uuid == name).with_for_update())).one_or_none()
             if row is None:
-                raise RecorderFenced(name, f"there is none in {self.location}: its experiment was removed")
+                raise RecorderFenced(name, f"it is not in {self.location}: its experiment was removed")
             if row.status != "open":
                 raise ExperimentClosed(row.exp_id)
             await connection.execute(
@@ -148,13 +147,12 @@ class EventLog:
         unacknowledged_ns: int = 0,
         complete_until: int | None = None,
     ) -> None:
-        """Commit a batch: all of it or nothing, next in the recorder's chain.
+        """Commit a batch, all of it or nothing, as the next link of the recorder's chain.
 
-        `unacknowledged_ns` is how long its oldest event has waited; `complete_until` (ns UTC) is a
-        moment before which the recorder accepted nothing that is not in the log then. Raises
-        `RecorderFenced` where the recorder was ended or taken over, `BadEvent` for an event that the
-        log cannot hold (then nothing is written), and `StoreUnavailable` where the commit may or may
-        not have happened: then `recover` tells.
+        `unacknowledged_ns` is the time that its oldest event has waited. With this batch, the log holds every event
+        that the recorder accepted before `complete_until` (ns UTC). Raises `RecorderFenced` if the recorder was ended
+        or taken over, `BadEvent` for an event that the log cannot hold (nothing is written then), and
+        `StoreUnavailable` if it is unknown whether the batch was committed: call `recover` then.
         """
         if not events:
             return
@@ -168,10 +166,10 @@ class EventLog:
         writer.last_seq, writer.head_hash = commit.advance["new_last_seq"], commit.advance["new_head_hash"]
 
     async def recover(self, writer: Writer) -> int:
-        """After an append whose outcome is unknown: see what was committed.
+        """After an append with unknown outcome, find out what was committed.
 
-        Returns how many events are there that `writer` did not know of (the whole batch, or none).
-        Where a batch could still be committed later, its epoch is over first. Raises `RecorderFenced`.
+        Returns the number of committed events that `writer` did not know of: the whole batch, or 0. If the server
+        could still commit the batch, a new epoch prevents that first. Raises `RecorderFenced`.
         """
         query = select(recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.ended_at).where(
             recorder.c.id == writer.id
@@ -185,27 +183,27 @@ class EventLog:
         news: int = row.last_seq - writer.last_seq
         if news < 0:
             raise RecorderFenced(
-                writer.uuid, f"{self.location} is not the store it was: events that were committed are gone"
+                writer.uuid, f"committed events are missing in {self.location}: it is an older copy or another store"
             )
         writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
         return news
 
     async def _outdate(self, writer: Writer) -> None:
-        """Wait for what this writer has under way, and have refused what of it may come later."""
+        """Wait for this writer's transactions, and raise the epoch so that later ones are refused."""
         mine = recorder.c.id == writer.id, recorder.c.epoch == writer.epoch, recorder.c.ended_at.is_(None)
         async with self.database.writing() as connection:
             raised = await connection.execute(update(recorder).where(*mine).values(epoch=writer.epoch + 1))
         writer.epoch += raised.rowcount
 
     async def times(self, writer: Writer, first: int) -> list[int]:
-        """The ts of this writer's events from the seq `first` on."""
+        """Return the ts of this writer's events from the seq `first` on."""
         base = writer.id << SEQ_BITS
         query = select(event.c.ts).where(event.c.id >= base | first, event.c.id <= base | writer.last_seq)
         async with self.database.reading() as connection:
             return list((await connection.execute(query.order_by(event.c.id))).scalars())
 
     async def touch(self, writer: Writer, **values: Any) -> None:
-        """Say that a recorder is alive, with whatever else is new in its row. Raises `RecorderFenced`."""
+        """Write a recorder's heartbeat and other columns of its row. Raises `RecorderFenced`."""
         async with self.database.writing() as connection:
             changed = await connection.execute(
                 update(recorder)
@@ -230,14 +228,11 @@ class EventLog:
         from_ids: Iterable[Any] | int | str | None = None,
         to_ids: Iterable[Any] | int | str | None = None,
     ) -> AsyncIterator[Event]:
-        """The events of an experiment in replay order, `(ts, recorder, seq)`, with constant memory.
+        """Yield the events of an experiment in replay order, `(ts, recorder, seq)`, in constant memory.
 
-        `kinds` are names; `channels` and `exclude` are glob patterns, as Redis has them;
-        `agents` are ids, as sender or recipient, with their JSON type, `from_ids` senders and `to_ids`
-        recipients; one of each may be given as it is. `since` (included)
-        and `until` (excluded) are a `Cursor`, ns UTC, a `datetime`, or text (see
-        `messager_store.log.cursor`); `after` is as `since`, but excluded. What is committed
-        after the call is not read.
+        The conditions are those of `Selection`. `since` (included), `until` (excluded) and `after` (like `since`, but
+        excluded) are a `Cursor`, ns UTC, a `datetime`, or text (see `messager_store.log.cursor`). Events committed
+        after the call are not read.
         """
         of = await self._found(exp_id)
         chosen = Selection(kinds, channels, exclude, agents, from_ids, to_ids)
@@ -253,10 +248,10 @@ class EventLog:
         *,
         poll: float = 0.2,
     ) -> AsyncIterator[Event]:
-        """Every event, each once, as recorders commit them; ends when the experiment is closed.
+        """Yield every event once, as recorders commit them; end when the experiment is closed.
 
-        `position` is a tail position `{recorder: seq}`: what has been seen already. Within
-        a recorder the order is that of seq. `poll` is in seconds.
+        `position` is a tail position `{recorder: seq}`: the events that have been seen already. Within a recorder the
+        order is that of seq. `poll` is in seconds.
         """
         of = await self._found(exp_id)
         async for page in tail.tail(self.database, of, dict(position or {}), poll):
@@ -264,7 +259,7 @@ class EventLog:
                 yield entry
 
     async def experiment(self, wanted: str) -> Experiment:
-        """The experiment of this exp_id, unique prefix, name, or `@last`. Raises `ExperimentNotFound`."""
+        """Return the experiment of this exp_id, unique prefix, name, or `@last`. Raises `ExperimentNotFound`."""
         return await registry.find(self.database, wanted)
 
     async def _found(self, exp_id: str | Experiment) -> Experiment:
@@ -272,7 +267,7 @@ class EventLog:
 
 
 class _Opening:
-    """What `EventLog.open` gives: to be awaited, or entered."""
+    """The result of `EventLog.open`: await it, or enter it with `async with`."""
 
     def __init__(self, url: str, create: bool) -> None:
         self._url = url

@@ -1,13 +1,12 @@
-"""Which events stand for the messages of an experiment: each once.
+"""The choice of events that represent the messages of an experiment, each message once.
 
-On a channel where sendings were recorded, the sendings (except those that a `failed`
-event retracts). On a channel that was only listened to, the receptions of one listener:
-a tap rather than a messager, then the one that heard the most, then the first. A listener
-that ran at another time than those that rank before it is taken as well: the sessions
-of one experiment follow each other. The view `message` has the same rule.
+On a channel with recorded sendings: the sendings, except those that a `failed` event retracts. On a channel without:
+the receptions of one listener, preferably a tap, then the one that received the most, then the first. A listener that
+ran at another time than all listeners that rank before it counts as well, because the sessions of an experiment follow
+each other. The view `message` has the same rule.
 
-A redacted message is none any more: there is nothing to publish, and a reception does not stand
-in for a sending that was redacted. (The view has it, with an empty payload.)
+A redacted message does not count: there is nothing to publish, and a reception does not replace a redacted sending.
+(The view contains it, with an empty payload.)
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ _SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "receive
 
 
 class Sources:
-    """Where each channel's messages are taken from."""
+    """The source of each channel's messages."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = {"sent"}
-        """The kinds of event to look at."""
+        """The kinds of events that may be messages."""
         self.sent: set[str] | None = None
-        """Channels with sendings; None where no event needs a look at its channel."""
+        """Channels with sendings; None if the kind alone decides."""
         self.listeners: dict[str, set[int]] = {}
-        """For the other channels, the ordinals of the recorders whose receptions count."""
+        """For the other channels: the ordinals of the recorders whose receptions count."""
         self.unrecorded_senders: dict[str, int] = {}
         """For channels with sendings, how many messages more those recorders heard than were recorded as sent there:
         of senders that nobody recorded. They stand for nothing."""
         self.retracted: set[tuple[int, int]] = set()
-        """(ordinal, seq) of sendings that failed after all."""
+        """(ordinal, seq) of sendings that a `failed` event retracts."""
 
     def takes(self, entry: Event) -> bool:
-        """Whether this event stands for a message."""
+        """Return whether an event represents a message."""
         if self.retracted and (entry.recorder, entry.seq) in self.retracted:
             return False
         if self.sent is None or entry.kind not in ("sent", "received"):
@@ -61,7 +60,7 @@ class Sources:
 
 
 async def sources(database: Database, of: Experiment, kinds: set[str] | None = None) -> Sources:
-    """The rule for an experiment. With `kinds`, those kinds of event, receptions still of one recorder."""
+    """Return the sources of an experiment. With `kinds`, of these kinds; receptions are still those of one recorder."""
     recorders = await recorders_of(database, of.id)
     found = Sources()
     found.kinds = {"sent", "received"} if kinds is None else kinds
@@ -72,7 +71,7 @@ async def sources(database: Database, of: Experiment, kinds: set[str] | None = N
     if kinds is None and not heard:
         found.kinds = {"sent"}
     elif "received" not in found.kinds or (len(heard) == 1 and not (any_sent and "sent" in found.kinds)):
-        pass  # one kind, or one listener: nothing to choose between
+        pass  # one kind or one listener: no choice
     else:
         await _choose(database, of, found, recorders)
     return found
@@ -88,10 +87,10 @@ async def message_pages(
     above: int | None = None,
     redacted: bool = False,
 ) -> AsyncIterator[list[Event]]:
-    """The messages of an experiment, in replay order; with `above`, those with more payload bytes,
-    with `redacted`, also those whose payload was taken out.
+    """Yield the messages of an experiment in replay order.
 
-    `rule` is what `sources` gave for `chosen.kinds`; without it, it is worked out now. `span.limit` counts messages.
+    With `above`, only those with more payload bytes than that; with `redacted`, also redacted ones. `rule` is the
+    result of `sources` for `chosen.kinds`, computed if not given. `span.limit` counts messages.
     """
     left = span.limit
     rule = rule or await sources(database, of, chosen.kinds)
@@ -111,7 +110,7 @@ async def message_pages(
 async def message_count(
     database: Database, of: Experiment, chosen: Selection, span: Span, rule: Sources, *, redacted: bool = False
 ) -> int:
-    """How many messages `message_pages` gives."""
+    """Return the number of messages that `message_pages` yields."""
     if rule.sent is None and not rule.retracted:
         if chosen.everything and (counted := await _counted(database, of, span, rule, redacted)) is not None:
             return counted
@@ -124,8 +123,10 @@ async def message_count(
 
 
 async def _counted(database: Database, of: Experiment, span: Span, rule: Sources, redacted: bool) -> int | None:
-    """The same from the recorders' counters, which takes as long for ten million events as for ten; None
-    where those do not tell: for a part of the experiment, or where payloads may have been taken out."""
+    """Return the number from the recorders' counters, in a time that does not depend on the number of events.
+
+    None if the counters do not tell: for a part of the experiment, or if payloads may have been redacted.
+    """
     recorders = await recorders_of(database, of.id)
     upto = {row.ordinal: row.last_seq for row in recorders}
     if replace(span, last_seqs=None) != Span() or span.last_seqs not in (None, upto):
@@ -172,7 +173,7 @@ def _rank(events: int, row: RecorderRow) -> tuple[bool, int, int]:
 
 
 def _overlap(a: RecorderRow, b: RecorderRow) -> bool:
-    """Whether two recorders ran at the same time, so that both may have heard a message."""
+    """Return whether two recorders ran at the same time, so that both may have received a message."""
     (a_start, a_end), (b_start, b_end) = a.session, b.session
     return a_start <= b_end and b_start <= a_end
 
@@ -184,7 +185,7 @@ async def _retracted(database: Database, of: Experiment, recorders: list[Recorde
 async def causes(
     database: Database, of: Experiment, ordinals: dict[int, int] | None = None, *, failed_only: bool = False
 ) -> set[tuple[int, int]]:
-    """(recorder, seq) of the events that others, or `failed` ones only, name as their cause."""
+    """Return (recorder, seq) of the events that other events, or only `failed` ones, name as their cause."""
     if ordinals is None:
         ordinals = {row.id: row.ordinal for row in await recorders_of(database, of.id)}
     query = select(event.c.cause).where(event.c.experiment_id == of.id, event.c.cause.is_not(None))

@@ -1,4 +1,4 @@
-"""Names of channels and agents, kept once each: a channel is its bytes, an agent its id as JSON."""
+"""Names of channels and agents, each stored once per experiment: a channel as bytes, an agent's id as JSON."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _SIMPLE = (int, str, type(None))
 _MAX_TOGETHER = 100_000
 
 LOOKUP = 500
-"""Names asked for in one query."""
+"""Names in one query."""
 
 
 def agent_value(agent_id: Any) -> bytes:
-    """An agent's id as it is kept: JSON, so that 5 is not "5"."""
+    """Return an agent's id as it is stored: JSON, so that 5 is not "5"."""
     return dump(agent_id).encode()
 
 
 def name_hash(value: bytes) -> bytes:
-    """What makes a name unique: names can be longer than an index takes."""
+    """Return the key of a name's unique index: names can be longer than an index accepts."""
     return hashlib.sha256(value).digest()[:16]
 
 
 async def intern(database: Database, experiment_id: int, wanted: Iterable[tuple[int, bytes]]) -> dict[_Name, int]:
-    """The ids of names, each (what, value); those that an experiment does not have yet are given one.
+    """Return the ids of names, each `(what, value)`, after inserting those that the experiment does not have yet.
 
-    In a short transaction of its own and in sorted order: two writers that insert the same
-    names in opposite orders would deadlock.
+    In a short transaction of its own and in sorted order: two writers that inserted the same names in opposite order
+    would deadlock.
     """
     hashes = {key: name_hash(key[1]) for key in sorted(wanted)}
     rows = [
@@ -150,15 +150,15 @@ class NameWriter:
 
 
 class NameReader:
-    """Names by id, fetched when first met."""
+    """Names by id, fetched on first use."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.values: dict[int | None, Any] = {None: None}
-        """A channel's text or an agent's id, by the id of the name."""
+        """The text of a channel or the id of an agent, by the id of the name."""
 
     async def load(self, ids: set[int]) -> None:
-        """Fetch those that are not known yet."""
+        """Fetch the names that are not known yet."""
         missing = sorted(ids - self.values.keys())
         async with self._database.reading() as connection:
             for at in range(0, len(missing), LOOKUP):
@@ -168,7 +168,7 @@ class NameReader:
 
 
 async def all_names(database: Database, experiment_id: int, what: int) -> dict[int, Any]:
-    """Every channel's text, or every agent's id, of an experiment, by the id of the name."""
+    """Return the text of every channel, or the id of every agent, of an experiment by the id of the name."""
     query = select(name.c.id, name.c.value).where(name.c.experiment_id == experiment_id, name.c.what == what)
     async with database.reading() as connection:
         rows = await connection.execute(query)

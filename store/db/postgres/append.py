@@ -1,11 +1,11 @@
-"""Appending to PostgreSQL: four round trips a batch, on connections of its own, many recorders at a time.
+"""Appending to PostgreSQL: four round trips per batch, on separate connections, many recorders at a time.
 
-1. BEGIN, and a lock on the recorder's row, where that is as its writer takes it to be
-2. and 3. COPY of the events, which are made meanwhile: the first are on their way before the last are there
+1. BEGIN, and a lock on the recorder's row if it is as the writer expects
+2. and 3. COPY of the events; the first are sent while the last are still being encoded
 4. the recorder's row, the batch's row, and COMMIT
 
-The lock comes first: it is what makes the batches of one recorder follow each other. 1 and 4 are scripts,
-a round trip each, in which the values stand.
+The lock comes first: it serialises the batches of one recorder. 1 and 4 are scripts of one round trip each, with the
+values as literals.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from . import copy_format
 from .errors import ERRORS
 
 CONNECTIONS = 16
-"""How many batches of one log may be on their way at a time."""
+"""Maximum of concurrent batches of one log."""
 SECONDS = 4.0
-"""How long a small batch may take; a store out of reach is told within five seconds."""
+"""Time limit of a small batch; an unreachable store is reported within five seconds."""
 BYTES_PER_SECOND = 100_000
-"""The slowest connection that is waited for; a large batch has as much more time as it takes to send there."""
+"""The slowest accepted connection: a large batch gets the additional time that it takes at this rate."""
 MESSAGE = 1024 * 1024
-"""Bytes that are sent in one message; PostgreSQL takes less than a gigabyte."""
+"""Maximum of bytes in one message. PostgreSQL's own limit is one gigabyte."""
 
 _DOUBTFUL: tuple[type[Exception], ...] = (StoreUnavailable, *ERRORS)
 """Errors of one connection that its siblings may have as well."""
@@ -43,7 +43,7 @@ Connection = Any
 
 
 def _scripts() -> tuple[str, str]:
-    """What begins a batch, and what ends it; the parameters as `%(name)s`."""
+    """Return the scripts that begin and end a batch, with parameters as `%(name)s`."""
     dialect = postgresql.dialect(paramstyle="pyformat")  # type: ignore[no-untyped-call]
     lock, advance = (statement.compile(dialect=dialect) for statement in (LOCK, ADVANCE))
     columns = list(batch_table.c.keys())
@@ -56,7 +56,7 @@ _BEGIN, _END = _scripts()
 
 
 def _literal(value: Any) -> str:
-    """A value as it may stand in a statement."""
+    """Return a value as an SQL literal."""
     if value is None:
         return "NULL"
     if isinstance(value, bytes):

@@ -1,7 +1,7 @@
-"""Events as PostgreSQL's COPY takes them in its binary format.
+"""Rows in the binary format of PostgreSQL's COPY.
 
-The format: https://www.postgresql.org/docs/current/sql-copy.html (Binary Format). asyncpg can make it, too, but
-sends nothing of it before half a megabyte is there, while the server waits.
+The format: https://www.postgresql.org/docs/current/sql-copy.html (Binary Format). asyncpg can produce it, too, but
+sends nothing before half a megabyte is complete, while the server waits.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from ..statements import Row
 from . import nul_text
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-"""What every COPY begins with: the signature, no flags, no extension."""
+"""The start of every COPY: the signature, no flags, no extension."""
 TRAILER = b"\xff\xff"
-"""What every COPY ends with."""
+"""The end of every COPY."""
 
 COLUMNS = (
     *("id", "experiment_id", "ts", "kind", "flags", "channel_id", "from_id", "to_id"),
     *("msg_id", "duration_ns", "receivers", "cause", "meta", "payload"),
 )
-"""In the order in which they are sent: those that are never null come first."""
+"""The columns in the order of sending: those that are never null come first."""
 
 _NULL = b"\xff\xff\xff\xff"
 _FIRST = Struct(">hiqiqiqihih").pack

@@ -1,10 +1,10 @@
 """PostgreSQL, through asyncpg.
 
-Writers are READ COMMITTED: whoever waited for a row sees what was committed meanwhile. Readers are
-REPEATABLE READ, so that what a block reads is one snapshot. Connections are made here and not by
-SQLAlchemy, which therefore never sees a password.
+Writers are READ COMMITTED: after waiting for a row they see what was committed meanwhile. Readers are REPEATABLE READ,
+so that a block reads one snapshot. Connections are made here and not by SQLAlchemy, which therefore never sees a
+password.
 
-Every connection has `postgres_text` for its texts, so that nobody else has to know what they cannot hold.
+Every connection encodes texts with `nul_text`.
 """
 
 from __future__ import annotations
@@ -35,38 +35,38 @@ from .rights import has_schema, missing
 from .url import place
 
 CONNECT_SECONDS = 4.0
-"""How long a connection may take to be made; a store out of reach is told within five seconds."""
+"""Time limit of connecting; an unreachable store is reported within five seconds."""
 LOOK_SECONDS = 4.5
-"""How long that and a look at the tables may take: a server may fall silent once it is connected to."""
+"""Time limit of connecting and checking the tables: a server may fall silent after connecting."""
 LOCK_TIMEOUT_MS = 4000
 """How long one writer waits for another."""
 WRITERS, READERS = 4, 4
-"""Connections for what is not appended, and for reading. They are made when they are needed."""
+"""Maximum of connections for writes other than appends, and for reading. They are made on demand."""
 WRITING_SECONDS = 30.0
-"""How long one statement of a writer may take; an append has less."""
+"""Time limit of a writer's statement; an append has less."""
 LONG_SECONDS: float | None = None
-"""The same for redactions, removals, migrations and rewrites, which take as long as the log is."""
+"""The same for redactions, removals, migrations and rewrites, whose time depends on the size of the log."""
 REWRITE_SECONDS = 10.0
-"""How long a rewrite tries while others read what was there before; each table is waited for besides."""
+"""How long a rewrite waits for readers of older states; it also waits for each table."""
 _SETTINGS = {
     "application_name": "messager",
     "client_encoding": "utf-8",
     "standard_conforming_strings": "on",
     "synchronous_commit": "on",
-    # the locks of a host that is gone are let go of
+    # releases the locks of a host that is gone
     "idle_in_transaction_session_timeout": "60000",
 }
 _KEEPALIVE = (("TCP_KEEPIDLE", 3), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 2), ("TCP_USER_TIMEOUT", 5000))
-"""A network that fell silent is noticed, also while an answer is waited for."""
+"""Detects a silent network, also while an answer is pending."""
 _MARKED = "ix_event_replay"
-"""The index whose comment says that a rewrite has to follow; a comment is as much a part of a transaction as a row."""
+"""The index whose comment says that a rewrite must follow. A comment is transactional, like a row."""
 _MARK_LOCK = 7_104_961_833_297_412_001
-"""The advisory lock under which that comment is read and changed."""
+"""The key of the advisory lock for reading and changing that comment."""
 _WANTED = f"SELECT obj_description('{_MARKED}'::regclass, 'pg_class')"
 
 
 class Postgres:
-    """A database of a server, which has to be there; the tables are made on first use."""
+    """A database on a server. The database must exist; the tables are created on first use."""
 
     errors = ERRORS
     commits_late = True
@@ -77,13 +77,13 @@ class Postgres:
         self.location = self._place.location
         self.spool_folder = self._place.spool_folder
         self._doubted = 0
-        """How often connections were given up; those that were made before the last time are not used again."""
+        """How often connections were given up. Connections made before the last time are not used again."""
 
     def exists(self) -> bool:
         return True
 
     def look(self) -> None:
-        """Nothing can be said before it is connected to."""
+        """Nothing to check before connecting."""
 
     async def close(self) -> None:
         """Every connection belongs to an engine or to an appender."""
@@ -96,7 +96,7 @@ class Postgres:
         )
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """Nobody has to wait: rows are locked, one by one."""
+        """No turns: rows are locked individually."""
         return nullcontext()
 
     def insert_or_ignore(self, table: Table) -> Insert:
@@ -121,7 +121,7 @@ class Postgres:
         return translate(self._place, error)
 
     async def check_place(self, connection: AsyncConnection) -> None:
-        if connection.dialect.default_schema_name is None:  # what cannot be seen there is not missing
+        if connection.dialect.default_schema_name is None:  # invisible tables are not missing
             raw = await _driver(connection)
             kind = StoreUnavailable if await has_schema(raw) else StoreNotFound
             raise kind(self.location, await missing(raw) or "it has no schema")
@@ -138,19 +138,18 @@ class Postgres:
 
     async def want_rewrite(self, connection: AsyncConnection) -> None:
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MARK_LOCK})
-        # another text each time: a rewrite that began before this transaction must not take the mark away
+        # a new text each time: a rewrite that began before this transaction must not clear the mark
         await connection.exec_driver_sql(f"COMMENT ON INDEX {_MARKED} IS 'rewrite wanted {secrets.token_hex(8)}'")
 
     async def rewrite_wanted(self, connection: AsyncConnection) -> bool:
         return (await connection.exec_driver_sql(_WANTED)).scalar_one() is not None
 
     async def rewrite(self, connection: AsyncConnection) -> str | None:
-        """VACUUM FULL of each table, once nobody reads a state from before.
+        """VACUUM FULL each table, once no transaction reads an older state.
 
-        What was deleted is then in no file of a table or an index. It stays in the write-ahead log until
-        that is recycled, in archives of it and base backups for as long as these are kept, and on a
-        replica until it has followed. A transaction of another user that this one may not see
-        (without pg_read_all_stats) may also keep it.
+        Deleted data is then in no file of a table or an index. It remains in the write-ahead log until that is
+        recycled, in archives and base backups, and on a replica until it has caught up. A transaction of another user
+        that this user may not see (without pg_read_all_stats) may also retain it.
         """
         raw = await _driver(connection)  # outside of any transaction
         wanted = await raw.fetchval(_WANTED)
@@ -183,20 +182,20 @@ class Postgres:
         return int((await connection.exec_driver_sql(query + here)).scalar_one())
 
     def room(self) -> int | None:
-        """A client cannot see the server's disk."""
+        """Unknown: a client cannot see the server's disk."""
         return None
 
     async def bytes_on_disk(self, connection: AsyncConnection) -> int:
         return await self.size(connection)
 
     async def slack(self, connection: AsyncConnection) -> int | None:
-        """Only an extension (pg_freespacemap) could tell."""
+        """Unknown without the extension pg_freespacemap."""
         return None
 
     async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
-        """VACUUM FULL writes each table anew beside the old one, and as much into the write-ahead log.
+        """VACUUM FULL writes a copy of each table, and as much into the write-ahead log.
 
-        The old files are gone when it is done, the log, archives and backups are not.
+        The old files are deleted afterwards; the log, archives and backups are not.
         """
         return [Need("the server's disk", await self.size(connection), None)]
 
@@ -205,7 +204,7 @@ class Postgres:
         self._doubted += 1
 
     def _engine(self, connections: int, isolation: str, patience: float | None) -> AsyncEngine:
-        """`patience` is how long (s) a statement may take, by itself."""
+        """Return an engine. `patience` is the time limit of one statement in seconds."""
 
         async def connect(*_: Any, **__: Any) -> Any:
             return await self._connect_unless_cancelled(patience)
@@ -223,14 +222,14 @@ class Postgres:
             record.info["doubted"] = self._doubted
 
         def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
-            # a server that was out of reach is connected to again, which is told in time where it does not answer
+            # after an outage, connect again: connecting has a time limit, an old connection might hang
             if connection.driver_connection.is_closed() or record.info["doubted"] != self._doubted:
                 raise DisconnectionError("the connection was given up")
 
         def on_close(connection: Any, *_: Any) -> None:
-            connection.driver_connection.terminate()  # a polite end would be waited for, of a dead server for ever
+            connection.driver_connection.terminate()  # an orderly close would wait for ever for a dead server
 
-        # of a connection that did not come as far as these events
+        # for a connection that failed before these events apply
         engine.sync_engine.dialect.do_terminate = on_close  # type: ignore[assignment, method-assign]
         event.listen(engine.sync_engine, "invalidate", on_close)
         event.listen(engine.sync_engine, "close", on_close)
@@ -239,7 +238,7 @@ class Postgres:
         return engine
 
     async def _connect_unless_cancelled(self, patience: float | None) -> Any:
-        """A connection; one that nobody waits for any more is closed, and not forgotten half made."""
+        """Return a connection. If the caller is cancelled, finish connecting first, then close the connection."""
         making = asyncio.ensure_future(self._connect(patience))
         try:
             return await asyncio.shield(making)
@@ -250,7 +249,7 @@ class Postgres:
             raise
 
     async def _connect(self, patience: float | None = None) -> Any:
-        """A connection. Raises `StoreError`."""
+        """Return a connection. Raises `StoreError`."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 settings = {**_SETTINGS, "lock_timeout": str(LOCK_TIMEOUT_MS)}
@@ -288,7 +287,7 @@ async def _driver(connection: AsyncConnection) -> Any:
 
 
 def _watch(connection: Any) -> None:
-    """Have the system look after the connection while nothing comes."""
+    """Let the operating system probe an idle connection."""
     there = connection._transport.get_extra_info("socket")
     if there is None or there.family not in (socket.AF_INET, socket.AF_INET6):
         return

@@ -1,4 +1,4 @@
-"""What PostgreSQL and its driver complain of, in our words: one line, with what to do about it."""
+"""Errors of PostgreSQL and its driver as `StoreError`: one line, with the remedy."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ ERRORS: tuple[type[Exception], ...] = (
     PoolTimeout,
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # what a backend that is killed makes of a statement, now and then
+    asyncpg.InternalClientError,  # raised now and then if the backend is killed
     ssl.SSLError,
     ConnectionError,
     TimeoutError,
     socket.gaierror,
 )
 ALSO_CONNECTING: tuple[type[Exception], ...] = (*ERRORS, OSError, ValueError)
-"""What a connection that is being made raises besides: no socket, no certificate, a setting that there is not."""
+"""Further errors of connecting: no socket, no certificate, an unknown setting."""
 
 _DENIED = re.compile(r"permission denied for (table|sequence|schema)|must be owner of")
 
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
-"""Parameters of a URL that name files; so do the variables PGSSLROOTCERT and so on."""
+"""Parameters of a URL that name files, like the variables PGSSLROOTCERT and so on."""
 _ANOTHER_NAME = (62, 63, 64)
-"""OpenSSL's X509_V_ERR codes for a name or an address that the certificate is not for."""
+"""OpenSSL's X509_V_ERR codes for a name or an address that does not match the certificate."""
 _POOLED = (
     "a pooler in between gives each transaction another connection: have it pool sessions (pool_mode = session), "
     "or connect to the server itself"
@@ -120,13 +120,13 @@ _REASONS: tuple[tuple[type[BaseException], str, str], ...] = (
     (FileNotFoundError, "", "there is no such socket: is PostgreSQL running?"),
     (PermissionError, "", "no right to use its socket"),
 )
-"""A kind of error, what its message says then, and what we say; `{0}` is what the message names."""
+"""A class of errors, a pattern of its message, and the reason to show; `{0}` is the first group of the pattern."""
 
 
 def translate(place: Place, error: BaseException, *, connecting: bool = False) -> StoreError:
-    """A driver's error as one of ours. Shows no credentials but, in a GRANT, the user's name.
+    """Return the `StoreError` for an error of the driver. It shows no credentials except the user's name in a GRANT.
 
-    `connecting` says that a connection was being made: what was sent then may be a password.
+    `connecting` means that the error occurred while connecting: the data sent may be a password.
     """
     cause = _cause(error)
     wrong = StoreError(f"{place.location}: something in the URL, or in a PG... variable, is wrong")
@@ -146,19 +146,19 @@ def translate(place: Place, error: BaseException, *, connecting: bool = False) -
     for kind, says, reason in _REASONS:
         if isinstance(cause, kind) and (found := re.search(says, str(cause))):
             if connecting and isinstance(cause, ValueError) and not says:
-                return wrong  # asyncpg's own that are an InterfaceError too
+                return wrong  # errors of asyncpg that are also an InterfaceError
             asked = ": is that PostgreSQL?" if connecting and reason in (_BROKE, _SILENT) else ""
             return StoreUnavailable(place.location, reason.format(*found.groups()) + asked)
     if isinstance(cause, ValueError) and not isinstance(cause, pg.PostgresError):
         return wrong
     if isinstance(cause, OSError):
         return StoreUnavailable(place.location, cause.strerror or "it cannot be reached")
-    told = cause.message if isinstance(cause, pg.PostgresError) else None  # not its details: they may be what was said
+    told = cause.message if isinstance(cause, pg.PostgresError) else None  # not its details: they may contain payloads
     return StoreUnavailable(place.location, _line(told or str(cause)))
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What the driver raised, below what SQLAlchemy made of it."""
+    """Return the error of the driver inside that of SQLAlchemy."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         error = error.orig
     inner = error.__cause__
@@ -170,14 +170,14 @@ def _cause(error: BaseException) -> BaseException:
 
 
 def is_about_rights(error: BaseException) -> bool:
-    """Whether the user lacks a right on the tables, or sees no place for them: then it can be asked what is missing."""
+    """Return whether the user lacks a right on the tables or the schema. The server can be asked which."""
     cause = _cause(error)
     denied = isinstance(cause, pg.InsufficientPrivilegeError) and _DENIED.match(str(cause)) is not None
     return denied or isinstance(cause, pg.InvalidSchemaNameError)
 
 
 def _denied(place: Place, message: str) -> str:
-    """A right is missing that the server could not be asked about."""
+    """Return the reason for a missing right that the server could not be asked about."""
     if not message.startswith("permission denied for database"):
         return f"a right is missing: {message}"
     to = '"' + (place.user or "USER").replace('"', '""') + '"'
@@ -195,7 +195,7 @@ def _about_tls(error: ssl.SSLError) -> str:
 
 
 def _unreadable(place: Place) -> str | None:
-    """A file that the URL or a variable names and that cannot be read; the driver does not say which."""
+    """Return the reason if a file named in the URL or a variable cannot be read; the driver does not name it."""
     given = parse_qs(urlsplit(place.dsn).query)
     for key in _FILES:
         file = given[key][-1] if key in given else os.environ.get(f"PG{key.upper()}")

@@ -1,20 +1,20 @@
-"""Texts that PostgreSQL cannot hold as they are.
+"""Encoding of texts with U+0000, which PostgreSQL cannot hold.
 
-No text of its own can have U+0000 in it: that is kept as U+0001 and "0", and U+0001 as two of itself.
+U+0000 is stored as U+0001 and "0", and U+0001 as two of itself.
 """
 
 from __future__ import annotations
 
 
 def encode(value: str) -> bytes:
-    """A text as it is kept. Raises `UnicodeEncodeError` for half a character."""
+    """Return a text as it is stored. Raises `UnicodeEncodeError` for a lone surrogate."""
     if "\x00" in value or "\x01" in value:
         value = value.replace("\x01", "\x01\x01").replace("\x00", "\x010")
     return value.encode()
 
 
 def decode(value: bytes) -> str:
-    """A text that was kept, as it was."""
+    """Return the text that was stored."""
     text = bytes(value).decode()
     if "\x01" not in text:
         return text

@@ -1,4 +1,4 @@
-"""Which rights a user of PostgreSQL lacks on a store: all of them at once, with the commands that give them."""
+"""The rights that a user of PostgreSQL lacks on a store, with the commands that grant them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _JOBS: tuple[tuple[str, Mapping[str, tuple[str, ...]]], ...] = (
     ("record", {"INSERT": _TABLES, "UPDATE": (experiment.name, recorder.name), "USAGE": _SEQUENCES}),
     ("remove", {"DELETE": _TABLES}),
 )
-"""What people do with a store, and the rights that each takes beyond those before it."""
+"""The jobs of a user, and the rights that each needs in addition to those before it."""
 
-# The schema is looked for by name: what one may not use does not count as a part of the search path.
+# The schema is found by name: the search path excludes schemas that the user may not use.
 _PLACE = """
 SELECT current_user::text AS user, current_setting('search_path') AS path, quote_ident(n.nspname) AS schema, n.oid,
     has_schema_privilege(n.oid, 'USAGE') AS usage, has_schema_privilege(n.oid, 'CREATE') AS create
@@ -47,7 +47,7 @@ async def has_schema(connection: Any) -> bool:
 
 
 async def missing(connection: Any) -> str | None:
-    """What the user of an asyncpg connection may not do with the store, and who changes that how; None for nothing."""
+    """Return the missing rights of the user of an asyncpg connection and the remedy; None if none is missing."""
     place = await connection.fetchrow(_PLACE)
     if place["oid"] is None:
         return f"no schema of its search_path ({place['path']}) is there: make one with `CREATE SCHEMA`"

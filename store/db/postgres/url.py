@@ -1,4 +1,4 @@
-"""A PostgreSQL store's URL: what the driver is given, and what people may see of it."""
+"""A PostgreSQL store's URL: the part for the driver, and the part that may be shown."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from ...errors import StoreError
 FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:\d{1,5})?")
 _SAYS_WHICH = ("host", "port", "search_path")
-"""Of the parameters behind `?`, those that say which store it is. Others may be secrets."""
+"""Parameters that identify the store. Others may be secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a store is."""
+    """The location of a store."""
 
     dsn: str
-    """The URL as asyncpg takes it, credentials included."""
+    """The URL for asyncpg, credentials included."""
     location: str
-    """The URL without credentials; the same for every way to write it."""
+    """The URL without credentials, in one canonical form."""
     database: str
     user: str | None
-    """Who connects, where the URL says so."""
+    """The user, if the URL names one."""
 
     @property
     def spool_folder(self) -> str:
-        """A folder of this store alone, under the user's state folder."""
+        """A folder for this store only, in the user's state folder."""
         state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
         name = hashlib.sha256(self.location.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         return str(Path(state, "messager", "spool", name))
 
 
 def place(url: str) -> Place:
-    """What a URL says. Raises `StoreError` for one that cannot be read; it shows none of it."""
+    """Return the location in a URL. Raises `StoreError` for a bad URL, without showing any of it."""
     try:
-        url.encode()  # the driver could not send it, and would show it
+        url.encode()  # the driver could not send it, and its error would show it
         parts = urlsplit(url)
         given = parse_qs(parts.query, strict_parsing=True) if parts.query else {}
     except ValueError:

@@ -1,13 +1,12 @@
-"""Appending to SQLite: one thread, one connection, one visit for each batch.
+"""Appending to SQLite: one thread, one connection, one call for each batch.
 
-Three things make an append cheap beside what agents do in the same process:
+Three measures keep an append cheap for the agents in the same process:
 
-- The whole transaction, from encoding the events to COMMIT, is one call into a thread. Through an
-  asynchronous driver it was some two dozen turns of the agents' own event loop.
-- Rows are bound some hundreds at a time into one INSERT. `executemany` steps through SQLite row by
-  row, and lets go of Python's interpreter lock and asks for it again with each; beside a loop that is
-  busy every such request may wait for 5 ms. A large statement works for milliseconds without the lock.
-- The connection and its prepared statements stay.
+- The whole transaction, from encoding the events to COMMIT, is one call into a thread. An asynchronous driver took
+  about two dozen iterations of the agents' event loop.
+- One INSERT has up to some hundred rows. `executemany` releases and acquires the interpreter lock for each row, and
+  beside a busy event loop each acquisition may take 5 ms. A large statement works for milliseconds without the lock.
+- The connection and its prepared statements are kept.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from ..schema import event
 from ..statements import ADD_BATCH, ADVANCE, EVENT_COLUMNS, Commit, Part
 
 CHUNKS = (512, 64, 8, 1)
-"""Rows in one INSERT: few sizes, so that each is prepared once."""
+"""Rows of one INSERT. Few sizes, so that each statement is prepared once."""
 
 
 def _sql(statement: Insert | Update) -> str:
-    """A statement with its parameters by name, as sqlite3 takes them from a dict."""
+    """Return a statement with named parameters, for sqlite3."""
     return str(statement.compile(dialect=sqlite.dialect(paramstyle="named")))
 
 
@@ -44,9 +43,9 @@ _INSERTS = {rows: _insert(rows) for rows in CHUNKS}
 
 
 class Appender:
-    """The connection that appends.
+    """The connection for appending.
 
-    `connect` opens one, in the thread that will use it; `place` tells which file is at the store's path.
+    `connect` opens it, in the thread that uses it; `place` identifies the file at the store's path.
     """
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], place: Callable[[], object]) -> None:
@@ -62,7 +61,7 @@ class Appender:
         return await finish_then_cancel(writing)
 
     async def close(self) -> None:
-        """Close the connection, once what is being written is done."""
+        """Finish the current write, then close the connection."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._discard)
         self._thread.shutdown(wait=False)
 
@@ -97,7 +96,7 @@ class Appender:
                 at, left = at + size * width, left - size
 
     def _current(self) -> sqlite3.Connection:
-        """The connection, made again where the store's file is another one now."""
+        """Return the connection, reopened if another file is at the store's path."""
         place = self._place()
         if self._connection is not None and place != self._opened_at:
             self._discard()

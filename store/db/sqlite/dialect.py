@@ -36,26 +36,26 @@ from . import file
 from .append import Appender
 
 BUSY_TIMEOUT_MS = 4000
-"""How long one writer waits for another; a store out of reach is told within five seconds."""
+"""How long one writer waits for another; an unreachable store is reported within five seconds."""
 READERS = 4
 REWRITE_SECONDS = 10.0
-"""How long a rewrite tries while others are in the way; each try waits for `BUSY_TIMEOUT_MS` itself."""
+"""How long a rewrite retries while other programs block it; each try waits for `BUSY_TIMEOUT_MS` itself."""
 _WAL = "PRAGMA journal_mode=WAL"
 _WANTED = "PRAGMA user_version"
 _CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 HOST = "MESSAGER_STORE_HOST"
-"""The only host whose processes may open the store, where workers on several are told of one."""
+"""Environment variable: the only host whose processes may open the store file, for workers on several hosts."""
 ELSEWHERE = "MESSAGER_STORE_ELSEWHERE"
-"""The file on that host, in the processes of another."""
+"""Environment variable: the store file on that host, in processes of other hosts."""
 _READ_ONLY = "you may read it, but not write it: ask for the right to write to the file and its folder, or take a copy"
 _UNREADABLE = "reading it takes a right to write beside it: ask for that, or copy it, with the -wal file beside it"
 
 
 class SQLite:
-    """One file, made on first use. `:memory:` gives a store that lives as long as its log.
+    """One file, created on first use. `:memory:` is a store that lives as long as its log.
 
-    (In a temporary file: a database in memory is gone with its connection, and a read that is
-    cancelled costs its connection.)
+    (It is a temporary file: a database in memory ends with its connection, and a cancelled read closes its
+    connection.)
     """
 
     errors: tuple[type[Exception], ...] = (DBAPIError, SQLiteError, PoolTimeout)
@@ -93,7 +93,7 @@ class SQLite:
         return writer, reader, writer
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """SQLite has one writer at a time, and would have the others look again and again."""
+        """SQLite has one writer at a time; without turns the others would poll."""
         return self._turn
 
     def insert_or_ignore(self, table: Table) -> Insert:
@@ -134,13 +134,13 @@ class SQLite:
         return StoreUnavailable(self.location, reason)
 
     async def check_place(self, connection: AsyncConnection) -> None:
-        """A file is one place, and was looked at before."""
+        """Nothing to check: `look` has checked the file."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("PRAGMA secure_delete=ON")
 
     async def want_rewrite(self, connection: AsyncConnection) -> None:
-        # another number each time: a rewrite that began before this transaction must not take the mark away
+        # a new number each time: a rewrite that began before this transaction must not clear the mark
         await connection.exec_driver_sql(f"PRAGMA user_version={secrets.randbelow(2**31 - 1) + 1}")
 
     async def rewrite_wanted(self, connection: AsyncConnection) -> bool:
@@ -199,7 +199,7 @@ class SQLite:
         return int(pages) * int(page_size)
 
     async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
-        """VACUUM builds the store anew in a temporary file, and copies that back through the WAL."""
+        """VACUUM builds a temporary file and copies it back through the WAL."""
         content = await self.size(connection) - (await self.slack(connection) or 0)
         needs: dict[int, Need] = {}
         for folder in (os.path.dirname(self.path), _temporary_folder()):
@@ -220,7 +220,7 @@ class SQLite:
 
         def on_connect(connection: Any, record: Any) -> None:
             record.info["file"] = self._place()
-            connection.isolation_level = None  # the driver must not begin transactions of its own
+            connection.isolation_level = None  # the driver must not begin transactions
             cursor = connection.cursor()
             for statement in _settings():
                 cursor.execute(statement)
@@ -231,7 +231,7 @@ class SQLite:
             cursor.close()
 
         def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
-            # SQLite would go on writing to a file that was moved away, where nobody finds it
+            # SQLite would continue to write to a file that was moved away
             if record.info["file"] != self._place():
                 raise DisconnectionError("the store's file is another one now")
 
@@ -252,14 +252,17 @@ class SQLite:
         return engine
 
     def _mode(self) -> dict[str, str]:
-        """How connections open the file. One that may only be read, and that nobody has open, is read as it lies
-        there: SQLite would want to write beside it, and what it wrote would be in its owner's way."""
+        """Return the mode in which connections open the file.
+
+        A read-only file that no process has open is opened as immutable: SQLite would otherwise create files beside
+        it, which its owner could not write.
+        """
         if self._may_write:
             return {"mode": "rw"}
         return {"mode": "ro"} if os.path.exists(f"{self.path}-wal") else {"mode": "ro", "immutable": "1"}
 
     def _open_for_appends(self) -> sqlite3.Connection:
-        # mode=rw: a file that went away is missed, not made anew
+        # mode=rw: a missing file is an error and is not created
         connection = sqlite3.connect(
             f"{file.uri(self.path)}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
         )
@@ -272,7 +275,7 @@ class SQLite:
         return connection
 
     def _place(self) -> tuple[int, int] | None:
-        """Which file is at the path: its device and inode; None for none."""
+        """Return the device and inode of the file at the path, None if there is none."""
         try:
             there = os.stat(self.path)
         except OSError:
@@ -280,7 +283,7 @@ class SQLite:
         return there.st_dev, there.st_ino
 
     def look(self) -> None:
-        """Before SQLite says it in its own words."""
+        """Check the path, for clearer errors than those of SQLite."""
         path = Path(self.path)
         elsewhere = os.environ.get(ELSEWHERE)
         if elsewhere and self.path == os.path.realpath(elsewhere):
@@ -297,7 +300,7 @@ class SQLite:
 
 
 def why_not_from_here(path: str, host: str) -> str:
-    """Why processes of other hosts leave a file alone, and what to do."""
+    """Return the reason why processes of other hosts may not open a file, and what to do."""
     return (
         f"{path} is a SQLite file on {host}, and SQLite's locks do not reach from one host to another: "
         "record into PostgreSQL (MESSAGER_STORE=postgresql://...)"
@@ -305,7 +308,7 @@ def why_not_from_here(path: str, host: str) -> str:
 
 
 async def _into_wal(connection: aiosqlite.Connection) -> None:
-    """Others may write just now, or do the same to a new file: SQLite says so at once then, busy timeout or not."""
+    """Switch to WAL; retry while others write or do the same: SQLite ignores the busy timeout here."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -318,7 +321,7 @@ async def _into_wal(connection: aiosqlite.Connection) -> None:
 
 
 def _temporary_folder() -> str:
-    """Where SQLite puts its temporary files."""
+    """Return the folder of SQLite's temporary files."""
     for folder in (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), "/var/tmp", "/usr/tmp", "/tmp"):
         if folder and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder
@@ -326,5 +329,5 @@ def _temporary_folder() -> str:
 
 
 def _settings() -> tuple[str, ...]:
-    """What every connection is told first."""
+    """Return the first statements of every connection."""
     return f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}", "PRAGMA foreign_keys=ON", "PRAGMA synchronous=FULL"

@@ -320,7 +320,7 @@ def test_db_verbs(run: Run, tmp_path: Path) -> None:
     assert run("db", "downgrade", "base", "--yes").returncode == 0
     assert run("db", "current").stdout == "none\n"
     assert run("db", "check").returncode == 1
-    one_line(run("ls"), 3, "there is none yet")
+    one_line(run("ls"), 3, "it does not exist")
     one_line(run("db", "upgrade", "nonsense"), 2, "nonsense")
     assert run("db", "upgrade").returncode == 0
     assert run("ls").returncode == 0
@@ -389,7 +389,7 @@ def test_what_is_out_of_reach_is_three_and_shows_no_password(imported: Run, tmp_
         one_line(done, 3, "cannot reach the broker at redis://127.0.0.1")
         assert "hunter2" not in done.stderr
     assert [row["exp_id"] for row in json.loads(imported("ls", "--json").stdout)] == ["game-1"]
-    one_line(imported("ls", "--store", "missing.db"), 3, "missing.db", "there is none yet")
+    one_line(imported("ls", "--store", "missing.db"), 3, "missing.db", "it does not exist")
     assert not (tmp_path / "missing.db").exists()
     one_line(imported("import", "a.jsonl", "--exp", "x", "--store", "no/such/folder.db"), 3, "no folder")
 

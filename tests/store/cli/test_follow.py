@@ -140,19 +140,19 @@ def test_what_waiting_does_not_help_is_told_at_once(tmp_path: Path) -> None:
         ("text.db", 2, "not an SQLite database"),
         ("newer.db", 2, "made by a newer messager"),
         ("no/folder/log.db", 3, "there is no folder"),
-        (":memory:", 3, "there is none yet"),
+        (":memory:", 3, "it does not exist"),
         ("nosuch://host/x", 2, "no store of scheme 'nosuch'"),
         ("postgresql://127.0.0.1:1/x", 3, "nobody listens"),
     ):
         done = messager("--store", store, "events", "e1", "--follow", cwd=tmp_path)
         one_line(done, code, words)
     one_line(messager("events", "e1", "--follow", "--kind", "said", cwd=tmp_path), 2, "said")
-    one_line(messager("events", "e1", cwd=tmp_path), 3, "there is none yet")
+    one_line(messager("events", "e1", cwd=tmp_path), 3, "it does not exist")
     assert sorted(os.listdir(tmp_path)) == ["newer.db", "text.db"]
 
 
 async def test_a_missing_store_is_told_from_one_that_is_out_of_reach(unmade: str, server: PostgresServer) -> None:
-    with pytest.raises(StoreNotFound, match="there is none yet"):
+    with pytest.raises(StoreNotFound, match="it does not exist"):
         await EventLog.open(unmade, create=False)
     server.stop()
     with pytest.raises(StoreUnavailable) as raised:

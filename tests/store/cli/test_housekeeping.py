@@ -221,7 +221,7 @@ def test_status_is_for_cron(run: Run, tmp_path: Path) -> None:
     assert any(line.startswith("dead   game-1") for line in done.stdout.splitlines())
     data = json.loads(run("status", "--json").stdout)
     assert not data["ok"] and data["problems"][0]["remedy"] == "messager repair game-1"
-    one_line(run("status", "--store", "missing.db"), 3, "there is none yet")
+    one_line(run("status", "--store", "missing.db"), 3, "it does not exist")
     assert run("repair", "game-1").returncode == 0
     assert run("status").returncode == 0
     assert run("status", "--min-free", str(10**9)).returncode == 1

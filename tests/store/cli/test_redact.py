@@ -93,7 +93,7 @@ def test_a_dry_run_of_redact_only_says_what_it_would_do(run: Run) -> None:
         (("e1", "--where", "colour=red", "--why", "x"), ["'colour'", "channel, agent, from, to, kind"]),
         (("e1", "--where", "channel", "--why", "x"), ["KEY=VALUE"]),
         (("e1", "--where", "contains=", "--why", "x"), ["KEY=VALUE"]),
-        (("e1", "--where", "kind=shout", "--why", "x", "--yes"), ["no kind shout"]),
+        (("e1", "--where", "kind=shout", "--why", "x", "--yes"), ["unknown kind shout"]),
         (("e1", "--where", "matches=(", "--why", "x", "--yes"), ["not a regular expression"]),
         (("e1", "--where", "since=whenever", "--why", "x", "--yes"), ["whenever"]),
         (("e1", "--where", "cursor=1", "--why", "x", "--yes"), ["cursor"]),

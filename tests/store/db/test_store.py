@@ -28,7 +28,7 @@ from tests.support.outages import locked
 
 async def test_the_store_is_made_on_first_use_and_never_by_reading(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
-    with pytest.raises(StoreUnavailable, match="there is none yet"):
+    with pytest.raises(StoreUnavailable, match="it does not exist"):
         async with EventLog.open(str(path), create=False):
             pass
     assert not path.exists()
