@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .log.channel_map import ChannelMap
     from .log.event import Cursor, Event, NewEvent
     from .log.event_log import EventLog
-    from .log.reading import Selection
+    from .log.selection import Selection
     from .maintenance.verify import verify
     from .privacy.json_paths import redactor
     from .privacy.redaction import redact
@@ -39,7 +39,7 @@ _MODULE_OF = {
     "RedactionFilter": "privacy.redaction_filter",
     "Replay": "replay",
     "ReplayReport": "replay",
-    "Selection": "log.reading",
+    "Selection": "log.selection",
     "StoreError": "errors",
     "compare": "queries.compare",
     "export_jsonl": "formats.jsonl",

@@ -26,7 +26,7 @@ from ..log.cursor import Point
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE
-from ..log.reading import Selection
+from ..log.selection import Selection
 from .clock import Rate, ReplayClock, Timeline
 from .flow_control import FlowControl, Message
 from .guard import Guard

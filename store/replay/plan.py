@@ -19,7 +19,8 @@ from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.messages import Sources, message_count, message_pages, sources
 from ..log.names import all_names
-from ..log.reading import Selection, Span
+from ..log.reading import Span
+from ..log.selection import Selection
 from .flow_control import Message
 
 

@@ -63,7 +63,7 @@ async def command(
 
     Exit code 0 if nothing differs, 1 if something does.
     """
-    from ...log.reading import Selection
+    from ...log.selection import Selection
     from ...queries.compare import compare
     from ...replay import ChannelMap
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...experiments.registry import Experiment
     from ...log.event import Event
     from ...log.event_log import EventLog
-    from ...log.reading import Selection
+    from ...log.selection import Selection
 
 
 @click.command()
@@ -52,7 +52,7 @@ async def command(
         raise click.UsageError(
             "--follow cannot be combined with --messages, --since, --until and --after: leave them out"
         )
-    from ...log.reading import Selection
+    from ...log.selection import Selection
 
     count = 0
     given = library_filters(**filters)

@@ -14,7 +14,7 @@ from ..output import print_json
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...maintenance.verify import Verdict
+    from ...maintenance.verdict import Verdict
 
 
 @click.command()

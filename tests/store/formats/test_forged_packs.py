@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import random
@@ -134,23 +135,34 @@ FORGERIES: dict[str, tuple[Change, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", FORGERIES)
-async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
-    log: EventLog, other: EventLog, tmp_path: Path, what: str
-) -> None:
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Lines of a pack, as JSON."""
     from tests.store.maintenance.test_verify import small_log
 
-    await small_log(log)
-    await pack(log, "e1", tmp_path / "a.pack")
-    lines = lines_of(tmp_path / "a.pack")
+    async def make() -> None:
+        async with EventLog.open(":memory:") as log:
+            await small_log(log)
+            await pack(log, "e1", path)
+
+    path = tmp_path_factory.mktemp("packed") / "a.pack"
+    asyncio.run(make())
+    return json.dumps(lines_of(path))
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
+    log: EventLog, packed: str, tmp_path: Path, what: str
+) -> None:
+    lines: list[dict[str, Any]] = json.loads(packed)
     change, complaint = FORGERIES[what]
     change(lines)
-    if complaint == "are free beside" and other.database.dialect.room() is None:
+    if complaint == "are free beside" and log.database.dialect.room() is None:
         complaint = "its row says payload_bytes|the batch after seq 9"  # nobody can tell: found on the way
     with pytest.raises(StoreError, match=complaint):
-        await unpack(other, seal(tmp_path / "forged.pack", lines))
-    await nothing_is_in(other)
-    assert [verdict async for verdict in verify_all(other)] == []
+        await unpack(log, seal(tmp_path / "forged.pack", lines))
+    await nothing_is_in(log)
+    assert [verdict async for verdict in verify_all(log)] == []
 
 
 FORGED_REDACTIONS: dict[str, tuple[Change, str]] = {
