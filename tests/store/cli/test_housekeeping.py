@@ -154,7 +154,7 @@ def test_prune_lists_and_removes_what_is_old(run: Run, tmp_path: Path) -> None:
     assert names(run) == ["game-1", "game-2"]
     one_line(run("prune", "--older-than", "ever"), 2, "--older-than", "1.5h")
     for bare in ("30", "0", "1.5", "", "30 "):
-        one_line(run("prune", "--older-than", bare, "--yes"), 2, "--older-than", "with its unit, such as 30d")
+        one_line(run("prune", "--older-than", bare, "--yes"), 2, "--older-than", "with a unit, such as 30d")
     assert names(run) == ["game-1", "game-2"], "thirty days are not thirty seconds"
     one_line(run("prune", "--older-than", "30d", "--json"), 2, "--dry-run or --yes")
     code, _, stderr = asked(tmp_path, "n\n", "prune", "--older-than", "30d")
