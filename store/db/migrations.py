@@ -67,13 +67,19 @@ def downgrade(connection: Connection, revision: str) -> None:
 def check_downgrade(connection: Connection, revision: str) -> None:
     """Raise `DowngradeRefused` if a downgrade would be refused, and `CommandError` for an unknown revision."""
     from alembic.runtime.migration import MigrationContext
+    from alembic.script.revision import RevisionError
+    from alembic.util import CommandError
 
     from ..errors import DowngradeRefused
 
     current = MigrationContext.configure(connection).get_current_revision()
     if current is None:
         return
-    for script in scripts().iterate_revisions(current, revision, select_for_downgrade=True):
+    try:
+        affected = list(scripts().iterate_revisions(current, revision, select_for_downgrade=True))
+    except RevisionError as error:
+        raise CommandError(str(error)) from None
+    for script in affected:
         if revision != "base" and hasattr(script.module, "losses") and (reasons := script.module.losses(connection)):
             raise DowngradeRefused(str(script.down_revision), reasons)
 

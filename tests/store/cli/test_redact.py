@@ -100,7 +100,7 @@ def test_a_dry_run_of_redact_only_says_what_it_would_do(run: Run) -> None:
         (("e1", "--where", "kind=sent", "--yes"), ["--why"]),
         (("e1", "--where", "kind=sent", "--why", " ", "--yes"), ["--why"]),
         (("no-such", "--where", "kind=sent", "--why", "x", "--yes"), ["no-such"]),
-        (("e1", "--scrub"), ["--scrub goes with --store alone"]),
+        (("e1", "--scrub"), ["combine it with --store only"]),
     ],
 )
 def test_wrong_uses_of_redact_are_told_in_one_line(run: Run, arguments: tuple[str, ...], words: list[str]) -> None:
@@ -120,7 +120,7 @@ def test_redact_ends_with_1_where_nothing_fits(run: Run) -> None:
 def test_an_export_can_be_made_for_others(run: Run, tmp_path: Path) -> None:
     done = run("export", "e1", "-o", "b.jsonl", "--redact", "content", "--redact", "pin", "--pseudonymise")
     assert done.returncode == 0, done.stderr
-    assert "exported 4 events" in done.stderr and "3 payloads redacted, 1 of them whole" in done.stderr
+    assert "exported 4 events" in done.stderr and "3 payloads redacted, 1 of them completely" in done.stderr
     text = (tmp_path / "b.jsonl").read_text()
     assert "1234" not in text and "Alice" not in text and "nothing" not in text
     assert run("import", "b.jsonl", "--exp", "copy").returncode == 0
