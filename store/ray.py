@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .db.databases import SQLite, for_store, in_memory
-from .db.sqlite.dialect import ELSEWHERE, HOST, why_not_from_here
+from .db.databases import for_store, in_memory
+from .db.sqlite.dialect import ELSEWHERE, HOST, SQLite, why_not_from_here
 from .errors import StoreError
 
 WORKER_SETUP = f"{__name__}.set_up_worker"

@@ -19,23 +19,23 @@ LONGEST = 0.5
 """Seconds a process records at the most before it is killed."""
 STARTING = 0.15
 """The part of the kills that come while the process still starts."""
-STARTS_WITHIN = 0.8
+STARTS_WITHIN = 0.3
 """Seconds in which those come."""
 
 
-@fault("sigkill-buffered", "SIGKILL of a recording process, buffered", short=3, long=100, seconds=400)
+@fault("sigkill-buffered", "SIGKILL of a recording process, buffered", short=1, long=100, seconds=400)
 async def buffered(run: Run, row: Row) -> None:
     """What was acknowledged is there; what is missing came after it, and the log says so."""
     await kills(run, row, durability="buffered", blocked=False)
 
 
-@fault("sigkill-blocked", "SIGKILL, buffered, its event loop blocked", short=2, long=100, seconds=400)
+@fault("sigkill-blocked", "SIGKILL, buffered, its event loop blocked", short=1, long=100, seconds=400)
 async def buffered_with_a_blocked_loop(run: Run, row: Row) -> None:
     """The same where the process keeps its event loop from running, as an agent's own work does."""
     await kills(run, row, durability="buffered", blocked=True)
 
 
-@fault("sigkill-strict", "SIGKILL of a recording process, strict", short=3, long=100, seconds=400)
+@fault("sigkill-strict", "SIGKILL of a recording process, strict", short=1, long=100, seconds=400)
 async def strict(run: Run, row: Row) -> None:
     """Whatever anybody has seen on the wire is in the log."""
     await kills(run, row, durability="strict", blocked=False)

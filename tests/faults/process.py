@@ -1,31 +1,34 @@
-"""A process that the harness starts, listens to, and ends: politely, or as a crash would."""
+"""Processes of the harness: started, read from, and ended with SIGTERM or SIGKILL."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
-import sys
+import socket
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from tests.support import ROOT
+from tests.support import forks
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 PATIENCE = 60.0
-"""Seconds after which a process that says nothing of what it should, or does not end, counts as hung."""
+"""Seconds to wait for a line of a process, or for its end."""
 
 
 _running: set[Worker] = set()
 
 
 class Hung(Exception):
-    """A process did not do in time what it should."""
+    """A process did not write an expected line or did not end in time."""
 
 
 async def kill_those_left() -> None:
-    """End the processes that a fault which failed has left behind."""
+    """Kill the processes that a failed fault has left behind."""
     for worker in list(_running):
         await worker.kill()
 
@@ -33,52 +36,40 @@ async def kill_those_left() -> None:
 class Worker:
     """One verb of `tests.faults.worker` in a process of its own.
 
-    What it says, a line `word number` each, is kept here and so outlives it.
+    The lines `word number` that it writes to standard output are kept here, and so outlive it.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, errors: Path) -> None:
-        self._process = process
+    def __init__(self, pid: int, watcher: Connection, stdout: Connection, errors: Path) -> None:
+        self.pid = pid
+        self._connections = watcher, stdout
         self._errors = errors
         _running.add(self)
         self.said: dict[str, list[int]] = defaultdict(list)
-        """The numbers said, by word."""
+        """Numbers by word."""
         self._heard = asyncio.Event()
         self._listening = asyncio.create_task(self._listen())
+        self._exit_code = asyncio.create_task(watcher[0].readline())
 
     @classmethod
     async def start(cls, verb: str, folder: Path, **options: Any) -> Worker:
         """Start a process that works in `folder`."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("MESSAGER_")}
-        path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        env |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONWARNINGS": "default"}
+        here, there = socket.socketpair()
         errors = folder / "stderr.txt"
-        with errors.open("ab") as file:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "tests.faults.worker",
-                verb,
-                json.dumps(options),
-                cwd=folder,
-                env=env,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=file,
-            )
-        return cls(process, errors)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
+        with there, errors.open("ab") as file:
+            fds = there.fileno(), file.fileno()
+            watcher = forks.start("tests.faults.worker", [verb, json.dumps(options)], folder, env, *fds)
+        answers = await asyncio.open_connection(sock=watcher)
+        stdout = await asyncio.open_connection(sock=here)
+        return cls(int(await answers[0].readline()), answers, stdout, errors)
 
     def last(self, word: str) -> int:
-        """The last number said with this word, 0 where there was none."""
+        """Return the last number of this word, 0 if there is none."""
         numbers = self.said.get(word)
         return numbers[-1] if numbers else 0
 
     async def heard(self, word: str, number: int = 0) -> None:
-        """Return once it has said this word with this number or a higher one. Raises `Hung`."""
+        """Return once it has written this word with this number or a higher one. Raises `Hung`."""
         async with _patience(f"a worker did not say {word!r}", self):
             while not (word in self.said and self.said[word][-1] >= number):
                 if self._listening.done():
@@ -87,36 +78,41 @@ class Worker:
                 await self._heard.wait()
 
     async def kill(self) -> None:
-        """SIGKILL; returns once it is gone and all that it said is here."""
-        if self._process.returncode is None:
-            self._process.kill()
+        """Send SIGKILL. Return once it has ended and its output is read."""
+        self.send(signal.SIGKILL)
         await self.ended()
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        if not self._exit_code.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
     async def stop(self) -> None:
-        """Ask it to end (SIGTERM); returns once it has. Raises `Hung` where it does not, or fails."""
-        if self._process.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
+        """Send SIGTERM. Return once it has ended. Raises `Hung` if it does not end or fails."""
+        self.send(signal.SIGTERM)
         if await self.ended() != 0:
             raise Hung(f"a worker failed: {self.complaint()}")
 
     async def ended(self) -> int:
-        """Its exit code, once it has ended by itself. Raises `Hung`."""
+        """Return the exit code once it has ended. Raises `Hung`."""
         async with _patience("a worker did not end", self):
-            code = await self._process.wait()
+            code = int(await asyncio.shield(self._exit_code))
             await self._listening
+        for _, writer in self._connections:
+            writer.close()
         _running.discard(self)
         return code
 
     def complaint(self) -> str:
-        """The end of what it wrote to standard error."""
+        """Return the end of its standard error."""
         text = self._errors.read_text(errors="replace").strip() if self._errors.exists() else ""
-        return text[-600:] or "it said nothing on standard error"
+        return text[-600:] or "nothing on standard error"
 
     async def _listen(self) -> None:
-        assert self._process.stdout is not None
         rest = b""
         try:
-            while data := await self._process.stdout.read(1 << 18):
+            while data := await self._connections[1][0].read(1 << 18):
                 lines = (rest + data).split(b"\n")
                 rest = lines.pop()
                 for line in lines:
@@ -128,7 +124,7 @@ class Worker:
 
 
 class _patience:
-    """A time limit that names what was waited for, and leaves no process behind."""
+    """Timeout with a message that says what was waited for. It kills the process."""
 
     def __init__(self, complaint: str, worker: Worker) -> None:
         self._complaint, self._worker = complaint, worker
@@ -141,5 +137,5 @@ class _patience:
         try:
             await self._timeout.__aexit__(*exc)
         except TimeoutError:
-            self._worker._process.kill()
+            self._worker.send(signal.SIGKILL)
             raise Hung(f"{self._complaint} within {PATIENCE:g} s: {self._worker.complaint()}") from None

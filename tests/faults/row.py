@@ -1,4 +1,4 @@
-"""A row of the table: what was tried, what it cost, and whether that breaks a promise."""
+"""Rows of the table, and the registry of faults."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from pathlib import Path
 from typing import Any
 
 COUNTS = ("tried", "offered", "lost", "doubled", "out_of_order", "unnoticed")
-"""The columns of the table that hold numbers."""
+"""Columns of the table that hold numbers."""
 MOST_PROBLEMS = 5
 
 
 @dataclass(slots=True)
 class Row:
-    """What one kind of fault did."""
+    """Result of one kind of fault."""
 
     fault: str
     tried: int = 0
-    """How often the fault was made."""
+    """Number of faults made."""
     offered: int = 0
-    """Events (or messages, or values) that the promise was about."""
+    """Events, messages or values that the promise covers."""
     lost: int = 0
-    """Those that by the promise should be in the log, or should have arrived, and are not there."""
+    """Those that are missing from the log, or did not arrive, although the promise says so."""
     doubled: int = 0
-    """Those that are there twice."""
+    """Those that exist twice."""
     out_of_order: int = 0
-    """Those whose place contradicts the order in which they were offered."""
+    """Those in another order than they were offered in."""
     unnoticed: int = 0
-    """What went wrong, or missing as the promise allows, without the log saying so."""
+    """Losses and errors that the log does not show."""
     notes: dict[str, int | float] = field(default_factory=dict)
-    """What else was counted; no promise."""
+    """Other counts, which no promise covers."""
     problems: list[str] = field(default_factory=list)
-    """What should not have happened at all, in words."""
+    """Unexpected errors, as text."""
     seconds: float = 0.0
 
     @property
     def kept(self) -> bool:
-        """Whether every promise was kept, and something was tried at all."""
+        """Whether the promise was kept, and something was tried at all."""
         wrong = self.lost or self.doubled or self.out_of_order or self.unnoticed or self.problems
         return not wrong and self.tried > 0 and self.offered > 0
 
     def problem(self, text: str) -> None:
-        """Something that should not have happened; the first few are kept."""
+        """Add an unexpected error. The first few are kept."""
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(text)
 
     def add(self, note: str, number: int) -> None:
-        """Count something for the note."""
+        """Add to a count of the notes."""
         self.notes[note] = int(self.notes.get(note, 0)) + number
 
     def most(self, note: str, number: float) -> None:
-        """Keep the largest of something for the note."""
+        """Keep the maximum of a value of the notes."""
         self.notes[note] = max(self.notes.get(note, 0), round(number, 3))
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as JSON has it."""
+        """Return the row for JSON."""
         return {
             "fault": self.fault,
             **{count: getattr(self, count) for count in COUNTS},
@@ -69,20 +69,25 @@ class Row:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Row:
-        """What `as_dict` gave."""
+        """Return the row from the result of `as_dict`."""
         return cls(**{field: value for field, value in data.items() if field != "kept"})
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How often to try, where to work, and the dice, whose seed is printed."""
+    """Number of tries, a folder to work in, and the random numbers of the printed seed."""
 
     tries: int
     folder: Path
     dice: random.Random
 
+    @property
+    def short(self) -> bool:
+        """Whether this is one try, as in `make test`: each fault is made, but fewer times and with less traffic."""
+        return self.tries == 1
+
     def place(self, name: str) -> Path:
-        """A new folder inside the run's."""
+        """Create a folder inside that of the run."""
         made = self.folder / name
         made.mkdir()
         return made
@@ -93,7 +98,7 @@ Act = Callable[[Run, Row], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault: how it is called, what it is, and how often it is tried."""
+    """One kind of fault: name, title, function, and numbers of tries."""
 
     name: str
     title: str
@@ -101,24 +106,24 @@ class Fault:
     short: int
     long: int
     seconds: float
-    """How long a long run may take before it counts as hung."""
+    """Timeout of a run."""
     needs: str | None
-    """A program without which it cannot be made."""
+    """Program that the fault needs, or None."""
 
     @property
     def possible(self) -> bool:
-        """Whether what it needs is on PATH."""
+        """Whether the needed program is on PATH."""
         return self.needs is None or shutil.which(self.needs) is not None
 
 
 FAULTS: dict[str, Fault] = {}
-"""Every fault by its name, in the order of the table."""
+"""Faults by name, in the order of the table."""
 
 
 def fault(
     name: str, title: str, *, short: int, long: int, seconds: float = 300, needs: str | None = None
 ) -> Callable[[Act], Act]:
-    """Make a function a fault: it breaks something `run.tries` times and counts in the row."""
+    """Register a function as a fault: it breaks something `run.tries` times and counts in the row."""
 
     def register(act: Act) -> Act:
         FAULTS[name] = Fault(name, title, act, short, long, seconds, needs)

@@ -62,7 +62,7 @@ async def _kills(run: Run, row: Row, durability: str) -> None:
                     listen=True,
                     recorder={"durability": durability, "spool": str(folder / "spool")},
                 )
-                await worker.heard("ready")
+                await worker.heard("accepted", 1)  # there is something to lose
                 await asyncio.sleep(run.dice.uniform(0, LONGEST))
                 await worker.kill()
                 await witness.caught_up()
@@ -81,7 +81,7 @@ async def backends(run: Run, row: Row) -> None:
     """Nothing is lost, and nobody has to be told."""
 
     async def end(run: Run, server: PostgresServer, proxy: Proxy, store: str) -> None:
-        for _ in range(BREAKS):
+        for _ in range(BREAKS if not run.short else BREAKS // 3):
             await asyncio.sleep(run.dice.uniform(0, BETWEEN))
             ended = await asyncio.to_thread(execute, store, f"SELECT pg_terminate_backend(pid) {_OTHERS}")
             row.add("connections ended", len(ended))
@@ -94,7 +94,7 @@ async def immediate(run: Run, row: Row) -> None:
     """The same."""
 
     async def restart(run: Run, server: PostgresServer, proxy: Proxy, store: str) -> None:
-        for _ in range(2):
+        for _ in range(1 if run.short else 2):
             await asyncio.to_thread(server.stop, "immediate")
             await asyncio.sleep(run.dice.uniform(0, 1.5))
             await asyncio.to_thread(server.start)
@@ -109,7 +109,7 @@ async def cut(run: Run, row: Row) -> None:
     """The same, whichever part of a batch the server was sent."""
 
     async def break_(run: Run, server: PostgresServer, proxy: Proxy, store: str) -> None:
-        for _ in range(BREAKS):
+        for _ in range(BREAKS if not run.short else BREAKS // 3):
             proxy.cut_after = run.dice.randrange(1, MOST_BYTES)
             await until(lambda: proxy.cut_after is None, 30)
             row.add("connections cut", 1)
@@ -135,7 +135,7 @@ async def _broken(run: Run, row: Row, break_: Break) -> None:
                         exp=durability,
                         broker=redis.url,
                         first=1 + at * 10_000_000,
-                        pause=0.002,
+                        pause=0.01 if run.short else 0.002,
                         recorder={"durability": durability, "spool": str(folder / "spool")},
                     )
                     for at, durability in enumerate(DURABILITIES)

@@ -73,7 +73,7 @@ async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any)
                         exp=durability,
                         broker=server.url,
                         first=1 + at * 10_000_000,
-                        pause=0.002,
+                        pause=0.01 if run.short else 0.002,
                         recorder={"durability": durability, "spool": str(folder / "spool")},
                         **options,
                     )
@@ -180,7 +180,7 @@ async def killed_while_spooling(run: Run, row: Row) -> None:
             shutil.rmtree(folder)
 
 
-@fault("kill-drain", "SIGKILL while a spool is drained, again and again", short=2, long=20, seconds=400)
+@fault("kill-drain", "SIGKILL while a spool is drained, again and again", short=1, long=20, seconds=400)
 async def killed_while_draining(run: Run, row: Row) -> None:
     """The next drain goes on: everything is there in the end, once."""
     with redis_server() as server:

@@ -56,7 +56,7 @@ NO_LOG = {
     "redaction": "nothing is redacted yet",
 }
 """Tables that are not the log."""
-FEW = 3
+FEW = 2
 """Values that are tried in a column, in a short run."""
 NOBODY = 1 << 22 | 1
 """A pid that no process has."""
@@ -138,9 +138,9 @@ def _some_rows(run: Run, store: Path, table: str, column: str) -> list[tuple[int
 
 
 def _chosen(run: Run, values: Iterator[Any]) -> list[Any]:
-    """All of them in a long run, a few in a short one."""
+    """Return all of them in the long form, a few in the short one."""
     every = list(values)
-    return every if run.tries > 1 else run.dice.sample(every, min(FEW, len(every)))
+    return every if not run.short else run.dice.sample(every, min(FEW, len(every)))
 
 
 def _other_values(old: Any, *, only_absence: bool) -> Iterator[Any]:

@@ -19,7 +19,9 @@ FAULTS = every_fault()
 SEED = 2026
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.timeout(2 * fault.seconds)) for name, fault in FAULTS.items()]
+)
 async def test_no_promise_is_broken_by_the_fault(name: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     fault, seed = FAULTS[name], secrets.randbelow(1 << 32) if pytestconfig.getoption("nightly") else SEED
     if not fault.possible:

@@ -296,7 +296,9 @@ VERBS: dict[str, Callable[..., Any]] = {
 LONGEST = 300
 """Seconds after which a process that nobody has ended ends by itself."""
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run the verb in `sys.argv[1]` with the options in `sys.argv[2]`, which are JSON."""
     signal.alarm(LONGEST)
     logging.getLogger("messager_store").addHandler(Noticing())
     asyncio.run(VERBS[sys.argv[1]](**json.loads(sys.argv[2])))

@@ -215,7 +215,7 @@ async def test_a_refused_message_keeps_its_reason_where_the_others_fail_for_anot
 
 async def test_a_sender_that_never_pauses_lets_others_run(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the answer is there at once, sending does not go through the event loop; now and then it does."""
-    monkeypatch.setattr("messager.brokers.redis.broker.GLANCE_NS", 10**10)  # each answer is waited for on the spot
+    monkeypatch.setattr("messager.brokers.redis.broker.BUSY_POLL_NS", 10**10)  # each answer is waited for on the spot
     turns = 0
 
     async def other() -> None:
@@ -236,14 +236,14 @@ async def test_answers_that_take_their_time_are_not_looked_for_at_every_message(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    glance = Wire.glance
+    glance = Wire.poll
 
     def counted(self: Wire, nanoseconds: int) -> None:
         nonlocal looks
         looks += 1
         glance(self, nanoseconds)
 
-    monkeypatch.setattr(Wire, "glance", counted)
+    monkeypatch.setattr(Wire, "poll", counted)
     listed = Listed()
     async with Proxy(redis.port).running() as proxy:  # in this very loop, so it never answers while somebody looks
         async with Messager(RedisConfig(server="127.0.0.1", port=proxy.port), "e1") as messager:

@@ -1,4 +1,4 @@
-"""What several tests need: waiting for a thing, a proxy that misbehaves, hostile values, the command line."""
+"""Shared by tests of several packages: waiting, stores, a proxy with faults, hostile values, the command line."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ HOSTILE_IDS: list[Any] = [None, 0, 5, "5", -1, 2**70, -(2**90), "", "a\x00b", "\
 
 
 def self_recording(messager: Messager) -> AutoRecorder:
-    """The hook by which it records itself, as it has no other of the kind."""
+    """Return the hook with which the Messager records itself."""
     [hook] = messager._offered
     assert isinstance(hook, AutoRecorder)
     return hook
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 10.0) -> None:
-    """Return as soon as something holds; fail where it does not within so many seconds."""
+    """Return as soon as the condition holds. Fail if it does not hold within this many seconds."""
     deadline = time.monotonic() + seconds
     while True:
         answer = holds()
@@ -73,17 +73,17 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 10
             answer = await answer
         if answer:
             return
-        assert time.monotonic() < deadline, "it never came to hold"
+        assert time.monotonic() < deadline, "the condition did not come to hold"
         await asyncio.sleep(0.005)
 
 
 def told(broker: Broker, *receivers: int) -> list[int | None]:
-    """What a broker says to messages that so many subscribers get: an MQTT broker does not know."""
+    """Return the numbers of receivers that the broker reports: an MQTT broker reports none."""
     return [None if isinstance(broker, MqttBroker) else count for count in receivers]
 
 
 def carried(broker: Broker, messages: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Those that a broker takes: on MQTT not every channel is a topic."""
+    """Return the messages that the broker accepts: on MQTT not every channel is a topic."""
     return [
         (channel, data) for channel, data in messages if kind_of(broker.url).publish_fault(channel, len(data)) is None
     ]
@@ -97,7 +97,7 @@ class Stores:
         self._made: list[str] = []
 
     def fresh(self) -> str:
-        """The URL or file name of another one."""
+        """Return the URL or file name of another store, empty and migrated."""
         if self._databases is None:
             made = self._file()
             shutil.copyfile(self._template, made)
@@ -107,7 +107,7 @@ class Stores:
         return made
 
     def unmade(self) -> str:
-        """One without tables."""
+        """Return the URL or file name of a store without tables."""
         self._made.append(self._file() if self._databases is None else self._databases.create())
         return self._made[-1]
 
@@ -115,7 +115,7 @@ class Stores:
         return str(self._folder / f"{'other' if self._made else 'log'}{len(self._made) or ''}.db")
 
     def move_away(self, made: str) -> None:
-        """Have one where nobody looks for it."""
+        """Move a store to another name."""
         if self._databases is None:
             with closing(sqlite3.connect(made)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -124,7 +124,7 @@ class Stores:
             self._databases.rename(made, f"{made.rpartition('/')[2]}_moved")
 
     def move_back(self, made: str) -> None:
-        """Have it where it was, in place of what is there now."""
+        """Move a store back to its name, replacing what is there now."""
         if self._databases is None:
             os.replace(f"{made}.moved", made)
         else:
@@ -132,7 +132,7 @@ class Stores:
             self._databases.rename(f"{made}_moved", made.rpartition("/")[2])
 
     def put_another(self, made: str) -> None:
-        """Have another store in place of one that was moved away."""
+        """Put another, empty store in the place of one that was moved away."""
         if self._databases is None:
             for ending in ("-wal", "-shm"):
                 Path(made + ending).unlink(missing_ok=True)
@@ -141,21 +141,21 @@ class Stores:
             self._databases.rename(another, made.rpartition("/")[2])
 
     def remove(self) -> None:
-        """All of them."""
+        """Remove all stores that were made."""
         for made in self._made:
             if self._databases is not None:
                 self._databases.drop(made)
 
 
 class Refused(Exception):
-    """The database does not take such a value at all."""
+    """The database does not accept a value of this type."""
 
 
 def sql(store: str, *statements: str) -> list[Any]:
-    """Execute statements past everything that knows the store; the rows of the last one, as tuples.
+    """Execute statements directly in the database. Return the rows of the last one, as tuples.
 
-    Written for SQLite: its literals of bytes and its shifts are put into PostgreSQL's words. Foreign keys are
-    not looked at. Raises `Refused`.
+    Statements are written for SQLite: literals of bytes and shifts are translated for PostgreSQL. Foreign keys are
+    not checked. Raises `Refused`.
     """
     if "://" in store:
         unguarded = "SET session_replication_role = replica"
@@ -177,7 +177,7 @@ def _in_postgres(statement: str) -> str:
 
 
 class Listed:
-    """A log hook that keeps what it is told."""
+    """A log hook that keeps its records and connections."""
 
     def __init__(self) -> None:
         self.records: list[MessageRecord] = []
@@ -302,7 +302,7 @@ class Proxy:
 
 
 def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, **options: Any) -> Any:
-    """Run the command line in a process of its own."""
+    """Run the command line in a process of its own, a fork if possible."""
     env = {**os.environ, **(env or {})}
     if not options and forks.fits(env):
         code, stdout, stderr = forks.run(arguments, cwd, env, 60)
@@ -319,7 +319,7 @@ def asked(
     *arguments: str,
     meanwhile: Callable[[subprocess.Popen[bytes]], object] = lambda process: None,
 ) -> tuple[int, str, str]:
-    """Run a verb on a terminal, and answer what it asks; `meanwhile` is done while it waits."""
+    """Run a verb on a terminal and answer its question. `meanwhile` runs while the verb waits."""
     there, here = pty.openpty()
     process = subprocess.Popen(
         [*MESSAGER, *arguments],

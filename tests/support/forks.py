@@ -1,11 +1,13 @@
-"""The command line in processes of their own, without half a second of imports each: forks of one that has done them.
+"""Processes without half a second of imports each: forks of a process that has imported what they need.
 
-What a fork cannot be told is what Python itself reads when it starts: `PYTHON...`, and the locale.
+A program is a module with a function `main`, which finds its arguments in `sys.argv`. A fork cannot be given what
+Python reads when it starts: `PYTHON...`, and the locale.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -18,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND_LINE = "messager_store.cli"
 _IMPORTS = ("aiosqlite", "asyncpg", "redis.asyncio", "rich.table", "sqlalchemy.ext.asyncio")
 
 
@@ -29,51 +33,58 @@ _STARTED_WITH = _read_at_start(os.environ)
 
 
 def fits(env: Mapping[str, str]) -> bool:
-    """Whether a fork in this environment is what a new process would be."""
+    """Return whether a fork in this environment is equal to a new process."""
     return _read_at_start(env) == _STARTED_WITH
 
 
 def run(arguments: Sequence[str | bytes], cwd: Path, env: dict[str, str], timeout: float) -> tuple[int, bytes, bytes]:
-    """Run a verb: its exit code, negative for a signal as in `subprocess`, and what it wrote to stdout and stderr."""
+    """Run the command line. Return its exit code, negative for a signal, and what it wrote to stdout and stderr."""
     words = [os.fsdecode(word) for word in arguments]
-    here, there = socket.socketpair()
-    with here, there, TemporaryFile() as stdout, TemporaryFile() as stderr:
-        socket.send_fds(_server(), [b"."], [there.fileno(), stdout.fileno(), stderr.fileno()])
-        there.close()
-        here.settimeout(timeout)
-        told = here.makefile("rw")
-        told.write(json.dumps([words, str(cwd), env]) + "\n")
-        told.flush()
-        process = int(told.readline())
-        try:
-            code = int(told.readline())
-        except TimeoutError:
-            os.kill(process, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(words, timeout) from None
+    with TemporaryFile() as stdout, TemporaryFile() as stderr:
+        with start(COMMAND_LINE, words, cwd, env, stdout.fileno(), stderr.fileno()) as watcher:
+            watcher.settimeout(timeout)
+            answers = watcher.makefile("r")
+            process = int(answers.readline())
+            try:
+                code = int(answers.readline())
+            except TimeoutError:
+                os.kill(process, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(words, timeout) from None
         stdout.seek(0)
         stderr.seek(0)
         return code, stdout.read(), stderr.read()
 
 
-@functools.cache
-def _server() -> socket.socket:
+def start(
+    program: str, arguments: Sequence[str], cwd: Path, env: dict[str, str], stdout: int, stderr: int
+) -> socket.socket:
+    """Start a program. The socket gives two lines: its process id, and later its exit code, negative for a signal."""
     here, there = socket.socketpair()
     with there:
-        line = [sys.executable, "-P", __file__, str(there.fileno())]
-        root = Path(__file__).resolve().parents[2]
+        socket.send_fds(_server(program), [b"."], [there.fileno(), stdout, stderr])
+    here.sendall((json.dumps([list(arguments), str(cwd), env]) + "\n").encode())
+    return here
+
+
+@functools.cache
+def _server(program: str) -> socket.socket:
+    """Start the process that forks for each order."""
+    here, there = socket.socketpair()
+    with there:
+        line = [sys.executable, "-P", __file__, str(there.fileno()), program]
         quiet = subprocess.DEVNULL
-        process = subprocess.Popen(line, cwd=root, stdin=quiet, stdout=quiet, pass_fds=[there.fileno()])
+        process = subprocess.Popen(line, cwd=ROOT, stdin=quiet, stdout=quiet, pass_fds=[there.fileno()])
     atexit.register(process.wait)
-    atexit.register(here.close)  # before that: they are called from the last to the first
+    atexit.register(here.close)  # runs before `process.wait`: the server ends when this end is closed
     return here
 
 
 def _serve(orders: socket.socket) -> None:
-    """Fork for each order, until nobody can give one any more. Returns in the process that is to be the verb."""
+    """Fork for each order, until the other end is closed. Returns in the process that runs the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        message, (fds), *_ = socket.recv_fds(orders, 1, 3)
+        message, fds, *_ = socket.recv_fds(orders, 1, 3)
         if not message:
             os._exit(0)
         if os.fork() == 0:
@@ -84,16 +95,20 @@ def _serve(orders: socket.socket) -> None:
             os.close(fd)
 
 
-def _watch(asks: socket.socket, stdout: int, stderr: int) -> None:
+def _watch(client: socket.socket, stdout: int, stderr: int) -> None:
+    """Fork once more: the parent reports the process id and the exit code, the child returns and runs the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with asks, asks.makefile("rw") as told:
-        arguments, cwd, env = json.loads(told.readline())
+    with client, client.makefile("rw") as lines:
+        arguments, cwd, env = json.loads(lines.readline())
         process = os.fork()
         if process:
-            told.write(f"{process}\n")
-            told.flush()
-            told.write(f"{os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}\n")
-            told.flush()
+            with contextlib.suppress(OSError):  # the client need not wait for the exit code
+                lines.write(f"{process}\n")
+                lines.flush()
+            code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+            with contextlib.suppress(OSError):
+                lines.write(f"{code}\n")
+                lines.flush()
             os._exit(0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for fd, place in ((stdout, 1), (stderr, 2)):
@@ -110,10 +125,13 @@ if __name__ == "__main__":
     import gc
     from importlib import import_module
 
-    from messager_store import cli
-
-    for name in (*_IMPORTS, *(f"messager_store.cli.commands.{verb}" for verb in cli.verbs.VERBS)):
-        import_module(name)
+    fd, name = sys.argv[1:]
+    if name != COMMAND_LINE:
+        sys.path.insert(0, str(ROOT))
+    program = import_module(name)
+    verbs = program.verbs.VERBS if name == COMMAND_LINE else ()
+    for module in (*_IMPORTS, *(f"messager_store.cli.commands.{verb}" for verb in verbs)):
+        import_module(module)
     gc.freeze()
-    _serve(socket.socket(fileno=int(sys.argv[1])))
-    cli.main()
+    _serve(socket.socket(fileno=int(fd)))
+    program.main()

@@ -1,4 +1,4 @@
-"""What tests of the log share: an experiment, events in it, and all that a read gives."""
+"""Experiments with events, for tests of the log."""
 
 from __future__ import annotations
 

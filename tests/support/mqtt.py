@@ -1,4 +1,4 @@
-"""What tests of MQTT share."""
+"""A broker behind a proxy, for tests of MQTT."""
 
 from __future__ import annotations
 

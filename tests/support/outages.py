@@ -1,4 +1,4 @@
-"""What tests of outages share."""
+"""Locks, numbered events and drains, for tests of outages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redis as people run it, on the loopback interface: behind TLS, watched by sentinels, as a cluster."""
+"""Redis with sentinels and as a cluster, on the loopback interface."""
 
 from __future__ import annotations
 

@@ -85,12 +85,12 @@ def test_an_experiment_that_does_not_exist_yet_is_waited_for(store: str, tmp_pat
 
 
 @pytest.mark.sqlite
-def test_a_file_without_a_schema_is_waited_for(store: str, tmp_path: Path) -> None:
-    Path(store).touch()
-    with following(tmp_path, store) as (process, line):
+def test_a_file_without_a_schema_is_waited_for(unmade: str, tmp_path: Path) -> None:
+    Path(unmade).touch()
+    with following(tmp_path, unmade) as (process, line):
         assert line.startswith(WAIT)
-        assert Path(store).stat().st_size == 0
-        asyncio.run(recorded(store, sent(1)))
+        assert Path(unmade).stat().st_size == 0
+        asyncio.run(recorded(unmade, sent(1)))
         assert printed(process) == [1]
 
 

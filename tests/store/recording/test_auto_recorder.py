@@ -190,7 +190,7 @@ async def test_a_messager_with_a_recorder_of_its_own_is_not_recorded_twice(
     assert await said(str(tmp_path / "own.db")) == [1, 2]
     told = capsys.readouterr().err
     if first:
-        assert not Path(store).exists() and not told
+        assert sql(store, "SELECT count(*) FROM experiment") == [(0,)] and not told
     else:
         assert await said(store) == [0] and "Recorder of the program's own" in told
 
@@ -402,7 +402,7 @@ async def test_where_nothing_that_is_installed_records_a_line_says_so(
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 1)
     assert capsys.readouterr().err == "messager: MESSAGER_STORE is set, but nothing that is installed records\n"
-    assert not Path(store).exists()
+    assert sql(store, "SELECT count(*) FROM experiment") == [(0,)]
 
 
 async def test_what_is_installed_may_be_out_of_order(
