@@ -67,6 +67,8 @@ class Buffer:
         self._first = 1  # the position of the first in memory
         self._thread = ThreadPoolExecutor(1, "messager-spool")  # not the loop's own, which agents may keep busy
         self._lock = asyncio.Lock()
+        self._many = min(BATCH_EVENTS, MEMORY_EVENTS // 2)
+        self._much = min(BATCH_BYTES, MEMORY_BYTES // 2)
         self._dropped = 0  # since this moment, ns UTC:
         self._drop_since = 0
 
@@ -120,8 +122,7 @@ class Buffer:
     @property
     def notable(self) -> bool:
         """True if the committer should see the event that was just added: the first one, or one of many."""
-        waiting = len(self._memory)
-        return waiting <= 2 or waiting >= BATCH_EVENTS or self._bytes >= BATCH_BYTES or self.crowded
+        return not 2 < len(self._memory) < self._many or self._bytes >= self._much
 
     def add(self, entry: Fields) -> int | None:
         """Accept an event; return its position, or None if there was no capacity and it was dropped."""
@@ -136,7 +137,8 @@ class Buffer:
     def _keep(self, entry: Fields) -> None:
         self._memory.append(entry)
         self._times.append(time.monotonic_ns())
-        self._bytes += _size(entry)
+        payload, meta = _content(entry)
+        self._bytes += len(payload) if meta is None else _size(entry)
 
     def drop(self, number: int) -> None:
         """Count events that are not recorded; a gap event reports them as soon as there is capacity."""

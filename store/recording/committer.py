@@ -82,7 +82,7 @@ class Committer:
     @property
     def ending(self) -> bool:
         """True once nothing new is accepted."""
-        return self._deadline is not None or self.state is State.ENDED
+        return self._deadline is not None
 
     @property
     def registered(self) -> bool:
@@ -391,6 +391,8 @@ class Committer:
         """End the recorder; what the store does not have stays in the spool."""
         registered = self.registered
         self.state = State.ENDED
+        if self._deadline is None:
+            self._deadline = 0.0
         await self._spooler.close()
         if error is not None:
             if isinstance(error, RecorderFenced):

@@ -29,7 +29,8 @@ class Spooler:
 
     def watch(self) -> None:
         """Write as soon as the oldest event in memory has waited too long."""
-        self._set_alarm(max(0.0, self._patience() - self._buffer.oldest_age))
+        if self._alarm is None:
+            self._set_alarm(max(0.0, self._patience() - self._buffer.oldest_age))
 
     def write(self) -> None:
         """Begin to write what is in memory now, if nothing is being written."""
@@ -44,8 +45,7 @@ class Spooler:
             self._alarm.cancel()
 
     def _set_alarm(self, wait: float) -> None:
-        if self._alarm is None:
-            self._alarm = asyncio.get_running_loop().call_later(wait, self._overdue)
+        self._alarm = asyncio.get_running_loop().call_later(wait, self._overdue)
 
     def _overdue(self) -> None:
         self._alarm = None
@@ -65,5 +65,5 @@ class Spooler:
                 log.error("%s", error)
             self.error = error
         self._moved()
-        if len(self._buffer):
+        if len(self._buffer) and self._alarm is None:
             self._set_alarm(self._patience())

@@ -8,19 +8,19 @@ from enum import Enum
 class State(Enum):
     """State of a recorder.
 
-        begin()                              start()
-           |                                    |
-           v          registered                v    <-----------------------.
-      REGISTERING ------------------------> COMMITTING --- no answer ----> RETRYING
-        ^      |                             ^      |     <- batch taken -     |
-        |      | refused                own  |      | fenced                  | fenced
-        |      v                        row  |      v                         |
-        |    ENDED <--- no successor ------ FENCED <--------------------------'
-        |      ^                             |
-        |      | stop()                      | the experiment was closed or removed, or the store replaced
-        |      |                             v
-        '------+---- successor ---------- CLOSED
-                 (once an event waits)
+        begin()                                start()
+           |                                      |
+           v              registered              v    no answer
+      REGISTERING ---------------------------> COMMITTING ------> RETRYING
+        |    ^                                  |  ^  ^             |  |
+        |    |                           fenced |  |  '-batch taken-'  |
+        |    | as a successor,                  v  | own row           | fenced
+        |    | once an event waits             FENCED <----------------'
+        |    |                                  |   |
+        |    '------------ CLOSED <-------------'   | may have no successor,
+        |                        experiment closed, | or another writer used the row
+        | refused              removed, or replaced v
+        '----------------------------------------> ENDED
 
     `stop` leads to ENDED from every state: the rest is committed first, or left in the spool after `STOP_SECONDS`.
     """

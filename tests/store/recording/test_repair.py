@@ -106,7 +106,7 @@ async def test_a_batch_that_was_committed_without_an_answer_before_a_repair_is_i
         take(taker, 10, 10)
         await until(lambda: not len(taker))
     assert await payloads(log) == numbers(0, 20)
-    assert (await verify(log.database, await log.experiment("e1"))).problems == []
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_a_recorder_in_whose_name_somebody_else_wrote_keeps_out_of_the_log(log: EventLog) -> None:
