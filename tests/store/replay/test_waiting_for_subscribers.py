@@ -158,4 +158,4 @@ async def test_where_names_may_not_be_asked_for_patterns_count_and_without_any_t
 
 def test_the_help_tells_for_how_long_it_waits(redis: RedisServer, tmp_path: object) -> None:
     helped = " ".join(messager("replay", "--help", cwd=tmp_path).stdout.split())  # type: ignore[arg-type]
-    assert "Fail after 60 s" in helped
+    assert "Fails after 60 s" in helped
