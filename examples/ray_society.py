@@ -21,9 +21,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import ray
 
-from messager import Messager
-from messager.brokers import open_broker
-from messager.testing import redis_server
+from messager import Messager, open_broker, redis_server
 from messager_store import EventLog
 from messager_store.ray import runtime_env
 

@@ -1,17 +1,24 @@
-"""Talking: agents exchange messages over Redis channels or MQTT topics, and log hooks are told of each.
+"""Messages between agents: they travel over Redis channels or MQTT topics, and log hooks see each of them.
 
-This package knows brokers and never SQL; `messager_store` remembers. Its rooms are imported
-when a name of theirs is first used: who wants a `Msg` waits for no Redis client.
+This package knows brokers and no SQL; `messager_store` records. Each name is imported when it is first used, so
+`from messager import Msg` loads no Redis client. The Messager over MQTT is `messager.mqtt.Messager`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .brokers import Broker, MemoryBroker, MqttBroker, PubSub, RedisBroker, RedisConfig, open_broker
+    from .brokers.factory import open_broker
+    from .brokers.memory.broker import MemoryBroker
+    from .brokers.mqtt.broker import MqttBroker
+    from .brokers.protocol import Broker, PubSub
+    from .brokers.redis.broker import RedisBroker
+    from .brokers.redis.config import RedisConfig
     from .clock import Clock
+    from .compat.agentscope import to_agentscope
     from .errors import (
         BrokerUnavailable,
         ListenerDied,
@@ -25,30 +32,25 @@ if TYPE_CHECKING:
     from .messager import Messager
     from .msg import Msg
     from .record import MessageRecord
+    from .testing import NoMqttServer, NoRedisServer, mqtt_server, redis_server
 
 __version__ = "0.1.0"
 
-_ROOMS = {
-    "Broker": "brokers",
-    "BrokerUnavailable": "errors",
-    "Clock": "clock",
-    "ListenerDied": "errors",
-    "LogHook": "hooks",
-    "LogList": "hooks",
-    "MemoryBroker": "brokers",
-    "MessageRecord": "record",
-    "Messager": "messager",
-    "MessagerError": "errors",
-    "MessagesRefused": "errors",
-    "MissingDriver": "errors",
-    "MqttBroker": "brokers",
-    "Msg": "msg",
-    "NotConnected": "errors",
-    "PubSub": "brokers",
-    "PublishError": "errors",
-    "RedisBroker": "brokers",
-    "RedisConfig": "brokers",
-    "open_broker": "brokers",
+_EXPORTS = {
+    "brokers.factory": "open_broker",
+    "brokers.memory.broker": "MemoryBroker",
+    "brokers.mqtt.broker": "MqttBroker",
+    "brokers.protocol": "Broker PubSub",
+    "brokers.redis.broker": "RedisBroker",
+    "brokers.redis.config": "RedisConfig",
+    "clock": "Clock",
+    "compat.agentscope": "to_agentscope",
+    "errors": "BrokerUnavailable ListenerDied MessagerError MessagesRefused MissingDriver NotConnected PublishError",
+    "hooks": "LogHook LogList",
+    "messager": "Messager",
+    "msg": "Msg",
+    "record": "MessageRecord",
+    "testing": "NoMqttServer NoRedisServer mqtt_server redis_server",
 }
 
 __all__ = [
@@ -66,21 +68,17 @@ __all__ = [
     "MissingDriver",
     "MqttBroker",
     "Msg",
+    "NoMqttServer",
+    "NoRedisServer",
     "NotConnected",
     "PubSub",
     "PublishError",
     "RedisBroker",
     "RedisConfig",
+    "mqtt_server",
     "open_broker",
+    "redis_server",
+    "to_agentscope",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f".{_ROOMS[name]}", __name__), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, globals(), _EXPORTS)

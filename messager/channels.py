@@ -1,10 +1,10 @@
-"""The channel grammar: names built, parsed, matched and rewritten in one place.
+"""Grammar of channels: names are built, parsed, matched and rewritten here.
 
-AgentSociety's channels are `exps:{exp_id}:agents:{agent_id}:{subtopic}` and
-`exps:{exp_id}:user-payback` on Redis, and the same with `/` on MQTT.
+Channels of AgentSociety are `exps:{exp_id}:agents:{agent_id}:{subtopic}` and `exps:{exp_id}:user-payback` on Redis,
+and the same with `/` on MQTT.
 
-A channel is any bytes on the wire and a `str` everywhere else: UTF-8 with
-`surrogateescape`, which gives every byte string its own text and back.
+A channel is bytes on the wire and a `str` everywhere else: UTF-8 with `surrogateescape`, so that each byte string has
+its own text and back.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Separator = Literal[":", "/"]
 
 
 def encode(channel: str | bytes) -> bytes:
-    """The channel as it is on the wire. Raises `TypeError` for what is neither."""
+    """Return the channel as bytes. Raises `TypeError` for anything but text and bytes."""
     if isinstance(channel, str):
         return channel.encode("utf-8", "surrogateescape")
     return _checked(channel)
 
 
 def decode(channel: str | bytes) -> str:
-    """The channel as text; `encode` gives the same bytes back. Raises `TypeError` for what is neither."""
+    """Return the channel as text; `encode` is the inverse. Raises `TypeError` for anything but text and bytes."""
     if isinstance(channel, str):
         return channel
     return _checked(channel).decode("utf-8", "surrogateescape")
@@ -34,28 +34,28 @@ def decode(channel: str | bytes) -> str:
 
 def _checked(channel: Any) -> bytes:
     if not isinstance(channel, bytes):
-        raise TypeError(f"a channel is a str or bytes, not {channel!r:.100}")
+        raise TypeError(f"invalid channel: {channel!r:.100}. Give a str or bytes.")
     return channel
 
 
 def agent_channel(exp_id: str, agent_id: object, subtopic: str) -> str:
-    """Where one agent is spoken to."""
+    """Return the channel of an agent."""
     return f"exps:{exp_id}:agents:{agent_id}:{subtopic}"
 
 
 def payback_channel(exp_id: str) -> str:
-    """Where agents tell the driver that a survey or an interview is answered."""
+    """Return the channel on which agents tell the driver that a survey or an interview is answered."""
     return f"exps:{exp_id}:user-payback"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedChannel:
-    """What a channel of the grammar says."""
+    """Parts of a channel of the grammar."""
 
     separator: str
     exp_id: str
     agent_id: int | str | None
-    """The agent it belongs to (an int where it is written as one), or None."""
+    """Agent that it belongs to (an int if written as one), or None."""
     subtopic: str
 
 
@@ -66,7 +66,7 @@ _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.A)
 
 
 def parse(channel: str) -> ParsedChannel | None:
-    """The parts of a channel, or None where it is not of the grammar."""
+    """Return the parts of a channel; None for a channel outside the grammar."""
     found = _AGENT.fullmatch(channel)
     if found:
         agent = found["agent"]
@@ -93,7 +93,7 @@ def with_separator(channel: str, wanted: Separator) -> str:
 
 
 def with_experiment(channel: str, exp_id: str) -> str:
-    """The same channel of another experiment; a channel outside the grammar stays as it is."""
+    """Return the same channel of another experiment; a channel outside the grammar stays as it is."""
     found = _AGENT.fullmatch(channel) or _OTHER.fullmatch(channel)
     if not found:
         return channel
@@ -101,7 +101,7 @@ def with_experiment(channel: str, exp_id: str) -> str:
 
 
 def with_agent(channel: str, agent_id: object) -> str:
-    """The same channel of another agent; one that belongs to no agent stays as it is."""
+    """Return the same channel of another agent; a channel of no agent stays as it is."""
     found = _AGENT.fullmatch(channel)
     if not found:
         return channel
@@ -110,10 +110,10 @@ def with_agent(channel: str, agent_id: object) -> str:
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    """Redis' glob as a regular expression; the rules are those of `stringmatchlen` in Redis' util.c.
+    """Return a glob of Redis as a regular expression, by the rules of `stringmatchlen` in Redis' util.c.
 
-    What stands between two stars has a fixed length, so its first place is as good as any:
-    atomic groups keep the match from trying others, which could take forever.
+    The text between two stars has a fixed length, so its first match is as good as any other. Atomic groups prevent
+    backtracking, which could take exponential time.
     """
     segments: list[list[bytes]] = [[]]
     at, end = 0, len(pattern)
@@ -142,7 +142,7 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def _compiled_class(pattern: bytes, at: int) -> tuple[int, bytes]:
-    """A `[...]` that starts behind `at`: where it ends, and its expression."""
+    """Return the end and the expression of a `[...]` whose content starts at `at`."""
     end = len(pattern)
     negated = pattern[at : at + 1] == b"^"
     if negated:
@@ -168,12 +168,12 @@ def _compiled_class(pattern: bytes, at: int) -> tuple[int, bytes]:
 
 
 def matches(pattern: str | bytes, channel: str | bytes) -> bool:
-    """Whether Redis would deliver a message on `channel` to a subscriber of `pattern`."""
+    """Return True if Redis would deliver a message on `channel` to a subscriber of `pattern`."""
     return matches_any((pattern,), channel)
 
 
 def matches_any(patterns: Iterable[str | bytes], channel: str | bytes) -> bool:
-    """Whether any of the patterns matches. The empty channel matches the empty pattern alone, not even `*`."""
+    """Return True if any pattern matches. Only the empty pattern matches the empty channel, as on Redis."""
     wire = encode(channel)
     if not wire:
         return any(not pattern for pattern in patterns)

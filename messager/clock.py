@@ -1,4 +1,4 @@
-"""The one way a timestamp is made: nanoseconds UTC that cannot step."""
+"""Clock of all timestamps: nanoseconds UTC that never step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 class Clock:
     """UTC in int64 nanoseconds: the wall clock read once, advanced by the monotonic clock.
 
-    A wall clock that is stepped while a recording runs can neither reorder nor
-    stretch it. Both sources can be injected (each a callable returning ns).
+    A wall clock that is stepped while a recording runs neither reorders nor stretches it. Both sources can be
+    injected; each is a callable that returns ns.
     """
 
     __slots__ = ("_monotonic", "_offset", "monotonic_ns", "wall_ns")
@@ -21,8 +21,7 @@ class Clock:
         monotonic: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._monotonic = monotonic
-        # A pause between the two readings would shift every stamp by its length,
-        # so the tightest of several brackets is the anchor.
+        # A pause between the two readings would shift every timestamp, so the closest of several pairs is used.
         best: tuple[int, int, int] | None = None
         for _ in range(5):
             before = monotonic()
@@ -32,15 +31,15 @@ class Clock:
                 best = (width, at, before + width // 2)
         assert best is not None
         self.wall_ns = best[1]
-        """The wall clock at the anchor, ns UTC."""
+        """Wall clock at the start, ns UTC."""
         self.monotonic_ns = best[2]
-        """The monotonic clock at the anchor, ns (comparable only within one boot)."""
+        """Monotonic clock at the start, ns (comparable only until the machine restarts)."""
         self._offset = self.wall_ns - self.monotonic_ns
 
     def now(self) -> int:
-        """The present, ns UTC."""
+        """Return the present time, ns UTC."""
         return self._monotonic() + self._offset
 
     def at(self, monotonic_ns: int) -> int:
-        """A reading of the monotonic clock (ns) as ns UTC."""
+        """Return a reading of the monotonic clock (ns) as ns UTC."""
         return monotonic_ns + self._offset

@@ -1,8 +1,8 @@
-"""Credentials: recognised by the name they stand behind, and masked in texts, command lines, settings and URLs.
+"""Credentials: they are recognised by their names, and masked in texts, command lines, settings and URLs.
 
-Everything that shows or keeps a text from outside (command lines, settings, reasons, URLs) masks it here. A value
-is a credential because of the words of its name: `--access-key x`, `DB_PASSWORD=x`, `{"jwt": "x"}`, `?token=x`,
-`Authorization: Bearer x`; and in a URL, user and password. A secret without such a name is not recognised.
+All code that shows or stores a text from outside (command lines, settings, errors, URLs) masks it here. The words of
+its name make a value a credential: `--access-key x`, `DB_PASSWORD=x`, `{"jwt": "x"}`, `?token=x`,
+`Authorization: Bearer x`; so do the user and password of a URL. A secret without such a name is not recognised.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ _NOUNS = (
 )
 """A name is secret if one of its words ends in one of these."""
 _SHORT = {"pw", "cred", "otp"}
-"""The same for words that are too short to be found at the end of others."""
+"""The same for words that are too short to be searched at the end of others."""
 _PHRASES = tuple(noun for noun in _NOUNS if noun.endswith(("key", "string", "id")))
-"""Found across words too: `api-key`, `API_KEY_PROD`."""
+"""Also matched across words: `api-key`, `API_KEY_PROD`."""
 _HEADERS = {"authorization", "cookie"}
 _LAST = {"auth", "pass", *_HEADERS}
 """A name is secret if its last word is one of these."""
 _NO_PASS = {"compass", "bypass", "trespass", "encompass", "overpass", "underpass", "surpass"}
 _FLAGS = {"no", "without", "skip", "ask", "prompt", "disable", "enable", "require", "requires", "allow", "has", "is"}
-"""First words of names that have yes or no for a value."""
+"""First words of names whose values are yes or no."""
 _ABOUT = re.compile(
     "files?|filename|paths?|dir|directory|folder|stdin|env|fd|counts?|limits?|budget|length|len|size|types?|mode|kind|"
     "scheme|method|policy|provider|backend|strategy|url|uri|endpoint|host|port|names?|ttl|expiry|expires|expiration|"
     "timeout|enabled|required|used|usage|rate|price|cost|ids|second|minute|hour|day"
 )
-"""Last words of names that tell something about a secret: where it is, or how long."""
+"""Last words of names that describe a secret, such as its location or length."""
 _COUNTED = re.compile(
     "max|min|num|n|number|total|prompt|completion|input|output|new|context|special|pad|eos|bos|unk|sep|cls|mask|stop|"
     "per|avg|mean|remaining|cached|reasoning"
 )
-"""Words that make tokens, keys and passes something to count, or a part of a text."""
+"""Words with which tokens, keys and passes are counted, or part of a text."""
 _PLAIN_KEY = re.compile(
     "public|primary|foreign|sort|partition|routing|row|cache|hot|map|group|index|shard|lookup|join|order|dict|object|"
     "composite|natural|unique"
 )
 _PLAIN_PASS = re.compile("first|second|third|single|two|multi|one|forward|backward|low|high|band|by")
 _QUERY_NAMES = {"key", "u", "user", "username", "login", "sig", "signature"}
-"""Names of a URL's options that are secret there, or say who somebody is, as the user in front of the host does."""
+"""Names of URL options that are secret, or identify a user as the user before the host does."""
 
 _ROUNDS = 4
-"""A mask may make a credential next to it show as one; a masked text is masked no further."""
+"""Maximum passes: a mask may reveal that the text next to it is a credential."""
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _VARIABLE = re.compile(r"[\w.\[\]-]+")
 _NUMBER = re.compile(r"[\d.,_]+[kKmM]?")
-_USER = re.compile(  # a password may have blanks, or what should have been escaped
+_USER = re.compile(  # a password may have blanks or unescaped characters
     r"""(?<=//)(?!/)(?P<user>[^/@\s:]{0,2000}:[^/\n"']{0,2000}@(?:\S{0,2000}@)?|\S{0,2000}@)(?P<rest>[^\s"'<>]*)"""
 )
 _QUERY = re.compile(r"(?<=[?&;])(?P<name>[\w.%\[\]-]+)=(?P<value>[^&\s\"'<>]*)")
@@ -62,14 +62,14 @@ _NAMED = re.compile(
     r"""(?<![\w?&.-])(?:(?P<option>--?[A-Za-z][\w.-]*)(?:\\*["']\s*,\s*|[ \t]+)"""
     r"""|(?P<name>-{0,2}[A-Za-z_][\w.-]*)\\*["'\])]*\s*(?::=|=>|={1,3}|:(?!//))[ \t]*)"""
 )
-"""A name and what stands between it and its value."""
+"""A name and the text between it and its value."""
 _VALUE = re.compile(r"""\*{3}|[bBfFrRuU]{0,2}(?:\\+(["']).*?\\+\1|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\S+""", re.S)
 _SCHEME = re.compile(r"""\\*["']?(?:(?:basic|bearer|negotiate|token|apikey)\s+|digest\s+)?""", re.I)
 _BEARER = re.compile(r"""\b(bearer\s+)[^\s"'\\,]+""", re.I)
 
 
 def is_secret(name: str, value: object = "") -> bool:
-    """Return True if a value is a credential, as its name says. A plain number of `tokens` is none."""
+    """Return True if a value is a credential according to its name. A plain number of `tokens` is none."""
     words = [word.lower() for word in _WORD.findall(name)]
     if not words or words[0] in _FLAGS or _ABOUT.fullmatch(words[-1]):
         return False
@@ -94,7 +94,7 @@ def _is_secret_word(word: str) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """The text without credentials: of URLs, of `name=value`, `name: value`, `--name value`, and of HTTP headers."""
+    """Return the text without the credentials of URLs, `name=value`, `name: value`, `--name value` and HTTP headers."""
     for _ in range(_ROUNDS):
         masked = _mask_named(_USER.sub(_mask_user, text))
         masked = _QUERY.sub(_mask_option, _BEARER.sub(rf"\1{MASK}", masked))
@@ -105,7 +105,7 @@ def mask_text(text: str) -> str:
 
 
 def _mask_user(found: re.Match[str]) -> str:
-    unsure = "?" in found["user"] or "#" in found["user"]  # the password may reach beyond the last @
+    unsure = "?" in found["user"] or "#" in found["user"]  # the password may extend beyond the last @
     return MASK if unsure else f"{MASK}@{found['rest']}"
 
 
@@ -120,7 +120,7 @@ def _mask_named(text: str) -> str:
     for found in _NAMED.finditer(text):
         name, end = found["option"] or found["name"], found.end()
         if found.start() < at or not is_secret(name):
-            continue  # it is part of a value that is masked, or harmless
+            continue  # part of a masked value, or harmless
         if name.lower().endswith(tuple(_HEADERS)) and found["name"]:
             begin, end = _header_value(text, end)
         else:
@@ -135,7 +135,7 @@ def _mask_named(text: str) -> str:
 
 
 def _header_value(text: str, at: int) -> tuple[int, int]:
-    """Return the begin and the end of the credentials in an HTTP header; the scheme in front of them stays."""
+    """Return the start and the end of the credentials in an HTTP header, behind the scheme."""
     found = _SCHEME.match(text, at)
     assert found is not None
     scheme = found[0].lstrip("\\")
@@ -148,9 +148,9 @@ def _header_value(text: str, at: int) -> tuple[int, int]:
 
 
 def mask_json(value: Any) -> Any:
-    """A value that JSON can hold, of the same shape, without credentials.
+    """Return a JSON value of the same shape without credentials.
 
-    Strings are masked as texts are; in lists, as command lines are; in objects, whatever stands under a secret name.
+    Strings are masked as texts, lists as command lines, and in objects every value under a secret name.
     """
     if isinstance(value, str):
         return mask_text(value)
@@ -179,7 +179,7 @@ def _item(before: Any, item: Any) -> Any:
         return MASK
     name, equals, value = item.partition("=")
     if equals and _VARIABLE.fullmatch(name) and is_secret(name, value):
-        return f"{name}={MASK}"  # all of it: what stands behind a blank belongs to it too
+        return f"{name}={MASK}"  # all of it, with what follows a blank
     return mask_text(item)
 
 
@@ -189,13 +189,13 @@ def is_secret_option(argument: Any) -> bool:
 
 
 def command_line(arguments: list[str]) -> list[str]:
-    """The arguments of a command without the credentials in them."""
+    """Return the arguments of a command without credentials."""
     masked: list[str] = mask_json(arguments)
     return masked
 
 
 def find_credentials(value: Any, path: str = "") -> Iterator[str]:
-    """The places, as `config.url` or `command[3]`, at which `mask_json` would mask something."""
+    """Yield the paths, such as `config.url` or `command[3]`, at which `mask_json` would mask something."""
     yield from _differing(value, mask_json(value), path)
 
 
@@ -211,14 +211,14 @@ def _differing(value: Any, masked: Any, path: str) -> Iterator[str]:
 
 
 def mask_known(text: str, secrets: Iterable[str | None]) -> str:
-    """The text without these secrets, unless they are parts of other words."""
+    """Return the text without these secrets, except within other words."""
     for secret in filter(None, secrets):
         text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
     return text
 
 
 def without_credentials(url: str) -> str:
-    """The URL without user, password and options, also if these are not escaped as they should be."""
+    """Return the URL without user, password and options, even if these are not escaped."""
     scheme, slashes, rest = url.partition("://")
     if not slashes:
         return url.rpartition("@")[2]
@@ -230,13 +230,13 @@ def without_credentials(url: str) -> str:
         whole = all(map(_whole, hosts.split(","))) and "@" not in parts.path
         socket = not hosts and ("@" in parts.netloc or not parts.netloc)
         rest = hosts + parts.path if whole or socket else rest.rpartition("@")[2]
-    except ValueError:  # where no @ is there, the host may have been forgotten, and the port be a password
+    except ValueError:  # without an @, the host may be missing and the port may be a password
         rest = rest.rpartition("@")[2] if "@" in rest else "..."
     return f"{scheme}://" + re.split(r"[?#]", rest, maxsplit=1)[0]
 
 
 def ambiguous(url: str) -> bool:
-    """Return True if a password may reach beyond the point at which the URL's host seems to begin."""
+    """Return True if a password may extend beyond the apparent start of the host."""
     place, _, query = url.partition("://")[2].partition("?")
     host, _, path = place.partition("/")
     return "#" in url or "@" in query or ("@" in host and "@" in path)

@@ -11,10 +11,11 @@ from .errors import MissingDriver
 
 
 @contextmanager
-def needed(package: str) -> Iterator[None]:
-    """Where a driver is imported: whatever keeps it from that is raised as `MissingDriver`.
+def needed(package: str, module: str | None = None) -> Iterator[None]:
+    """Context in which a driver is imported. Raises `MissingDriver` for whatever prevents that.
 
-    So is a version below the lowest that our own requirements name, which may fail only when it is used.
+    `package` is the name to install it by, `module` the one to import it by, if these differ. A version below the
+    lowest one of our own requirements is refused too, as it may fail only when it is used.
     """
     found, lowest = _version(package), _lowest(package)
     if found and _numbers(found) < _numbers(lowest):
@@ -22,15 +23,15 @@ def needed(package: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name == package:
+        if error.name == (module or package):
             raise MissingDriver(package, requirement(package)) from None
         raise _broken(package, error) from None
-    except Exception as error:  # a package that does not fit to its own dependencies may raise anything
+    except Exception as error:  # a package that does not fit its own dependencies may raise anything
         raise _broken(package, error) from None
 
 
 def requirement(package: str) -> str:
-    """A package with the version bounds of our own requirements; without bounds where these cannot be read."""
+    """Return a package with the version bounds of our own requirements; without bounds if these cannot be read."""
     try:
         asked = metadata.requires("messager") or []
     except metadata.PackageNotFoundError:
@@ -44,7 +45,7 @@ def _broken(package: str, error: Exception) -> MissingDriver:
 
 
 def _version(package: str) -> str:
-    """The version that is installed; empty where nobody can tell."""
+    """Return the installed version; empty if it is unknown."""
     try:
         return metadata.version(package) or ""
     except metadata.PackageNotFoundError:
@@ -52,12 +53,12 @@ def _version(package: str) -> str:
 
 
 def _lowest(package: str) -> str:
-    """The lowest version that our own requirements name; empty where they cannot be read."""
+    """Return the lowest version that our own requirements name; empty if they cannot be read."""
     bound = re.search(r">=\s*([\d.]+)", requirement(package))
     return bound[1] if bound else ""
 
 
 def _numbers(version: str) -> list[int]:
-    """`2.5.0rc1` as [2, 5, 0], to compare."""
+    """Return `2.5.0rc1` as [2, 5, 0], which can be compared."""
     found = re.match(r"\d+(\.\d+)*", version)
     return [int(number) for number in found[0].split(".")] if found else []

@@ -1,12 +1,12 @@
-"""What can go wrong while talking.
+"""Errors of this package, in one tree.
 
 MessagerError
-├── NotConnected          init() has not been called, or close() has
+├── NotConnected          `init()` was not called, or `close()` was
 ├── BrokerUnavailable     the broker cannot be reached, or stopped answering
-├── MissingDriver         the package that speaks a broker's protocol is not installed, too old, or broken
-├── PublishError          one message was not published, or nobody knows
-├── MessagesRefused       raised by a log hook: some messages must not be published
-├── ListenerDied          the task that receives messages ended on an error
+├── MissingDriver         the driver of a broker is not installed, too old, or broken
+├── PublishError          a message was not published, or its outcome is unknown
+├── MessagesRefused       raised by a log hook that refuses some messages
+├── ListenerDied          the task that receives messages ended with an error
 ├── NoRedisServer         messager.testing found no redis-server to start
 ├── NoMqttServer          messager.testing found no MQTT broker to start
 └── NoAgentSociety        messager.compat.agentsociety found no AgentSociety 1.3
@@ -19,7 +19,7 @@ from typing import Literal
 
 
 class MessagerError(Exception):
-    """Every error this package raises on purpose."""
+    """Root of the errors of this package. Each message says what to do."""
 
 
 class NotConnected(MessagerError):
@@ -30,17 +30,17 @@ class NotConnected(MessagerError):
 
 
 class BrokerUnavailable(MessagerError):
-    """The broker cannot be reached. Start it, or give another URL."""
+    """The broker cannot be reached. Start it, or give another URL. `reason` has the details and a remedy."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"cannot reach the broker at {url}: {reason}")
         self.url = url
-        """Where it was looked for, without credentials."""
+        """URL of the broker, without credentials."""
         self.reason = reason
 
 
 class MissingDriver(MessagerError):
-    """The package that speaks a broker's protocol is missing, too old, or broken. The text has the command to run."""
+    """The driver of a broker is missing, too old, or broken. The text has the command that installs it."""
 
     def __init__(self, package: str, requirement: str, fault: str = "is not installed", how: str = "") -> None:
         """`requirement` is the package with its version bounds; `how` holds options for pip."""
@@ -48,24 +48,23 @@ class MissingDriver(MessagerError):
 
 
 class PublishError(MessagerError):
-    """A message was not published (`not_sent`), or its fate is not known (`unknown`).
+    """A message was not published (`not_sent`), or its outcome is not known (`unknown`).
 
-    Nothing is repeated behind the caller's back: sending again is the caller's choice,
-    and after `unknown` it may double the message.
+    Nothing is repeated automatically. Send again if needed; after `unknown` that may double the message.
     """
 
     def __init__(self, reason: str, outcome: Literal["not_sent", "unknown"], *, refused: bool = False) -> None:
         super().__init__(reason)
         self.refused = refused
-        """True where the broker answered, and said no to this one message."""
+        """True if the broker answered and refused this message."""
         self.reason = reason
         self.outcome: Literal["not_sent", "unknown"] = outcome
 
 
 class MessagesRefused(MessagerError):
-    """Raised by a log hook's `before_send`: some of the messages must not be published. The others are.
+    """Raised by the `before_send` of a log hook: some of the messages must not be published, the others may.
 
-    `errors` says which, by their place in the records that the hook was given, and what their senders get.
+    `errors` has, by position in the records that the hook was given, the error that each sender gets.
     """
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
@@ -74,4 +73,4 @@ class MessagesRefused(MessagerError):
 
 
 class ListenerDied(MessagerError):
-    """The listener ended on an error, so nothing is received any more. Subscribe again."""
+    """The listener ended with an error, so nothing is received any more. Subscribe again."""

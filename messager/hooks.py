@@ -1,4 +1,4 @@
-"""Log hooks: who is told of every event, those that are there without a line of code, and AgentSociety's list."""
+"""Log hooks: the protocol, the hooks of installed packages, and AgentSociety's list."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from .record import MessageRecord
 
 @runtime_checkable
 class LogHook(Protocol):
-    """Told of every message sent, received, blocked or failed, and of gaps and marks.
+    """Is told of every message sent, received, blocked or failed, and of gaps and marks.
 
-    What becomes of messages that were written is told to the hooks that were asked before, and to no others: to
-    one that was removed after that too, and not to one that was added.
+    A batch of sends asks the hooks that were there when it began, in order, until one raises. Only hooks whose
+    `before_send` ran receive the outcome, also if they were removed meanwhile.
 
-    A hook that also has `connected(url, clock, clock_offset_ns)` is told, once the broker
-    answers, where it is, the `Clock` that stamps the records, and how far the broker's own
-    clock is ahead (ns, None if unknown). One that has `described(name, meta)` is told what
-    `Messager.describe` is, and one that has `joined(hook)`, of every hook that is added later; where it
-    answers True it makes way for that one, and is removed: messages that it has not been asked about are that one's.
+    Optional methods: `connected(url, clock, clock_offset_ns)` is called once the broker answers, with the `Clock`
+    that stamps the records and how far the broker's own clock is ahead (ns, None if unknown);
+    `described(name, meta)` is called with what `Messager.describe` was given.
     """
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
-        """Awaited before these messages are written to the broker. Raising stops all of them.
+        """Awaited before these messages are written to the broker. If it raises, none of them is written.
 
-        Raising `MessagesRefused` stops those that it names, and no others: hooks behind this one are asked about
-        the rest, and each sender of a refused message gets the error given for it.
+        If it raises `MessagesRefused`, only the messages named there are not written: hooks behind this one are asked
+        about the rest, and the sender of a refused message gets the error given for it.
         """
 
     def after(self, record: MessageRecord) -> None:
@@ -40,18 +38,18 @@ _FIELDS = ("channel", "payload", "from_id", "to_id", "start_time", "consumption"
 
 
 class LogList:
-    """The list of what was sent, as AgentSociety's `Messager.get_log_list` gives it.
+    """List of what was sent, as AgentSociety's `Messager.get_log_list` returns it.
 
     Entries are dicts with `channel, payload, from_id, to_id, start_time` (s since the
     epoch), `consumption` (s) and `sent`. At most `limit` are kept, the newest.
     """
 
     def __init__(self, limit: int | None = 100_000) -> None:
-        # One behind the other: as objects of their own they would keep the garbage collector busy.
+        # Flat: an object for each entry would keep the garbage collector busy.
         self._values: deque[Any] = deque(maxlen=None if limit is None else limit * len(_FIELDS))
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
-        """Nothing to do before a message is sent."""
+        """Do nothing."""
 
     def after(self, record: MessageRecord) -> None:
         kind = record.kind
@@ -69,7 +67,7 @@ class LogList:
             )
 
     def entries(self) -> list[dict[str, Any]]:
-        """The entries, oldest first."""
+        """Return the entries, oldest first."""
         values = iter(self._values)
         return [dict(zip(_FIELDS, entry, strict=True)) for entry in zip(*[values] * len(_FIELDS), strict=True)]
 
@@ -79,24 +77,27 @@ class LogList:
 
 
 ENTRY_POINTS = "messager.hooks"
-"""The entry points that give hooks to every `Messager` of a process in which `MESSAGER_STORE` is set."""
+"""Group of the entry points that make hooks for every `Messager` of a process if `MESSAGER_STORE` is set."""
 
 
 @runtime_checkable
 class OfferedHook(LogHook, Protocol):
-    """A hook that came by an entry point, and is stopped by the `Messager` that it came to."""
+    """A hook made by an entry point in `Messager.init`, and stopped by `Messager.close`."""
+
+    def yields_to(self, hook: LogHook) -> bool:
+        """Return True if this hook is not to be asked any more once `hook` is. Must not raise."""
 
     async def stop(self) -> None:
-        """Awaited when the messager has closed. Must not raise."""
+        """Awaited when the Messager has closed. Must not raise."""
 
 
 async def offered(exp_id: str, hooks: Sequence[LogHook]) -> list[OfferedHook]:
-    """The hooks that the installed packages have for a messager that has `hooks` already.
+    """Return the hooks that installed packages make for a Messager that has `hooks` already.
 
-    Each entry point is an async function of `exp_id` and `hooks` that gives a hook, or None for none.
-    Where one cannot be had, a line on standard error says so: agents go on without it.
+    Each entry point is an async function of `exp_id` and `hooks` that returns a hook, or None. If one fails, a line
+    on standard error says so: agents continue without it.
     """
-    from importlib.metadata import entry_points  # only where somebody asks for it: it takes a while
+    from importlib.metadata import entry_points  # here, as the import takes a while
 
     found: list[OfferedHook] = []
     try:
@@ -118,7 +119,7 @@ async def offered(exp_id: str, hooks: Sequence[LogHook]) -> list[OfferedHook]:
 
 
 def say(text: str) -> None:
-    """A line on standard error, where there is one. Never raises."""
+    """Write a line to standard error, if there is one. Never raises."""
     line = "".join(char if char.isprintable() else " " for char in text)
     with contextlib.suppress(Exception):
         if sys.stderr is not None:

@@ -1,9 +1,8 @@
-"""Asking an interceptor whether a message may pass.
+"""Call of an interceptor, which permits or refuses a message.
 
-The contract is AgentSociety's: `forward(from_id, to_id, message)` says yes or no,
-and is asked only when both ids are known. It may be a plain object with an async
-(or ordinary) `forward`, or the handle of a Ray actor, whose methods are called
-through `.remote`. Ray itself is never imported here.
+Contract of AgentSociety 1.3: `forward(from_id, to_id, message)` returns a truth value, and is called only if both ids
+are given. The interceptor is an object with an ordinary or async `forward`, or the handle of a Ray actor, whose
+methods are called through `.remote`. Ray is never imported here.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 
 async def allows(interceptor: Any, from_id: Any, to_id: Any, message: str) -> bool:
-    """Whether `message` (the JSON text about to be sent) may pass. Raises what `forward` raises."""
+    """Return True if `message` (the JSON text to be sent) may pass. Raises what `forward` raises."""
     forward = interceptor.forward
     call = getattr(forward, "remote", forward)
     answer = call(from_id, to_id, message)

@@ -14,16 +14,18 @@ log = logging.getLogger("messager")
 
 
 class MessageQueue(asyncio.Queue[dict[str, Any]]):
-    """Received messages in order. It takes every message: the listener is the one that stops above the limit.
+    """Received messages in order. It accepts every message; above the limit, the listener stops reading.
 
-    `limit` is in bytes of channels and payloads. Without one, a warning is logged once when more than `WARN_BYTES`
-    wait, and again only after the queue was empty. `exp_id` is for that warning.
+    `limit` is in bytes of channels and payloads. Without one, a warning with `exp_id` is logged once when more than
+    `WARN_BYTES` wait, and again only after the queue was empty.
     """
 
     def __init__(self, exp_id: str, limit: int | None) -> None:
-        """Raises `ValueError` for a negative limit, and for one that is no number."""
+        """Raises `ValueError` for a limit that is negative or no number."""
         if limit is not None and not (isinstance(limit, int) and limit >= 0):
-            raise ValueError(f"queue_bytes is {limit!r}: give a number of bytes, 0 or more, or None for no limit")
+            raise ValueError(
+                f"invalid queue_bytes: {limit!r}. Give a number of bytes, 0 or more, or None for no limit."
+            )
         super().__init__()
         self.waiting_bytes = 0
         """Bytes of channels and payloads in the queue."""
@@ -35,7 +37,7 @@ class MessageQueue(asyncio.Queue[dict[str, Any]]):
 
     @property
     def stops_reading(self) -> bool:
-        """True from when more than the limit waits until the queue is empty. Never without a limit."""
+        """True from the moment when more than the limit waits until the queue is empty. Never True without a limit."""
         return self._exceeded and self.limit is not None
 
     def take_all(self) -> list[dict[str, Any]]:
@@ -62,7 +64,7 @@ class MessageQueue(asyncio.Queue[dict[str, Any]]):
         self._messages.append(item)
         try:
             self.waiting_bytes += len(item["channel"]) + len(item["data"])
-        except (KeyError, TypeError):  # a subclass of Messager may queue what it likes
+        except (KeyError, TypeError):  # a subclass of Messager may queue other objects
             return
         if self.waiting_bytes > self._threshold and not self._exceeded:
             self._exceeded = True

@@ -1,4 +1,4 @@
-"""Messager over MQTT. A drop-in for AgentSociety's first one (the contract of its version 1.0.0)."""
+"""Messager over MQTT. Replaces the Messager of AgentSociety 1.0.0."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from . import channels
 from .brokers.mqtt import topics as names
 from .brokers.mqtt.broker import MqttBroker
 from .brokers.mqtt.pubsub import MqttPubSub
-from .brokers.mqtt.session import Message
 from .brokers.protocol import Broker
+from .drivers import needed
 from .errors import BrokerUnavailable, NotConnected
 from .record import MessageRecord
 
+with needed("aiomqtt"):
+    from aiomqtt import Message
+
 TRIES = 3
 RETRY_SECONDS = 10.0
-"""How long `connect` waits before it tries again."""
+"""Pause of `connect` between two tries."""
 PING = b"ping"
 _LOGGED = {"channel": "topic", "from_id": "from_uuid", "to_id": "to_uuid"}
 
@@ -29,12 +32,11 @@ log = logging.getLogger("messager")
 
 
 class Messager(redis_messager.Messager):
-    """Sends and receives over MQTT, and tells log hooks of each message as the other `Messager` does.
+    """Sends and receives over MQTT, and passes each message to the log hooks. Contract: AgentSociety 1.0.0.
 
-    `hostname` is where the broker is, or a `MqttBroker` (which stays open when this closes), as
-    `MqttBroker.from_url` makes one for a URL, `mqtts://` included. What is
-    inherited is there as well: `mark`, `add_log_hook`, `async with`. `exp_id` is for the topics that
-    `get_subtopic_channel` and its kin give.
+    `hostname` is the host of the broker, or a `MqttBroker` (such as `messager.open_broker(url)` makes), which `close`
+    leaves open. Inherited methods work as well: `mark`, `add_log_hook`, `async with`. `exp_id` is the experiment in
+    the topics of `get_subtopic_channel` and similar methods.
     """
 
     _CONNECT, _ADDRESS = "connect", "hostname"
@@ -52,19 +54,19 @@ class Messager(redis_messager.Messager):
         log_limit: int | None = 100_000,
         queue_bytes: int | None = None,
     ) -> None:
-        """`timeout` is in seconds; `log_limit` is how many entries `get_log_list` keeps, the newest; None for all.
+        """`timeout` is in seconds. `log_limit` is the maximum number of entries of `get_log_list`; None for no limit.
 
-        `queue_bytes` is as for the other `Messager`. Messages then wait in the subscriber, which takes up to 256 MB:
-        an MQTT broker keeps few and drops the others silently. Above that the connection is closed, with a `gap`.
+        `queue_bytes` is as for `messager.Messager`, but messages above it wait in the subscriber, up to 256 MB: an MQTT
+        broker keeps few and drops the others silently. Above that the connection is closed, with a `gap`.
 
-        Where there is no `exp_id`, as AgentSociety's contract has none, it is that of `MESSAGER_EXP`. Raises
-        `ValueError` for a `hostname` that is a URL or a negative `queue_bytes`, and `TypeError` for a `hostname` that
-        is neither text nor a broker.
+        `exp_id`, which the contract does not have, defaults to `MESSAGER_EXP`. Raises `ValueError` for a `hostname`
+        that is a URL and for a negative `queue_bytes`, and `TypeError` for a `hostname` that is neither text nor a
+        broker.
         """
         if isinstance(hostname, str) and "://" in hostname:
             raise ValueError(
-                "hostname is the name of a host, such as localhost, and not a URL: "
-                "`MqttBroker.from_url(url)` of messager.brokers makes a broker of one, which will do as well"
+                "hostname is the name of a host, such as localhost, and not a URL. "
+                "Give the broker that `messager.open_broker(url)` makes of a URL."
             )
         made = isinstance(hostname, str)
         broker: Broker = (
@@ -90,7 +92,7 @@ class Messager(redis_messager.Messager):
         Messager.__init__(self, **given)
 
     async def connect(self) -> None:
-        """Connect, in three tries. Where none succeeds, that is logged, and `is_connected` says so."""
+        """Connect, in three tries. If none succeeds, that is logged and `is_connected` returns False."""
         for number in range(1, TRIES + 1):
             try:
                 await self.init()
@@ -101,19 +103,19 @@ class Messager(redis_messager.Messager):
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def disconnect(self) -> None:
-        """Let what is being sent leave, end the listener, disconnect. May be called twice."""
+        """Wait for messages that are being sent, stop the listener, disconnect. May be called twice."""
         await self.close()
 
     async def stop(self) -> None:
-        """The same as `disconnect`."""
+        """Do the same as `disconnect`."""
         await self.close()
 
     async def is_connected(self) -> bool:
-        """Whether `connect` has succeeded, and `disconnect` was not called since."""
+        """Return True if `connect` has succeeded and `disconnect` was not called since."""
         return self.connected
 
     async def ping(self) -> None:
-        """Publish `ping` on the topic `ping`: an event of the log, and no entry of `get_log_list`.
+        """Publish `ping` on the topic `ping`. It is an event of the log but no entry of `get_log_list`.
 
         Raises `NotConnected` and `PublishError`.
         """
@@ -123,11 +125,11 @@ class Messager(redis_messager.Messager):
         await self._publisher.send(MessageRecord("sent", started, "ping", PING, message="ping"), started)
 
     async def subscribe(self, topics: Any, agents: Any = None) -> None:
-        """Subscribe to a topic, a list of topics, or a list of (topic, qos); wildcards are welcome.
+        """Subscribe to a topic, a list of topics, or a list of (topic, qos). Wildcards are allowed.
 
-        Active when this returns; `start_listening` begins to take messages in. `agents` is there for the
-        contract. Raises `NotConnected`, `BrokerUnavailable`, and `ValueError` for what no topic can fit; then nothing
-        is subscribed to.
+        Subscriptions are active when this returns; `start_listening` starts to receive. `agents` is part of the
+        contract and ignored. Raises `NotConnected`, `BrokerUnavailable`, and `ValueError` for a pattern that matches
+        no topic; then nothing is subscribed to.
         """
         if not self.connected:
             raise NotConnected("cannot subscribe: not connected. Call `await messager.connect()` first.")
@@ -144,7 +146,7 @@ class Messager(redis_messager.Messager):
                     await pubsub.psubscribe(topic)
 
     async def start_listening(self) -> None:
-        """Take in what comes on the topics that were or will be subscribed to. Raises `NotConnected`."""
+        """Start to receive messages of all subscriptions, also later ones. Raises `NotConnected`."""
         if not self.connected:
             raise NotConnected("cannot listen: not connected. Call `await messager.connect()` first.")
         running = self.receive_messages_task
@@ -165,34 +167,34 @@ class Messager(redis_messager.Messager):
         await self.start_listening()
 
     async def fetch_messages(self) -> list[Message]:  # type: ignore[override]
-        """What has arrived since the last call, in order.
+        """Return the messages that arrived since the last call, in order.
 
         Each is an `aiomqtt.Message`, with `topic` (its `value` is the text), `payload` (bytes), `qos` and `retain`.
-        Raises `ListenerDied` where the listener ended on an error and nothing is left to fetch.
+        Raises `ListenerDied` if the listener ended with an error and no message is left.
         """
         return [_message(found) for found in await super().fetch_messages()]
 
     async def send_message(self, topic: str, payload: Any, from_uuid: Any = None, to_uuid: Any = None) -> None:
-        """Publish a dict or a `Msg`; returns when the broker has taken it.
+        """Publish a dict or a `Msg` with QoS 1. Returns when the broker has taken it.
 
-        With both ids given, the interceptor is asked first. Raises as the other `Messager`'s does, and `PublishError`
-        for a topic with wildcards.
+        If both ids are given, the interceptor is asked first. Raises the errors of `messager.Messager.send_message`,
+        and `PublishError` for a topic with wildcards.
         """
         await super().send_message(topic, payload, from_uuid, to_uuid)
 
     def get_log_list(self) -> list[dict[str, Any]]:
-        """What `send_message` sent or an interceptor blocked since the last clear, oldest first.
+        """Return the messages sent, or blocked by an interceptor, since the last clear, oldest first.
 
         Entries have `topic, payload, from_uuid, to_uuid, start_time` (s since the epoch), `consumption` (s) and `sent`.
         """
         return [{_LOGGED.get(name, name): value for name, value in entry.items()} for entry in super().get_log_list()]
 
     def get_subtopic_channel(self, agent_id: Any, subtopic: str) -> str:
-        """`exps/{exp_id}/agents/{agent_id}/{subtopic}`"""
+        """Return `exps/{exp_id}/agents/{agent_id}/{subtopic}`."""
         return channels.with_separator(super().get_subtopic_channel(agent_id, subtopic), "/")
 
     def get_user_payback_channel(self) -> str:
-        """`exps/{exp_id}/user-payback`"""
+        """Return `exps/{exp_id}/user-payback`."""
         return channels.with_separator(super().get_user_payback_channel(), "/")
 
     def _subscriber(self) -> Any:
@@ -203,7 +205,7 @@ class Messager(redis_messager.Messager):
     async def _stop_listening(self) -> None:
         pubsub = self._pubsub
         await super()._stop_listening()
-        if pubsub is not None:  # nobody may have listened
+        if pubsub is not None:  # the listener, which closes it, may not have started
             await pubsub.aclose()
 
 

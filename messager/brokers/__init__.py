@@ -1,12 +1,13 @@
 """Brokers behind one protocol: Redis, MQTT, and one in memory.
 
-Each is imported when it is first named: redis-py and pydantic take longer than all the rest.
+Each is imported when it is first used: redis-py and pydantic take longer than everything else.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .factory import BROKER_KINDS, kind_of, open_broker
@@ -14,22 +15,17 @@ if TYPE_CHECKING:
     from .memory.broker import MemoryBroker
     from .mqtt.broker import MqttBroker
     from .protocol import Backlog, Broker, OutputLimits, PubSub, Retaining
-    from .redis.broker import RedisBroker, RedisConfig
+    from .redis.broker import RedisBroker
+    from .redis.config import RedisConfig
 
 _EXPORTS = {
-    "BROKER_KINDS": "factory",
-    "Backlog": "protocol",
-    "Broker": "protocol",
-    "BrokerKind": "kind",
-    "MemoryBroker": "memory.broker",
-    "MqttBroker": "mqtt.broker",
-    "OutputLimits": "protocol",
-    "PubSub": "protocol",
-    "RedisBroker": "redis.broker",
-    "RedisConfig": "redis.broker",
-    "Retaining": "protocol",
-    "kind_of": "factory",
-    "open_broker": "factory",
+    "factory": "BROKER_KINDS kind_of open_broker",
+    "kind": "BrokerKind",
+    "memory.broker": "MemoryBroker",
+    "mqtt.broker": "MqttBroker",
+    "protocol": "Backlog Broker OutputLimits PubSub Retaining",
+    "redis.broker": "RedisBroker",
+    "redis.config": "RedisConfig",
 }
 
 __all__ = [
@@ -48,13 +44,4 @@ __all__ = [
     "open_broker",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, globals(), _EXPORTS)

@@ -1,42 +1,43 @@
-"""When a sender looks for the broker's answer at once, and leaves the event loop aside."""
+"""Busy poll: when a sender reads the answer of the broker at once, without the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 
-GLANCE_NS = 100_000
-"""For how long (ns) a task that sends one message after another looks for the answer before others get their turn."""
-MOST_IN_VAIN = 10
-"""Looks in vain after which it looks at every 1024th message only."""
+BUSY_POLL_NS = 100_000
+"""Maximum time (ns) of one poll, during which no other task runs."""
+MAX_FAILURES = 10
+"""Consecutive failures after which only every 1024th message is polled for."""
 
 
-class Glance:
-    """Where one task sends one message after another, its answers are looked for at once.
+class BusyPoll:
+    """Decides whether to poll for an answer.
 
-    Tasks that send at the same time are better served by the event loop, which lets them gather. Where the
-    answer does not come soon, as from another machine, looking stops for a while, each time longer.
+    It pays if one task sends one message after another and the broker is near. Tasks that send at the same time are
+    faster with the event loop, which batches their messages. After a poll without an answer, as from a broker on
+    another machine, polling pauses for a number of messages that doubles with each failure.
     """
 
-    __slots__ = ("_sender", "in_vain", "skipping")
+    __slots__ = ("_sender", "failures", "skip")
 
     def __init__(self) -> None:
-        self._sender = 0  # who published the last message that went alone
-        self.in_vain = 0
-        """How often it was looked for in vain, since the last time it was there."""
-        self.skipping = 0
-        """At how many messages more nobody looks."""
+        self._sender = 0  # id of the task that published the last single message
+        self.failures = 0
+        """Consecutive polls without an answer."""
+        self.skip = 0
+        """Messages that will not be polled for."""
 
-    def due(self, waiting: int) -> bool:
-        """Whether to look now, after a message that was published alone; `waiting` is how many are not answered."""
+    def due(self, unanswered: int) -> bool:
+        """Return True to poll now, after a single message was published and `unanswered` messages are on their way."""
         sender, self._sender = self._sender, id(asyncio.current_task())
-        if sender != self._sender or waiting != 1:
+        if sender != self._sender or unanswered != 1:
             return False
-        if self.skipping:
-            self.skipping -= 1
+        if self.skip:
+            self.skip -= 1
             return False
         return True
 
-    def looked(self, found: bool) -> None:
-        """It was looked for."""
-        self.in_vain = 0 if found else min(self.in_vain + 1, MOST_IN_VAIN)
-        self.skipping = 2**self.in_vain - 1
+    def finished(self, found: bool) -> None:
+        """Record the result of a poll."""
+        self.failures = 0 if found else min(self.failures + 1, MAX_FAILURES)
+        self.skip = 2**self.failures - 1

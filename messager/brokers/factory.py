@@ -31,14 +31,16 @@ def open_broker(url: str, **options: Any) -> Broker:
     driver is not installed, too old, or broken.
     """
     if not isinstance(url, str):
-        raise TypeError(f"a broker is opened by its URL, as in redis://localhost:6379, not by {type(url).__name__}")
+        raise TypeError(
+            f"a broker is opened by a URL, not by {type(url).__name__}. Give one such as redis://localhost:6379."
+        )
     scheme, slashes, _ = url.partition("://")
     kind = _BY_SCHEME.get(scheme.lower()) if slashes else None
     if kind is None or kind.broker is None:
         *others, last = (f"{known}://" for known, kind in _BY_SCHEME.items() if kind.broker is not None)
         plain = slashes and re.fullmatch(r"[a-z0-9+.-]{1,20}", scheme, re.IGNORECASE)
-        shown = f"{scheme}:// is no scheme of a broker" if plain else "that is no URL of a broker"
-        raise ValueError(f"{shown}: one begins with {', '.join(others)} or {last}")
+        shown = f"unknown scheme of a broker: {scheme}://" if plain else "not the URL of a broker"
+        raise ValueError(f"{shown}. Use a URL that begins with {', '.join(others)} or {last}")
     module, _, name = kind.broker.partition(":")
     broker: Broker = getattr(import_module(module, __package__), name).from_url(url, **options)
     return broker

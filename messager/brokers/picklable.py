@@ -1,29 +1,29 @@
-"""Brokers that go to another process, as to a Ray actor: by the URL that they were made from."""
+"""Brokers that can be pickled, for another process such as a Ray actor: as the URL that they were made from."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-class Travelling:
-    """A broker with a `from_url` that sets `_made_from`. It is pickled as that: the URL, password included."""
+class PicklableBroker:
+    """Broker with a `from_url` that sets `_made_from`. It is pickled as that: the URL, password included."""
 
     _made_from: tuple[str, dict[str, Any]] | None = None
-    """The URL, and the options besides; None where it was made in another way."""
+    """URL and options of `from_url`; None if the broker was made in another way."""
 
     @property
-    def travels(self) -> bool:
-        """Whether it goes to another process: it was made from a URL, and is not connected."""
+    def picklable(self) -> bool:
+        """True if the broker was made from a URL and is not connected."""
         return self._made_from is not None and not self._in_use()
 
     def _in_use(self) -> bool:
         raise NotImplementedError
 
     def __reduce__(self) -> Any:
-        if not self.travels:
+        if not self.picklable:
             raise TypeError(
-                f"a {type(self).__name__} goes to another process before it is connected, and made from a URL, as "
-                "`open_broker(url)` of messager.brokers makes it: connect it where it is used"
+                f"a {type(self).__name__} can be pickled only before it is connected, and only if it was made from a "
+                "URL. Make it with `open_broker(url)` of messager, and connect it in the process that uses it."
             )
         return _made, (type(self), self._made_from)
 

@@ -1,7 +1,6 @@
-"""What carries messages: one protocol, several carriers.
+"""Protocol of brokers and their subscribers.
 
-The verbs and the shape of a received message are redis-py's, so that code written
-for its `PubSub` reads the same here, whatever the carrier is.
+Method names and the shape of a received message are those of redis-py's `PubSub`, for every broker.
 """
 
 from __future__ import annotations
@@ -13,121 +12,115 @@ from ..errors import PublishError
 
 
 class OutputLimits(NamedTuple):
-    """How many bytes may wait for one subscriber before the broker cuts it off; None where there is no limit."""
+    """Bytes that may wait for one subscriber before the broker disconnects it; None for no limit."""
 
     hard: int | None
-    """At once."""
+    """Limit at any time."""
     soft: int | None
-    """For some time: a minute, as Redis has it by default."""
+    """Limit over a period, which is a minute by default on Redis."""
 
 
 class Backlog(NamedTuple):
-    """What waits for the subscribers of a broker."""
+    """Messages that wait for the subscribers of a broker."""
 
     waiting: int
-    """Bytes for the slowest one."""
+    """Bytes that wait for the slowest subscriber."""
     slowest: str
-    """Who that is: an address, and a name where it has one."""
+    """Address of that subscriber, and its name if it has one."""
     subscriptions: int
-    """The most of one client that one message may fit: so often at the most it gets it."""
+    """Maximum copies of one message per client: its subscriptions that one message may match."""
 
 
 class PubSub(Protocol):
-    """One subscriber. Messages come in the order in which the broker delivered them."""
+    """One subscriber. Messages arrive in the order in which the broker delivered them."""
 
     async def psubscribe(self, *patterns: str | bytes) -> None:
         """Subscribe to glob patterns; the subscription is active when this returns.
 
-        A pattern that begins with a wildcard brings nothing from channels on which the server publishes by itself
-        (see `BrokerKind.is_internal`); one that names them does.
+        A pattern that begins with a wildcard does not match internal channels (see `BrokerKind.is_internal`).
 
-        Raises `BrokerUnavailable`, and on MQTT `ValueError` for a pattern that no topic can fit. May be
-        called again, also while another task waits in `get_message`.
+        Raises `BrokerUnavailable`, and on MQTT `ValueError` for a pattern that matches no topic. May be called again,
+        also while another task waits in `get_message`.
         """
 
     async def punsubscribe(self, *patterns: str | bytes) -> None:
-        """Give patterns up; without arguments, all of them."""
+        """Unsubscribe from patterns; without arguments, from all."""
 
     async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
-        """The next message, or None when `timeout` (s) has passed.
+        """Return the next message, or None after `timeout` (s).
 
-        A message is a dict with `type` ("pmessage"), `pattern`, `channel` and `data`, the
-        last three bytes; and with `meta` where its delivery was not the usual one: on MQTT
-        `retained: True`, and a `qos` other than 1. A lost connection is made again, with its subscriptions, and told
-        as `{"type": "gap", "reason", "since", "until"}`, both readings of the monotonic
-        clock in ns: what was published between them may be missing.
+        A message is a dict with `type` ("pmessage"), `pattern`, `channel` and `data`, the last three bytes. On MQTT
+        it may have `meta`, with `retained: True` and a `qos` other than 1. A lost connection is made again, with its
+        subscriptions, and reported as `{"type": "gap", "reason", "since", "until"}`: messages published between these
+        times (monotonic ns) may be missing.
         """
 
     def lost_since(self) -> int | None:
-        """Since when (monotonic ns) nothing could arrive, or None while the connection stands."""
+        """Return the time (monotonic ns) since which nothing could arrive; None while the connection stands."""
 
     def unconfirmed_since(self) -> int | None:
-        """Since when (monotonic ns) nobody confirms that messages still come here; None while somebody does.
+        """Return the time (monotonic ns) of the last confirmation of the server; None if it is recent.
 
-        On Redis: for seconds neither sentinels nor other nodes of the cluster have confirmed the server. On other
-        brokers always None.
+        On Redis, sentinels and other nodes of a cluster confirm it. On other brokers always None.
         """
 
     def unread_since(self) -> int | None:
-        """A moment (monotonic ns) before all messages that arrived and `get_message` has not returned; None without."""
+        """Return a time (monotonic ns) before all unread messages; None if there are none."""
 
     async def aclose(self) -> None:
-        """Give everything up. May be called twice."""
+        """Unsubscribe and disconnect. May be called twice."""
 
 
 class Broker(Protocol):
-    """A carrier of messages. One object serves one event loop."""
+    """A broker. One object serves one event loop."""
 
     url: str
-    """Where it is, without credentials."""
+    """URL without credentials."""
 
     async def connect(self) -> None:
-        """Make sure it answers. Raises `BrokerUnavailable`. May be called twice."""
+        """Connect and wait for an answer. Raises `BrokerUnavailable`. May be called twice."""
 
     async def close(self) -> None:
-        """Give the publishing connection up. May be called twice."""
+        """Close the publishing connection. May be called twice."""
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> Awaitable[list[int | PublishError | None]]:
-        """Publish (channel, payload) pairs in order; what became of each.
+        """Publish (channel, payload) pairs in order. Return one result for each; nothing is ever sent twice.
 
-        May be a coroutine. Where it is a future, the messages are on their way when this returns.
-
-        A result is the number of subscribers the broker says it delivered to (None where
-        it does not say), or the error, whose `outcome` tells `not_sent` from `unknown`.
-        Nothing is ever sent twice.
+        A result is the number of subscribers that the broker reports (None if it reports none), or the error, whose
+        `outcome` is `not_sent` or `unknown`. If a future is returned, the messages have been written.
         """
 
     def pubsub(self) -> PubSub:
-        """A new subscriber, not yet connected."""
+        """Return a new subscriber, not yet connected."""
 
     async def unheard(self) -> dict[str, int] | None:
-        """Return how often messages were sent that no subscriber of patterns gets, by command; without those never run.
+        """Return the calls of commands whose messages no pattern subscriber gets, by command, without zeros.
 
-        On Redis: `XADD` (streams) and `SPUBLISH` (sharded channels), since the servers started; None if it may not be
-        asked. On other brokers there are none. Raises `BrokerUnavailable`.
+        On Redis: `XADD` (streams) and `SPUBLISH` (sharded channels) since the servers started; None if an ACL forbids
+        the question. On other brokers always empty. Raises `BrokerUnavailable`.
         """
 
     async def clock_offset(self) -> int | None:
-        """How far the broker's clock is ahead of this machine's, ns; None if it has none."""
+        """Return how far the clock of the broker is ahead of this machine, ns; None if it reports no time."""
 
     async def backlog(self) -> Backlog | None:
-        """What waits for the subscribers; None where that may not be asked. Raises `BrokerUnavailable`."""
+        """Return what waits for the subscribers; None if the broker does not report it. Raises `BrokerUnavailable`."""
 
     async def output_limits(self) -> OutputLimits:
-        """When it cuts subscribers off; where that may not be asked, the usual. Raises `BrokerUnavailable`."""
+        """Return the output limits, or their defaults if they are not reported. Raises `BrokerUnavailable`."""
 
     async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
-        """Return how many clients, at least, are subscribed to one of these channels; None if that may not be asked.
+        """Return a lower bound of the clients subscribed to one of these channels; None if it is not reported.
 
-        Redis does not list patterns, so there a client with any pattern counts.
+        Redis does not list patterns, so a client with any pattern counts.
         """
 
 
 @runtime_checkable
 class Retaining(Protocol):
-    """A broker that can retain messages for later subscribers, and has qualities of service: an MQTT broker."""
+    """Broker with retained messages and qualities of service, such as MQTT."""
 
     def publish_as(
         self, messages: Sequence[tuple[bytes, bytes]], how: Sequence[Mapping[str, Any] | None]
     ) -> Awaitable[list[int | PublishError | None]]:
-        """As `Broker.publish`, each in the way that its `meta` (see `PubSub.get_message`) says it once came."""
+        """Publish as `Broker.publish` does, each message with its `meta` (see `PubSub.get_message`)."""

@@ -1,7 +1,7 @@
-"""A subscriber's connection: made again when it is lost, and what may be missing then is told.
+"""Subscriber that reconnects after a loss and reports a gap.
 
-Each carrier has its own way to subscribe, to take in what comes, and to prove that a connection is alive. What
-becomes of a lost connection is the same for all, and stands here.
+How to subscribe, to read and to prove that a connection is alive differs between brokers. The handling of a lost
+connection is the same for all, and is implemented here.
 """
 
 from __future__ import annotations
@@ -15,44 +15,62 @@ from typing import Any, Generic, Protocol, TypeVar
 from ..errors import BrokerUnavailable
 
 FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
-"""Seconds a subscriber waits between two tries to reconnect: the first, and the most."""
+"""Seconds between two attempts to reconnect: the first pause and the longest."""
 
 
-class Closing(Protocol):
-    """A connection, as far as it matters here."""
+class Closable(Protocol):
+    """A connection, as far as this module needs it."""
 
     async def close(self) -> None:
-        """Give it up. May be called twice."""
+        """Close it. May be called twice."""
 
 
-C = TypeVar("C", bound=Closing)
+C = TypeVar("C", bound=Closable)
 
 
-class Listening(ABC, Generic[C]):
-    """A subscriber with a connection of its own, which it makes again when it is lost."""
+class ReconnectingSubscriber(ABC, Generic[C]):
+    """Subscriber with a connection of its own, which it makes again when it is lost."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._connection: C | None = None
-        self._dead: C | None = None  # the one before, to be closed
+        self._dead: C | None = None  # lost and not closed yet
         self._inbox: deque[dict[str, Any]] = deque()
         self._inbox_bytes = 0
-        self._read_to = 0  # what the broker delivered to us before this moment was returned by get_message
-        self._stirred = asyncio.Event()  # something came, or the connection is gone
+        self._read_to = 0  # get_message has returned everything that was delivered before this time
+        self._event = asyncio.Event()  # something arrived, or the connection was lost
         self._lost: tuple[str, int] | None = None
-        self._mending = asyncio.Lock()
+        self._reconnecting = asyncio.Lock()
         self._backoff = FIRST_BACKOFF
 
     @abstractmethod
     async def _connect(self) -> C:
-        """A connection without subscriptions. Raises `BrokerUnavailable`."""
+        """Return a connection without subscriptions. Raises `BrokerUnavailable`."""
 
     @abstractmethod
     async def _subscribe_again(self, connection: C) -> None:
-        """Subscribe to all that was subscribed to. Raises `BrokerUnavailable`."""
+        """Restore all subscriptions. Raises `BrokerUnavailable`."""
 
-    async def _forget(self) -> None:
-        """End what goes on beside the connection that is gone."""
+    @abstractmethod
+    async def _wait(self, timeout: float) -> dict[str, Any] | None:
+        """Wait for a message, or `timeout` seconds. Return a gap if the connection was made again."""
+
+    @abstractmethod
+    def _taken(self, message: dict[str, Any]) -> None:
+        """Handle that a message left the inbox."""
+
+    async def _stop_tasks(self) -> None:
+        """Stop the tasks of the connection that was lost."""
+
+    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
+        inbox = self._inbox
+        if not inbox:
+            gap = await self._wait(timeout)
+            if gap is not None or not inbox:
+                return gap
+        message = inbox.popleft()
+        self._taken(message)
+        return message
 
     def lost_since(self) -> int | None:
         return None if self._lost is None else self._lost[1]
@@ -65,29 +83,29 @@ class Listening(ABC, Generic[C]):
 
     async def aclose(self) -> None:
         connection, self._connection = self._connection, None
-        await self._forget()
+        await self._stop_tasks()
         if connection is not None:
             await connection.close()
-        await self._bury()
+        await self._close_dead()
 
-    def _gone(self, reason: str, since: int) -> None:
-        """Take note that the connection is gone; messages from `since` (monotonic ns) on may be missing.
+    def _connection_lost(self, reason: str, since: int) -> None:
+        """Record the loss; messages published from `since` (monotonic ns) on may be missing.
 
-        That is when everything had come in for certain, which is before the last message: others were waiting
-        behind it, at the broker or on the way, and were sent before it came.
+        `since` is the time before which everything had arrived. It is earlier than the last message: others were
+        waiting behind that one, at the broker or on the way.
         """
         if self._connection is not None:
             self._dead, self._connection = self._connection, None
             self._lost = (reason, since)
-        self._stirred.set()
+        self._event.set()
 
-    async def _mend(self, timeout: float) -> dict[str, Any] | None:
-        """Make the connection again, unless another task has: the gap if that worked, else None after a pause."""
-        async with self._mending:
+    async def _reconnect(self, timeout: float) -> dict[str, Any] | None:
+        """Connect again and return the gap. Return None after a pause if that failed or another task did it."""
+        async with self._reconnecting:
             if self._connection is not None or self._lost is None:
                 return None
-            await self._forget()
-            await self._bury()
+            await self._stop_tasks()
+            await self._close_dead()
             connection = None
             try:
                 connection = await self._connect()
@@ -104,7 +122,7 @@ class Listening(ABC, Generic[C]):
             self._connection, self._lost, self._backoff = connection, None, FIRST_BACKOFF
             return {"type": "gap", "reason": reason, "since": since, "until": time.monotonic_ns()}
 
-    async def _bury(self) -> None:
+    async def _close_dead(self) -> None:
         dead, self._dead = self._dead, None
         if dead is not None:
             await dead.close()

@@ -1,13 +1,12 @@
-"""An installed AgentSociety 1.3 talks through this Messager, and says what it is doing.
+"""An installed AgentSociety 1.3 on this Messager.
 
     from messager.compat import agentsociety
 
     agentsociety.install()
 
-or, to have it undone at the end, `with agentsociety.install():`. From then on whatever AgentSociety
-makes is a `Messager` of this package; its steps and stages become marks in the log, and its
-configuration, without secrets, the experiment's meta. What it decides itself stays its own: it makes
-its messagers without an interceptor, also where one is configured, and so they have none here.
+or `with agentsociety.install():`, which undoes it at the end. Every Messager that AgentSociety makes is then one of
+this package; its steps and stages become marks in the log, and its configuration, without secrets, the meta of the
+experiment. AgentSociety makes its Messagers without an interceptor, even if one is configured; that is not changed.
 """
 
 from __future__ import annotations
@@ -34,23 +33,23 @@ STAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "update_environment": ("environment", ("key", "value")),
     "update": ("update_state", ("target_agent_ids", "target_key")),
 }
-"""Methods of AgentSociety that are stages: how the mark is called, and which of their arguments it tells."""
+"""Methods of AgentSociety that are stages: the name of the mark, and the arguments that it has as fields."""
 
 log = logging.getLogger("messager")
 
-_societies: dict[str, tuple[str, dict[str, Any]]] = {}  # by exp_id: the name, and what else is known
+_societies: dict[str, tuple[str, dict[str, Any]]] = {}  # name and meta by exp_id
 _installed: Installation | None = None
 
 
 class NoAgentSociety(MessagerError):
-    """AgentSociety 1.3 is not there. Install it with `pip install 'agentsociety>=1.3,<1.4'`."""
+    """AgentSociety 1.3 is not installed. Install it with `pip install 'agentsociety>=1.3,<1.4'`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}. Install it with `pip install 'agentsociety>=1.3,<1.4'`")
 
 
 class SocietyMessager(Messager):
-    """The Messager that AgentSociety gets: it tells its hooks what is known of the society."""
+    """Messager that AgentSociety gets. It describes the experiment to its hooks."""
 
     def __init__(self, config: Any, exp_id: str, message_interceptor: Any = None) -> None:
         super().__init__(config, exp_id, message_interceptor)
@@ -59,7 +58,7 @@ class SocietyMessager(Messager):
 
 
 class Installation:
-    """What `install` changed. A context manager that undoes it."""
+    """Changes of `install`. A context manager that undoes them."""
 
     def __init__(self) -> None:
         self._changes: list[tuple[Any, str, Any]] = []
@@ -73,12 +72,12 @@ class Installation:
         self.uninstall()
 
     def change(self, owner: Any, name: str, value: Any) -> None:
-        """Put something in the place of an attribute, and remember what was there."""
+        """Replace an attribute and keep its old value."""
         self._changes.append((owner, name, vars(owner)[name]))
         setattr(owner, name, value)
 
     def uninstall(self) -> None:
-        """Put everything back. Messagers that were made meanwhile stay what they are."""
+        """Restore everything. Messagers made meanwhile are not changed."""
         global _installed
         if _installed is not self:
             return
@@ -88,15 +87,15 @@ class Installation:
         while self._changes:
             owner, name, value = self._changes.pop()
             setattr(owner, name, value)
-        for module in _modules_with(SocietyMessager):  # that were imported meanwhile
+        for module in _modules_with(SocietyMessager):  # imported meanwhile
             vars(module)["Messager"] = original
 
 
 def install() -> Installation:
-    """Let AgentSociety use this Messager from now on. Calling it again changes nothing.
+    """Let AgentSociety use this Messager from now on. A second call changes nothing.
 
-    Call it before a society is made. Groups that are Ray actors take it along, as Ray sends them the class
-    as it then is. Raises `NoAgentSociety` where AgentSociety 1.3 cannot be imported.
+    Call it before a society is made. Groups that are Ray actors use it too, as Ray sends them the changed class.
+    Raises `NoAgentSociety` if AgentSociety 1.3 cannot be imported.
     """
     global _installed
     if _installed is not None:
@@ -105,7 +104,7 @@ def install() -> Installation:
     made = Installation()
     for module in _modules_with(original):
         made.change(module, "Messager", SocietyMessager)
-    made.change(society, "__init__", _introducing(society.__init__))
+    made.change(society, "__init__", _describing(society.__init__))
     made.change(society, "step", _marking_steps(society.step))
     made.change(society, "run", _marking_the_end(society.run))
     for method, (name, told) in STAGES.items():
@@ -115,17 +114,17 @@ def install() -> Installation:
 
 
 def uninstall() -> None:
-    """Undo what `install` did, if it did."""
+    """Undo `install`, if it was called."""
     if _installed is not None:
         _installed.uninstall()
 
 
 def _agentsociety() -> tuple[type, Any]:
-    """AgentSociety's own Messager, and its class AgentSociety."""
+    """Return AgentSociety's own Messager and its class AgentSociety."""
     try:
         version = metadata.version("agentsociety")
     except metadata.PackageNotFoundError:
-        version = "1.3"  # as far as anybody knows
+        version = "1.3"  # not installed as a package, so unknown
     if not version.startswith("1.3"):
         raise NoAgentSociety(f"this is AgentSociety {version}")
     try:
@@ -140,7 +139,7 @@ def _agentsociety() -> tuple[type, Any]:
 
 
 def _modules_with(messager: type) -> list[ModuleType]:
-    """AgentSociety's modules in which this class goes by the name of Messager, the one that defines it first."""
+    """Return the modules of AgentSociety in which this class is named Messager; the one that defines it is first."""
     named = [
         module
         for name, module in list(sys.modules.items())
@@ -149,18 +148,18 @@ def _modules_with(messager: type) -> list[ModuleType]:
     return sorted(named, key=lambda module: module.__name__ != messager.__module__)
 
 
-def _introducing(init: Callable[..., None]) -> Callable[..., None]:
-    """AgentSociety.__init__, that notes what is known of the society for the messagers that it will make."""
+def _describing(init: Callable[..., None]) -> Callable[..., None]:
+    """Wrap `AgentSociety.__init__`: keep name and configuration for the Messagers that the society will make."""
 
     @functools.wraps(init)
-    def introducing(self: Any, *args: Any, **kwargs: Any) -> None:
+    def describing(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         try:
             _societies[self.exp_id] = (str(self.name), {"config": without_secrets(self.config)})
         except Exception:
-            log.exception("the configuration of %s is not kept", getattr(self, "exp_id", "a society"))
+            log.exception("the configuration of %s is not recorded", getattr(self, "exp_id", "a society"))
 
-    return introducing
+    return describing
 
 
 def _marking_steps(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,11 +188,11 @@ def _marking_the_end(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _MarkedFunction:
-    """The function of a stage, that `run` calls by itself: a mark, and then what it does."""
+    """Function of a stage, which `run` calls directly: makes a mark, then calls the function."""
 
     def __init__(self, function: Callable[..., Any], description: str | None) -> None:
         named = function.func if isinstance(function, functools.partial) else function
-        self.__name__ = getattr(named, "__name__", type(named).__name__)  # AgentSociety asks for it too
+        self.__name__ = getattr(named, "__name__", type(named).__name__)  # AgentSociety reads it too
         self._function = function
         self._description = description
 
@@ -205,7 +204,7 @@ class _MarkedFunction:
 
 
 def _mark_functions(society: Any) -> list[tuple[Any, Callable[..., Any]]]:
-    """Have the functions of a workflow make marks; the stages that have one, each with what is to be put back."""
+    """Let the functions of a workflow make marks. Return the changed stages with their original functions."""
     changed = []
     try:
         for stage in society.config.exp.workflow:
@@ -214,12 +213,12 @@ def _mark_functions(society: Any) -> list[tuple[Any, Callable[..., Any]]]:
                 changed.append((stage, stage.func))
                 stage.func = marked
     except Exception:
-        log.exception("the functions of %s make no marks", getattr(society, "exp_id", "a society"))
+        log.exception("the functions of %s are not marked", getattr(society, "exp_id", "a society"))
     return changed
 
 
 def _marking(method: Callable[..., Any], name: str, told: tuple[str, ...]) -> Callable[..., Any]:
-    """A stage: a mark with some of the arguments, and then what it does."""
+    """Wrap a stage: make a mark with some of the arguments, then call the method."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -233,7 +232,7 @@ def _marking(method: Callable[..., Any], name: str, told: tuple[str, ...]) -> Ca
 
 
 def _time_of(society: Any) -> tuple[Any, Any]:
-    """The day and the second of the day in the society; None where it has no time yet."""
+    """Return the day and the second of the day in the society; None if it has no time yet."""
     try:
         day, t = society.environment.get_datetime()
     except Exception:
@@ -242,10 +241,10 @@ def _time_of(society: Any) -> tuple[Any, Any]:
 
 
 def _mark(society: Any, name: str, **fields: Any) -> None:
-    """A society must not fail because a mark cannot be made."""
+    """Make a mark. An error is logged, as it must not stop the society."""
     messager = getattr(society, "_messager", None)
     if isinstance(messager, Messager):
         try:
             messager.mark(name, **without_secrets(fields))
         except Exception:
-            log.exception("the mark %s of %s is not made", name, messager.exp_id)
+            log.exception("the mark %s of %s could not be made", name, messager.exp_id)

@@ -1,4 +1,4 @@
-"""Settings of another system as plain JSON, without what is secret in them."""
+"""Settings of another system as plain JSON, without secrets."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _DEEPEST = 30
 
 
 def without_secrets(value: Any) -> Any:
-    """What JSON can hold of a pydantic model, a dataclass, or whatever these hold.
+    """Return a pydantic model, a dataclass, or a value in them, as plain JSON.
 
-    Fields are left out whose name says that they are secret (passwords, tokens, API keys, a DSN) or whose
-    type does (`SecretStr`); texts are masked as `messager.credentials` masks them. Classes and functions are their
-    names; of any other object stays only what it is, as its text could hold anything.
+    Fields with secret names (passwords, tokens, API keys, a DSN) or types (`SecretStr`) are left out; texts are masked
+    by `messager.credentials`. Classes and functions become their names. Any other object becomes the name of its type,
+    as its text could contain anything.
     """
     return _plain(value, 0)
 
@@ -53,7 +53,7 @@ def _plain(value: Any, depth: int) -> Any:
         }
     if isinstance(value, list | tuple | set | frozenset):
         parts = [part for part in value if not isinstance(part, SecretStr | SecretBytes)]
-        before = [None, *parts]  # a command line has its secrets behind their options
+        before = [None, *parts]  # in a command line, a secret follows its option
         return [
             MASK if isinstance(part, str) and is_secret_option(option) else _plain(part, depth + 1)
             for option, part in zip(before, parts, strict=False)

@@ -92,7 +92,7 @@ async def note_unknown(log: EventLog, of: Experiment, filters: dict[str, Any]) -
     """Print a note for each channel pattern and agent that no event of the experiment has: it may be a typing error."""
     from ..db.schema import AGENT, CHANNEL
     from ..log.names import all_names
-    from ..log.reading import Selection
+    from ..log.selection import Selection
 
     if patterns := filters.get("channels"):
         known = (await all_names(log.database, of.id, CHANNEL)).values()

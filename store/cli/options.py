@@ -9,7 +9,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..log.event_log import EventLog
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_STORE = "messager.db"
@@ -166,3 +168,13 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(cancellable())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
+
+
+def asynchronous(function: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a verb of a coroutine function. SIGTERM cancels it, as Ctrl-C does."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(function(*args, **kwargs))
+
+    return call

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +26,8 @@ KIND_COLOURS = {
     "gap": "magenta",
     "mark": "blue",
 }
+STATE_COLOURS = {"open": "green", "alive": "green", "idle": "yellow", "dead": "red", "unclean": "red"}
+"""Colours of the states of experiments and recorders, in tables."""
 
 
 def print_json(data: Any) -> None:
@@ -37,11 +39,10 @@ def table(
     columns: Sequence[tuple[str, str]],
     rows: Sequence[Sequence[str]],
     *,
-    colours: Mapping[str, str] | None = None,
     gives: Sequence[str] = ("NAME", "TAGS", "HOST", "EXP_ID"),
     spares: Sequence[str] = (),
 ) -> None:
-    """Print an aligned table. A column is (title, "left" or "right"); `colours` maps words of the first column.
+    """Print an aligned table. A column is (title, "left" or "right"); the cells of STATE and STATUS are coloured.
 
     If the terminal is too narrow, the columns `gives` are shortened, in this order: exp_ids to prefixes that are
     still distinct, the others to `LEAST`. If that is not enough, columns of `spares` are left out, in this order.
@@ -74,17 +75,16 @@ def table(
 
     def line(cells: Sequence[str]) -> str:
         padded = []
-        for cell, width, (_, side) in zip(cells, widths, columns, strict=True):
+        for cell, width, (title, side) in zip(cells, widths, columns, strict=True):
             space = " " * (width - cell_len(cell))
-            padded.append(space + cell if side == "right" else fitted(cell, width))
+            text = space + cell if side == "right" else fitted(cell, width)
+            colour = STATE_COLOURS.get(cell) if title in ("STATE", "STATUS") else None
+            padded.append(text.replace(cell, click.style(cell, fg=colour), 1) if colour else text)
         return "  ".join(padded).rstrip()
 
     click.secho(line([title for title, _ in columns]), bold=True)
     for row in shown:
-        text, first = line(row), row[0]
-        if colours and first in colours:
-            text = click.style(first, fg=colours[first]) + text[len(first) :]
-        click.echo(text)
+        click.echo(line(row))
 
 
 def _least(names: set[str]) -> int:

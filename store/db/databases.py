@@ -1,66 +1,58 @@
-"""One file a database: what differs between them, and nothing else."""
+"""The registry of databases: one line each."""
 
 from __future__ import annotations
 
 import re
 from importlib import import_module
-
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
-
-from messager.drivers import needed
-from messager.errors import MissingDriver
+from typing import NamedTuple
 
 from ..errors import StoreError
 from .dialect import Dialect
-from .postgres.url import FORM
-from .postgres.url import SCHEMES as POSTGRES_SCHEMES
-from .sqlite.dialect import SQLite
 
-_NEARLY = re.compile(r"(postgres(ql)?|sqlite)(\+\w+)?(:|//)", re.I)
-_IN_MEMORY = re.compile(r":memory:|(?i:sqlite(\+\w+)?)://(/(:memory:)?)?(\?.*)?")
-SCHEMES = f"sqlite:///FILE (or just a file name), {FORM}"
+
+class _Kind(NamedTuple):
+    """A database: the schemes of its URLs, the package with its `open_dialect`, and the form of its URLs."""
+
+    schemes: tuple[str, ...]
+    package: str
+    form: str
+
+
+DATABASES = (
+    _Kind(("sqlite",), ".sqlite", "sqlite:///FILE (or just a file name)"),
+    _Kind(("postgresql", "postgres"), ".postgres", "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"),
+)
+_OF_FILES = DATABASES[0]
+"""The database of a store that is given by a file name."""
+
+_KNOWN = f"Known: {', '.join(kind.form for kind in DATABASES)}."
+_SCHEMES = "|".join(scheme for kind in DATABASES for scheme in kind.schemes)
+_NEARLY = re.compile(rf"({_SCHEMES})(\+\w+)?(:|//)", re.I)
+_IN_MEMORY = re.compile(rf":memory:|(?i:({'|'.join(_OF_FILES.schemes)})(\+\w+)?)://(/(:memory:)?)?(\?.*)?")
+_SCHEME = re.compile(r"[a-z][a-z0-9.+-]*", re.I)
 
 
 def for_store(store: str) -> Dialect:
-    """The dialect for a store's URL or file name. Raises `StoreError` for a scheme nobody knows."""
+    """Return the dialect for a store's URL or file name. Raises `StoreError` for an unknown scheme or a bad URL."""
     if "://" not in store:
-        if _NEARLY.match(store):  # as the name of a file it would show a password
-            raise StoreError(f"this store begins like a URL and has no :// behind its scheme. Known: {SCHEMES}.")
-        return SQLite(store)
+        if _NEARLY.match(store):  # as a file name it would show a password
+            raise StoreError(f"this store begins like a URL, but has no :// after the scheme. {_KNOWN}")
+        return _open(_OF_FILES, store)
     scheme = store.partition("://")[0].lower()
-    if scheme.partition("+")[0] in ("postgresql", "postgres"):
-        return _postgres(scheme, store)
-    try:
-        url: URL = make_url(store)
-    except (ArgumentError, ValueError):
-        raise StoreError(f"{store.split('://')[0]}://... is not a store URL. Known: {SCHEMES}.") from None
-    if url.get_backend_name() == "sqlite":
-        if url.host:
-            if url.username or "@" in store:  # what SQLAlchemy takes for a host may be a part of a password
-                raise StoreError("this SQLite URL names no file: it takes three slashes, sqlite:///FILE")
-            raise StoreError(f"sqlite://{url.host} names no file: it takes three slashes, sqlite:///{url.host}")
-        return SQLite(url.database or ":memory:")
-    raise StoreError(f"no store of scheme {url.drivername!r} is known. Known: {SCHEMES}.")
+    for kind in DATABASES:
+        if scheme.partition("+")[0] in kind.schemes:
+            return _open(kind, store)
+    if not _SCHEME.fullmatch(scheme):
+        raise StoreError(f"{scheme}://... is not a store URL. {_KNOWN}")
+    raise StoreError(f"no store of scheme {scheme!r} is known. {_KNOWN}")
 
 
 def in_memory(store: str) -> bool:
-    """Whether a store's URL or name means one that is seen by a single process, and gone with it."""
+    """Return whether a store lives in memory: only one process sees it, and it ends with that process."""
     return _IN_MEMORY.fullmatch(store) is not None
 
 
-def _postgres(scheme: str, store: str) -> Dialect:
-    """Imported when it is asked for: its driver is an extra."""
-    if scheme not in POSTGRES_SCHEMES:
-        raise StoreError(f"PostgreSQL is reached through asyncpg: write postgresql://..., not {scheme}://...")
-    try:
-        with needed("asyncpg"):
-            import_module("asyncpg")
-    except MissingDriver as error:
-        raise StoreError(str(error)) from None
-    from .postgres.dialect import Postgres
-
-    return Postgres(store)
-
-
-__all__ = ["Dialect", "SQLite", "for_store", "in_memory"]
+def _open(kind: _Kind, store: str) -> Dialect:
+    """Import the package of a database and open a dialect: the driver of a database may be an extra."""
+    dialect: Dialect = import_module(kind.package, __package__).open_dialect(store)
+    return dialect

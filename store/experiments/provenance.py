@@ -17,7 +17,7 @@ from typing import Any
 from messager.credentials import command_line
 
 _GIT_SECONDS = 5
-_PACKAGES = ("messager", "redis", "aiomqtt", "sqlalchemy", "asyncpg", "agentsociety", "agentscope")
+_PACKAGES = ("messager", "redis", "paho-mqtt", "sqlalchemy", "asyncpg", "agentsociety", "agentscope")
 
 
 @dataclass(frozen=True, slots=True)

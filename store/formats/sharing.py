@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..log.event import Event
+from ..privacy.blanking import log_fields
 from ..privacy.json_paths import PathRedactor, changes_of
 from ..privacy.pseudonyms import Pseudonyms
-from ..privacy.redaction import structure
 from ..recording.derived_ids import DerivedIds
 
 _MACHINE = frozenset(
@@ -126,7 +126,7 @@ class Sharing:
         assert self._names is not None
         kept = {
             key: self._names.text(item) if isinstance(item, str) else item
-            for key, item in structure(meta).items()
+            for key, item in log_fields(meta).items()
             if key != "reason"
         }
         if isinstance(meta.get("fields"), dict):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 if TYPE_CHECKING:
@@ -150,6 +150,18 @@ def next_link(
     else:
         facts = _BATCH_2.pack(first_seq, count, min_ts, max_ts, committed_at, unacknowledged)
     return hashlib.sha256(previous + digest + facts).digest()
+
+
+def facts(part: Mapping[Any, Any]) -> tuple[int, int, int, int, int, int]:
+    """Return what `next_link` takes of a batch's row besides the digest."""
+    return (
+        part["first_seq"],
+        part["count"],
+        part["min_ts"],
+        part["max_ts"],
+        part["committed_at"],
+        part["unacknowledged"],
+    )
 
 
 def head(recorders: Iterable[tuple[str, bytes]]) -> str:

@@ -16,9 +16,10 @@ from ..errors import ExperimentClosed, RecorderFenced
 from ..experiments import registry
 from ..experiments.provenance import this_process
 from ..experiments.registry import Experiment
-from . import batch, chain, reading
+from . import batch, chain, reading, tail
 from .cursor import Point
 from .event import Event, Fields
+from .selection import Selection
 from .writer import Writer, new_uuid
 
 
@@ -239,7 +240,7 @@ class EventLog:
         after the call is not read.
         """
         of = await self._found(exp_id)
-        chosen = reading.Selection(kinds, channels, exclude, agents, from_ids, to_ids)
+        chosen = Selection(kinds, channels, exclude, agents, from_ids, to_ids)
         span = await reading.span_of(self.database, of, since, until, after, limit)
         async for page in reading.pages(self.database, of, chosen, span):
             for entry in page:
@@ -258,7 +259,7 @@ class EventLog:
         a recorder the order is that of seq. `poll` is in seconds.
         """
         of = await self._found(exp_id)
-        async for page in reading.tail(self.database, of, dict(position or {}), poll):
+        async for page in tail.tail(self.database, of, dict(position or {}), poll):
             for entry in page:
                 yield entry
 

@@ -23,8 +23,9 @@ from ..db.schema import KINDS, RECORDER_ID, SEQ_BITS, event
 from ..experiments.registry import Experiment, RecorderRow, recorders_of
 from .event import Event
 from .names import NameReader
-from .reading import Selection, Span, count, pages
+from .reading import Span, count, pages
 from .redaction_records import redactions_of
+from .selection import Selection
 
 ON_THE_WIRE = {"sent", "received", "blocked", "failed"}
 """Kinds of event that hold a message."""

@@ -132,8 +132,8 @@ def changes_of(clean: PathRedactor, derived: DerivedIds, entry: NewEvent | Event
     payload = clean(entry.payload)
     if payload is not entry.payload:
         changes["payload"] = payload
-        sender, msg_id = derived.said(payload, None, sender=True)
-        was_sender, was_msg_id = derived.said(entry.payload, None, sender=True)
+        sender, msg_id = derived.from_message(payload, None, sender=True)
+        was_sender, was_msg_id = derived.from_message(entry.payload, None, sender=True)
         if entry.flags & FROM_DERIVED and sender != entry.from_id and was_sender == entry.from_id:
             changes |= {"from_id": None, "flags": entry.flags & ~FROM_DERIVED}
         if entry.msg_id is not None and msg_id != entry.msg_id == was_msg_id:

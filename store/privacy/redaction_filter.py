@@ -17,7 +17,7 @@ from ..experiments.registry import Experiment, RecorderRow
 from ..log.cursor import resolve
 from ..log.event import Cursor
 from ..log.event_log import EventLog
-from ..log.reading import Selection
+from ..log.selection import Selection
 from .text_search import TextConditions
 
 PAGE = 500

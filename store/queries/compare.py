@@ -19,7 +19,8 @@ from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE, message_pages
 from ..log.names import all_names
-from ..log.reading import Selection, Span, span_of
+from ..log.reading import Span, span_of
+from ..log.selection import Selection
 from .comparison import Comparison, Difference
 
 __all__ = ["Comparison", "Difference", "compare"]
@@ -114,43 +115,49 @@ async def compare(
     as_one = not keep_names and spelt == {":", "/"}
     if as_one:
         chosen = _EitherSpelling(chosen)
-    result = Comparison(of_a.exp_id, of_b.exp_id, translated=as_one)
-    known: dict[str, _ChannelComparison] = {}
     part = since, until, after, limit
-    sides = [
-        _messages(log.database, of_a, chosen, await span_of(log.database, of_a, *part), mapping, as_one),
-        _messages(other.database, of_b, chosen, await span_of(other.database, of_b, *part), None, as_one),
-    ]
-    read = [0, 0]
-    open_ = [True, True]
-    while any(open_):
-        # read the side that is behind, so that few messages are kept in memory
-        side = 0 if open_[0] and (read[0] <= read[1] or not open_[1]) else 1
-        message = await anext(sides[side], None)
+    sides = (
+        _Side(log, of_a, chosen, await span_of(log.database, of_a, *part), mapping, as_one),
+        _Side(other, of_b, chosen, await span_of(other.database, of_b, *part), None, as_one),
+    )
+    known = await _read(sides, progress)
+    result = Comparison(
+        *(of_a.exp_id, of_b.exp_id, sides[0].read, sides[1].read),
+        channels=len(known),
+        redacted=sum(channel.redacted for channel in known.values()),
+        translated=as_one,
+        exp_ids=_exp_ids_apart(known) if mapping is None else None,
+    )
+    for name, channel in sorted(known.items()):
+        if channel.pair is not None:
+            result.differing += 1
+            if result.differing <= DETAILED:
+                result.differences.append(await _detailed(name, channel, channel.pair, sides))
+    return result
+
+
+async def _read(sides: tuple[_Side, _Side], progress: Callable[[int], None] | None) -> dict[str, _ChannelComparison]:
+    """Read and compare both sides; return the comparison of each channel."""
+    known: dict[str, _ChannelComparison] = {}
+    open_ = [0, 1]
+    while open_:
+        side = min(open_, key=lambda at: sides[at].read)  # the side that is behind: few messages are kept in memory
+        message = await anext(sides[side].messages, None)
         if message is None:
-            open_[side] = False
+            open_.remove(side)
             continue
-        read[side] += 1
-        if progress is not None and sum(read) % 1000 == 0:
-            progress(sum(read))
+        sides[side].read += 1
+        read = sides[0].read + sides[1].read
+        if progress is not None and read % 1000 == 0:
+            progress(read)
         name, seen = message
         channel = known.get(name)
         if channel is None:
             channel = known[name] = _ChannelComparison()
         channel.add(side, seen)
-    result.messages_a, result.messages_b = read
-    result.channels = len(known)
-    if mapping is None:
-        result.exp_ids = _exp_ids_apart(known)
-    for name in sorted(known):
-        channel = known[name]
+    for channel in known.values():
         channel.end()
-        result.redacted += channel.redacted
-        if channel.pair is not None:
-            result.differing += 1
-            if result.differing <= DETAILED:
-                result.differences.append(await _detailed(name, channel, log, of_a, other, of_b))
-    return result
+    return known
 
 
 def _exp_ids_apart(known: dict[str, _ChannelComparison]) -> tuple[str, str] | None:
@@ -170,20 +177,31 @@ def _exp_ids_apart(known: dict[str, _ChannelComparison]) -> tuple[str, str] | No
 
 
 async def _detailed(
-    name: str, channel: _ChannelComparison, log: EventLog, of_a: Experiment, other: EventLog, of_b: Experiment
+    name: str, channel: _ChannelComparison, pair: tuple[list[Cursor], list[Cursor]], sides: tuple[_Side, _Side]
 ) -> Difference:
     """Return the difference on a channel, with its events."""
-    assert channel.pair is not None
-    a = [await _at(log, of_a, cursor) for cursor in channel.pair[0]] + [None, None]
-    b = [await _at(other, of_b, cursor) for cursor in channel.pair[1]] + [None, None]
-    before = None if channel.before is None else await _at(log, of_a, channel.before)
-    return Difference(name, channel.index, a[0], b[0], before, a[1], b[1], *channel.counts)
+    a, a_next, *_ = [await sides[0].event(cursor) for cursor in (*pair[0], None, None)]
+    b, b_next, *_ = [await sides[1].event(cursor) for cursor in (*pair[1], None, None)]
+    return Difference(name, channel.index, a, b, await sides[0].event(channel.before), a_next, b_next, *channel.counts)
 
 
-async def _at(log: EventLog, of: Experiment, cursor: Cursor) -> Event | None:
-    async for entry in log.read(of, since=cursor, limit=1):
-        return entry
-    return None
+class _Side:
+    """One side of a comparison: an experiment and its messages, in replay order."""
+
+    def __init__(
+        self, log: EventLog, of: Experiment, chosen: Selection, span: Span, mapping: ChannelMap | None, as_one: bool
+    ) -> None:
+        self._log = log
+        self._of = of
+        self.messages = _messages(log.database, of, chosen, span, mapping, as_one)
+        self.read = 0
+
+    async def event(self, cursor: Cursor | None) -> Event | None:
+        """Return the event at a cursor."""
+        if cursor is not None:
+            async for entry in self._log.read(self._of, since=cursor, limit=1):
+                return entry
+        return None
 
 
 class _EitherSpelling(Selection):

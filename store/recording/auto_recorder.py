@@ -1,9 +1,8 @@
-"""Recording without a line of code: with `MESSAGER_STORE` set, every `Messager` of a process records itself.
+"""Zero-code recording: with `MESSAGER_STORE` set, every `Messager` of a process records itself.
 
-`messager` finds `begin` as an entry point of the group `messager.hooks`, and knows nothing else of
-it. Settings are in the environment: `MESSAGER_STORE`, `MESSAGER_DURABILITY` (buffered or strict) and
-`MESSAGER_SPOOL`. Agents never see an error: what is wrong is told in a line on standard error, and
-they go on.
+`messager` finds `begin` as an entry point of the group `messager.hooks`, and knows nothing else of it. The settings
+are environment variables: `MESSAGER_STORE`, `MESSAGER_DURABILITY` (buffered or strict) and `MESSAGER_SPOOL`. Agents
+never see an error: a line on standard error says what is wrong, and they continue.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ..log.writer import Writer
 from .recorder import Durability, Recorder
 
 START_SECONDS = 5.0
-"""How long connecting a messager waits for the store; then it goes on, and what happens goes to the spool."""
+"""Time for which `Messager.init` waits for the store; after that, events go to the spool."""
 EXIT_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -40,24 +39,23 @@ _announced: set[str] = set()
 log = logging.getLogger("messager_store")
 
 
-class _Unheard(logging.Handler):
-    """Says what a program without handlers of its own would get to read without our name before it."""
+class _ToStandardError(logging.Handler):
+    """Writes log records as the lines of this module, in a program that has set up no logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not log.root.handlers and log.handlers == [self]:
             say(f"{record.getMessage()}: {record.exc_info[1]!r}" if record.exc_info else record.getMessage())
 
 
-_unheard = _Unheard(logging.WARNING)
+_to_standard_error = _ToStandardError(logging.WARNING)
 
 
 async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
-    """The hook that records a messager of `exp_id`; None where one of its hooks is a `Recorder` already.
+    """Return the hook that records a Messager of `exp_id`; None if one of its hooks is a `Recorder` already.
 
-    It records into the experiment of that exp_id. Where that is closed, into the first of `exp_id-2`,
-    `exp_id-3` ... that is open or not there, so that all processes of a society meet in one. A store that
-    cannot be reached is tried again, and events go to the spool meanwhile; an experiment that cannot be recorded
-    is left alone.
+    It records into the experiment of that exp_id or, if that is closed, into the first of `exp_id-2`, `exp_id-3` ...
+    that is open or does not exist, so that all processes of a society meet in one. An unreachable store is tried
+    again, and events go to the spool meanwhile.
     """
     if any(isinstance(hook, Recorder) for hook in hooks):
         return None
@@ -81,7 +79,7 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     except StoreError as error:
         say(f"{exp_id} is not recorded: {error}")
         return None
-    log.addHandler(_unheard)
+    log.addHandler(_to_standard_error)
     made = AutoRecorder(recorder)
     await made.ready()
     return made
@@ -92,30 +90,26 @@ class AutoRecorder:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._taking: Recorder | None = recorder  # None once nothing more is to be recorded
-        self._exp_id = recorder.exp_id
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
-        self._tried = asyncio.Event()  # whether the store takes us in is known
-        self._told = False  # that it is out of reach
+        self._tried = asyncio.Event()  # the first registration succeeded or failed
+        self._ending = asyncio.Event()  # the end was asked for
+        self._recording = True  # until it was refused, or has ended
         self._opened = False
-        self._ending = asyncio.Event()
-        self._broken_promise = False
-        self._cut_off = False  # cancelled, and nobody asked for the end
-        self._missed = 0  # what happened afterwards
-        self._leaving: asyncio.Task[None] | None = None  # as the program has a recorder of its own now
-        recorder.begin(self._join)
-        self._task = self._loop.create_task(self._live_through())
+        self._said: set[str] = set()  # what is said once
+        self._missed = 0  # events after the tasks of the event loop were cancelled
+        recorder.begin(self._register)
+        self._task = self._loop.create_task(self._run())
         _live.add(self)
 
     async def ready(self) -> None:
-        """Return once it records, or cannot, or its store is out of reach, or `START_SECONDS` have passed."""
+        """Return once it records, or cannot, or its store is unreachable, or `START_SECONDS` have passed."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(START_SECONDS):
                     await self._tried.wait()
         except asyncio.CancelledError:
-            self._ending.set()  # the messager will not know of us
+            self._ending.set()  # the Messager will not know of this hook
             raise
 
     async def stop(self) -> None:
@@ -136,26 +130,23 @@ class AutoRecorder:
             say(f"{missed} events of {self._recorder.exp_id} are lost: they happened after its tasks were cancelled")
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
-        """As `Recorder.before_send`; but a promise that cannot be kept is told of, and nothing is raised."""
-        taking = self._taking
-        if taking is None:
+        """Await `Recorder.before_send`; say on standard error that a promise is broken, and raise nothing."""
+        recorder = self._recorder
+        if not self._recording:
             return
         try:
-            await taking.before_send(records)
+            await recorder.before_send(records)
         except Exception as error:
-            if not self._broken_promise:
-                self._broken_promise = True
-                say(
-                    f"{taking.durability} cannot be kept, and messages go out all the same: {str(error) or repr(error)}"
-                )
+            text = str(error) or repr(error)
+            self._say_once("broken", f"{recorder.durability} cannot be kept, and messages go out all the same: {text}")
 
     def after(self, record: MessageRecord) -> None:
-        if self._taking is not None:
-            self._taking.after(record)
-        elif self._cut_off:
+        if self._recording:
+            self._recorder.after(record)
+        elif not self._ending.is_set():
             self._missed += 1
-            if self._missed == 1:
-                say(f"{self._exp_id} is not recorded any more: the tasks of its event loop were cancelled")
+            exp_id = self._recorder.exp_id
+            self._say_once("cut off", f"{exp_id} is not recorded any more: the tasks of its event loop were cancelled")
 
     def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
         self._recorder.connected(url, clock, clock_offset_ns)
@@ -163,53 +154,46 @@ class AutoRecorder:
     def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
         self._recorder.described(name, meta)
 
-    def joined(self, hook: LogHook) -> bool:
-        """Make way for a recorder of the program's own: nothing is to be recorded twice.
-
-        What becomes of messages that we were asked about is still told to us, and not to that one, so we end
-        once it was, however long that takes.
-        """
+    def yields_to(self, hook: LogHook) -> bool:
+        """Return True for a `Recorder` of the program's own: nothing is recorded twice."""
         if not isinstance(hook, Recorder):
             return False
-        if self._taking is not None and self._leaving is None:
-            if self._loop.is_closed():
-                self.save()
-            else:
-                self._leaving = self._loop.create_task(self._leave())
-            say(f"{self._exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE")
+        exp_id = self._recorder.exp_id
+        text = f"{exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE"
+        self._say_once("yields", text)
         return True
 
-    async def _leave(self) -> None:
-        await self._recorder.idle()
-        self._ending.set()
+    def _say_once(self, key: str, text: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            say(text)
 
-    async def _live_through(self) -> None:
-        try:
+    async def _run(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):  # the event loop ends, and nobody called close()
             await self._ending.wait()
-        except asyncio.CancelledError:  # the event loop ends, and nobody called close(); or it does not end
-            self._cut_off = not self._ending.is_set()
         await self._end()
 
-    async def _join(self) -> Writer:
-        """Open the store and take a place in an experiment; what keeps us from it is told."""
+    async def _register(self) -> Writer:
+        """Open the store and register; say on standard error what went wrong."""
         recorder = self._recorder
         try:
             writer = await self._in_time(self._open())
         except StoreUnavailable as error:
-            if not self._told and not self._ending.is_set():
-                say(f"{error}; {self._exp_id} waits in {recorder.spool_path.parent}, and it is tried again")
-            self._told = True
+            if not self._ending.is_set():
+                folder = recorder.spool_path.parent
+                self._say_once("away", f"{error}; {recorder.exp_id} waits in {folder}, and it is tried again")
+            self._said.add("away")
             await self._close_log()
             raise
         except Exception as error:
-            say(f"{self._exp_id} is not recorded: {error}")
-            self._taking = None
+            say(f"{recorder.exp_id} is not recorded: {error}")
+            self._recording = False
             self._ending.set()
             raise StoreError(f"{error}") from error
         finally:
             self._tried.set()
         of = f"{recorder.exp_id} into {recorder.log.location}"
-        if of not in _announced or self._told:
+        if of not in _announced or "away" in self._said:
             _announced.add(of)
             say(f"recording {of} (MESSAGER_STORE)")
         return writer
@@ -218,10 +202,10 @@ class AutoRecorder:
         if not self._opened:
             await self._recorder.log.database.open()
             self._opened = True
-        return await self._recorder.join()
+        return await self._recorder.register()
 
     async def _in_time(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await it; once the end is asked for, for `START_SECONDS` more: a server may take us and never answer."""
+        """Await `work`; once the end is asked for, for `START_SECONDS` more: a server may accept and never answer."""
         task, ending = self._loop.create_task(work), self._loop.create_task(self._ending.wait())
         try:
             await asyncio.wait([task, ending], return_when=asyncio.FIRST_COMPLETED)
@@ -243,37 +227,35 @@ class AutoRecorder:
 
     async def _end(self) -> None:
         recorder = self._recorder
-        if self._leaving is not None:
-            self._leaving.cancel()
         try:
             await recorder.stop()
         except Exception as error:
             say(f"{recorder.exp_id}: {error}")
-        self._taking = None
+        self._recording = False
         _live.discard(self)
         await self._close_log()
-        self._tell_what_is_left()
+        self._say_what_is_left()
 
     def save(self) -> None:
-        """What `stop` does, where nothing can be awaited any more: what waits goes to the spool."""
+        """Do what `stop` does when nothing can be awaited any more: what waits goes to the spool."""
         _live.discard(self)
-        taking, self._taking = self._taking, None
-        if taking is not None:
+        if self._recording:
+            self._recording = False
             try:
-                taking.save()
+                self._recorder.save()
             except StoreError as error:
-                say(f"{taking.exp_id}: {error}")
-            self._tell_what_is_left()
+                say(f"{self._recorder.exp_id}: {error}")
+            self._say_what_is_left()
 
-    def _tell_what_is_left(self) -> None:
+    def _say_what_is_left(self) -> None:
         recorder = self._recorder
         if recorder.spooled:
             say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
-        if recorder.dropped and not isinstance(recorder.failure, StoreUnavailable):  # which tells of them
+        if recorder.dropped and not isinstance(recorder.failure, StoreUnavailable):  # which says so
             say(f"{recorder.dropped} events of {recorder.exp_id} are lost: the log has their number at most")
 
     def save_at_exit(self) -> None:
-        """`save` where it harms nobody: in the thread of an event loop that still runs, else here."""
+        """Call `save`: in the thread of an event loop that still runs, else here."""
         if self._pid != os.getpid():
             return  # a copy, in a process that was forked
         if not self._loop.is_running():

@@ -1,9 +1,8 @@
-"""Who speaks to whom, where the wire does not say: worked out by declared rules, and marked so.
+"""Derive senders and recipients that are missing on the wire, by declared rules.
 
-Received messages carry no ids, and AgentSociety sends surveys, interviews and paybacks
-without any. The recipient is read from the channel. The sender is read from the payload:
-its `from` (AgentSociety), the `name` of a `Msg`, or the path a recorder was given.
-What no rule answers stays unknown.
+Received messages carry no ids, and AgentSociety sends surveys, interviews and paybacks without any. The
+recipient is derived from the channel, the sender from the payload: its `from` (AgentSociety), the `name` of a `Msg`,
+or the path that a recorder was given. Without a match, an id stays None.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from messager import channels
 from messager.msg import Msg, is_msg
 
 DEFAULT_SENDER = ("from", "Msg.name")
-"""The rules for the sender, asked in this order."""
+"""Rules for the sender, applied in this order."""
 _MOST_CHANNELS = 100_000
 
 
@@ -29,7 +28,7 @@ class DerivedIds:
         self._recipients: dict[str, int | str | None] = {}
 
     def recipient(self, channel: str) -> int | str | None:
-        """Whose channel it is, or None."""
+        """Return the agent that owns the channel, or None."""
         try:
             return self._recipients[channel]
         except KeyError:
@@ -39,13 +38,13 @@ class DerivedIds:
             found = self._recipients[channel] = parsed.agent_id if parsed else None
             return found
 
-    def said(self, payload: bytes, message: Any, *, sender: bool) -> tuple[Any, str | None]:
-        """What the message itself says: who sends it, where `sender` is asked for, and the id of the `Msg` that it is.
+    def from_message(self, payload: bytes, message: Any, *, sender: bool) -> tuple[Any, str | None]:
+        """Return the sender, if `sender` is True, and the id of the `Msg`, as the message has them; else None.
 
-        `message` is the object the payload was made of, where there is one. None for what it does not say.
+        `message` is the object that the payload was made from, if there is one.
         """
         if message.__class__ is not dict and not isinstance(message, Msg):
-            # Parsing costs more than everything else here, so first a look for the words.
+            # Parsing costs more than everything else here, so search for the keys first.
             wanted = sender and any(hint in payload for hint in self._hints)
             if not wanted and (b'"role"' not in payload or b'"name"' not in payload):
                 return None, None
@@ -86,7 +85,7 @@ def _at(message: Any, path: list[str]) -> Any:
 
 
 def _plain(text: Any) -> str | None:
-    """Text that a database can hold, or None."""
+    """Return text that a database can hold, or None."""
     if not isinstance(text, str) or len(text) > 200 or "\x00" in text:
         return None
     try:

@@ -1,9 +1,8 @@
-"""Draining: what recorders left in their spools, put into the store, in order and once.
+"""Draining: copy what recorders left in their spools into the store, in order and once.
 
-A recorder drains its own spool while it lives. One that was killed leaves its spool
-behind; whoever drains it takes its place in the log, with a higher epoch. What was
-committed before is told by the log's `last_seq`, so an interrupted drain goes on where
-it stopped.
+A recorder drains its own spool while it lives. One that was killed leaves its spool behind; a drain takes
+over its row in the log, with a higher epoch. The row's `last_seq` tells what was committed before, so an
+interrupted drain continues where it stopped.
 """
 
 from __future__ import annotations
@@ -43,34 +42,34 @@ log = logging.getLogger("messager_store")
 
 @dataclass(slots=True)
 class Drained:
-    """What became of one spool."""
+    """The outcome for one spool."""
 
     path: str
     exp_id: str
     recorder: str
     """The recorder's uuid."""
     events: int = 0
-    """How many were put into the store now."""
+    """The number of events that this drain put into the store."""
     ended: bool = False
-    """Whether its recorder had ended cleanly; else `messager repair` says what may be missing."""
+    """True if its recorder had ended cleanly; else `messager repair` says what may be missing."""
     left: int = 0
-    """How many could not be put into the store; the file stays."""
+    """The number of events that could not be put into the store; the file stays."""
     reason: str | None = None
-    """Why the file stays, if it does."""
+    """The reason why the file stays, if it does."""
     held: bool = False
-    """Whether it stays because its recorder lives, and drains it itself."""
+    """True if it stays because its recorder lives, and drains it itself."""
 
 
 async def folders_of(log_: EventLog) -> list[Path]:
-    """Where spools may be: beside the store, in the folder of `MESSAGER_SPOOL`, and wherever its recorders said
-    that they spool, if seen from here."""
+    """Return the folders that may hold spools: beside the store, that of `MESSAGER_SPOOL`, and those that its
+    recorders named, if they are seen from here."""
     named = {Path(row.spool).parent for row in await recorders_of(log_.database) if row.spool}
     beside = log_.database.dialect.spool_folder
     return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
 
 
 def waited_for(store: str, folder: str | None = None, *, adopt: bool = False) -> bool:
-    """Whether recorders that a store never took in left spools for it, in this folder or where they go by default.
+    """Return True if unregistered recorders left spools for a store, in this folder or in the default ones.
 
     With `adopt`, for any store.
     """
@@ -90,14 +89,14 @@ async def drain(
     but: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> AsyncIterator[Drained]:
-    """Put the spools of a folder, or those of one experiment, all `but` one, into the store, and remove their files.
+    """Copy the spools of a folder, or of one experiment, all `but` one, into the store, and delete their files.
 
-    Spools that a live recorder holds, that belong to another store, or whose experiment takes no more
-    events stay as they are; `reason` says why. With `adopt`, this store takes in the recorders that another
-    one never took in. Raises `StoreUnavailable`; running it again goes on.
+    Spools that a live recorder holds, that belong to another store, or whose experiment takes no more events stay
+    as they are; `reason` says why. With `adopt`, recorders that were never registered in another store are
+    registered in this one. Raises `StoreUnavailable`; calling it again continues.
     """
     for path in await asyncio.to_thread(left_in, folder):
-        if path == but:  # whoever asks has it, which a lock does not tell on every file system
+        if path == but:  # the caller's own, which a lock does not tell on every file system
             continue
         try:
             spool = await asyncio.to_thread(Spool.open, path)
@@ -115,7 +114,7 @@ async def drain(
 
 
 async def drain_left(log_: EventLog, own: Path, exp_id: str) -> None:
-    """Drain what earlier recorders of an experiment left beside one's own spool. What cannot be drained is logged,
+    """Drain what earlier recorders of an experiment left beside the spool `own`. What cannot be drained is logged,
     and stays."""
     try:
         async for done in drain(log_, own.parent, exp_id=exp_id, but=own):
@@ -144,24 +143,25 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
         done.left = len(spool)
         return done
     assert row is not None
-    if row.ended_at is not None and row.last_seq >= spool.last_seq and spool.damaged_at is None:
+    if row.ended_at is not None and row.last_seq >= spool.last_seq - spool.offset and spool.damaged_at is None:
         done.ended = not row.unclean  # an earlier drain came as far as that
         return await _removed(spool, done)
+    last = spool.last_seq - spool.offset
     try:
         writer = await log_.take_over(done.recorder)
     except (RecorderFenced, ExperimentClosed) as error:
         done.left, done.reason = len(spool), f"{error} To give up what is in it, delete it"
         return done
     try:
-        while writer.last_seq < spool.last_seq:
-            seq = writer.last_seq + 1
-            entries = await asyncio.to_thread(spool.read, seq, BATCH_EVENTS, BATCH_BYTES)
+        while writer.last_seq < last:
+            before = writer.last_seq
+            entries = await asyncio.to_thread(spool.read, before + 1 + spool.offset, BATCH_EVENTS, BATCH_BYTES)
             await _append(log_, writer, entries)
-            done.events += writer.last_seq - seq + 1
+            done.events += writer.last_seq - before
             if progress:
                 progress(done.events)
     except (RecorderFenced, SpoolDamaged) as error:
-        done.left, done.reason = spool.last_seq - writer.last_seq, str(error)
+        done.left, done.reason = last - writer.last_seq, str(error)
         return done
     told: dict[str, int] = {"heartbeat_at": row.heartbeat_at}  # a drain is no sign of its life
     if spool.complete_until is not None:
@@ -182,7 +182,7 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
 
 
 async def _registered(log_: EventLog, said: dict[str, Any]) -> str:
-    """Take in a recorder whose store never came, as it would have been taken in; the exp_id."""
+    """Register a recorder whose store never came, as it would have registered itself; return the exp_id."""
     who = Registration(**said)
     if unknown := who.row.keys() - recorder.c.keys():
         raise StoreError(f"it says {', '.join(sorted(unknown))} of its recorder, which this version does not know")
@@ -191,7 +191,7 @@ async def _registered(log_: EventLog, said: dict[str, Any]) -> str:
 
 
 def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool) -> str | None:
-    """Why a spool is not drained into this store, if it is not."""
+    """Return the reason why a spool is not drained into this store, if there is one."""
     store = str(spool.facts.get("store", ""))
     if store != log_.location and os.path.exists(store) and not (adopt and spool.registration is not None):
         return f"it belongs to the store {store}: drain it into that one, with --store"
@@ -205,8 +205,9 @@ def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool)
             f"{log_.location} knows no such recorder: it wrote into {store or 'another store'}, which was replaced, "
             "or its experiment was removed. Delete it only to give up what is in it"
         )
-    if row.last_seq < spool.facts["first_seq"] - 1:
-        return f"it begins at seq {spool.facts['first_seq']}, the store ends at {row.last_seq}: events are gone between"
+    first = spool.facts["first_seq"] - spool.offset
+    if row.last_seq < first - 1:
+        return f"it begins at seq {first}, the store ends at {row.last_seq}: events are gone between"
     locks = LOCKS and row.host == this_process().host
     if row.state == "alive" and spool.ended_at is None and not locks:
         return "its recorder was alive a moment ago, and whether it still is cannot be seen from here; try again later"

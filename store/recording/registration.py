@@ -1,7 +1,7 @@
 """Registration: how a recorder gets its experiment and its place in the log.
 
-A recorder registers itself. Where its store never came, it leaves what it would have said in its
-spool, and whoever drains that registers it.
+A recorder registers itself. If its store never came, it leaves its registration in its spool, and the
+process that drains the spool registers it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _NOTED = ("git", "command", "host")
 
 @dataclass(slots=True)
 class Registration:
-    """What a recorder says of itself and of its experiment. JSON holds all of it."""
+    """The description of a recorder and its experiment. JSON holds all of it."""
 
     uuid: str
     exp_id: str
     if_exists: str | None
-    """As `Recorder` has it."""
+    """As in `Recorder`."""
     name: str | None
     tags: list[str]
     meta: dict[str, Any]
@@ -40,10 +40,10 @@ class Registration:
     facts: dict[str, Any]
     """The recorder's circumstances."""
     row: dict[str, Any]
-    """What else its row says: its process, its clock's anchor, when it began."""
+    """The rest of its row: its process, its clock's anchor, its start."""
 
-    def said(self) -> dict[str, Any]:
-        """As a dict, of which another one is made."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return a dict from which an equal one is made."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def check(self) -> None:
@@ -52,7 +52,7 @@ class Registration:
         registry.checked_tags(self.tags)
 
     def leave_out_unfit(self) -> None:
-        """Go without a name or tags that no experiment can have: what is recorded is worth more."""
+        """Drop a name or tags that no experiment can have: the recording is worth more."""
         try:
             self.name = registry.checked_name(self.name)
         except StoreError as error:
@@ -66,9 +66,9 @@ class Registration:
 
 
 async def register(store: EventLog, who: Registration, first: Callable[[str], Awaitable[None]] | None = None) -> Writer:
-    """Find or make the experiment, and take a place in it; `first` is awaited with its exp_id in between.
+    """Find or create the experiment and register the recorder; `first` is awaited with the exp_id in between.
 
-    Where an answer is lost, asking again gives the same place. A name or tags that do not fit are left out, and
+    If an answer is lost, calling it again gives the same row. A name or tags that do not fit are left out, and
     logged. Raises `ExperimentClosed`, `ExperimentExists`, `RecorderFenced`, or `StoreUnavailable`.
     """
     who.leave_out_unfit()
@@ -99,4 +99,4 @@ async def register(store: EventLog, who: Registration, first: Callable[[str], Aw
             )
         except ExperimentClosed:
             if who.if_exists != "next":
-                raise  # else it was closed just now, and there is a next one
+                raise  # else it was closed just now: the next one is open

@@ -1,7 +1,7 @@
-"""Repair: recorders that ended without saying so are closed, and what may be missing is written down.
+"""Repair: end recorders that ended uncleanly, and log what may be missing.
 
-What is said about them is appended by a recorder of its own, of role "repair": a repaired
-recorder's own chain stays as its process left it, so that a spool that turns up later still fits.
+The gap events are appended by a recorder of its own, of role "repair": the chain of a repaired recorder stays as
+its process left it, so that a spool that turns up later still fits.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from ..log.event_log import EventLog
 
 @dataclass(slots=True)
 class Repaired:
-    """What is known of one recorder that ended uncleanly. Times are ns UTC."""
+    """Result for one recorder that ended uncleanly. Times are ns UTC."""
 
     exp_id: str
     recorder: int
     """Its ordinal."""
     events: int
-    """How many of its events are in the log; all of them are whole."""
+    """Number of its events in the log; all of them are whole."""
     since: int
-    """What it accepted before this moment is in the log."""
+    """Everything that it accepted before this moment is in the log."""
     until: int
-    """When it was gone for certain, or silent for too long."""
+    """Moment by which it had ended, or had been silent for too long."""
     missing: str
-    """What may be missing, in words."""
+    """Description of what may be missing."""
     spool: str | None = None
-    """A spool that it left here, which is drained first; where there is one, nothing was repaired."""
+    """Spool that it left here, which is to be drained first; if there is one, nothing was repaired."""
 
 
 async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
-    """Close every recorder of an experiment that ended uncleanly; what is known of each.
+    """End every recorder of an experiment that ended uncleanly; return the result for each.
 
-    A `gap` event for each says from when to when events may be missing. A recorder that left a
-    spool here is passed over, unless forced: draining tells what it had. In a closed experiment no
-    event is added, because its head must stay what it is. Raises `StoreUnavailable`.
+    A `gap` event for each says from when to when events may be missing. A recorder that left a spool here is
+    skipped, unless forced: a drain tells what it had. Nothing is added to a closed experiment, because its head must
+    not change. Raises `StoreUnavailable`.
     """
     found: list[Repaired] = []
     gaps: list[NewEvent] = []
@@ -57,7 +57,7 @@ async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[
         gaps.append(
             NewEvent(
                 "gap",
-                known.since,  # where it belongs, so that a late repair does not make the experiment longer
+                known.since,  # so that a late repair does not make the experiment longer
                 None,
                 b"",
                 meta={
@@ -86,14 +86,14 @@ async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[
 
 
 async def unclean(log: EventLog) -> list[Experiment]:
-    """The experiments with recorders that ended uncleanly."""
+    """Return the experiments with recorders that ended uncleanly."""
     rows = await registry.recorders_of(log.database)
     wanted = {row.experiment_id for row in rows if row.state == "unclean"}
     return [of for of in await registry.every(log.database) if of.id in wanted]
 
 
 def _known(of: Experiment, row: RecorderRow) -> Repaired:
-    # without its store it may have lived on for long after its last heartbeat, and its clock may be ahead of ours
+    # without its store it may have lived long after its last heartbeat, and its clock may be ahead of ours
     now = time.time_ns()
     until = now if row.complete_until < now else row.complete_until + SILENT_NS
     after = iso(row.complete_until)
@@ -104,7 +104,7 @@ def _known(of: Experiment, row: RecorderRow) -> Repaired:
 
 
 def left_spool(row: RecorderRow) -> str | None:
-    """The spool that a recorder left, where it can be seen from here."""
+    """Return the spool that a recorder left, if it can be seen from here."""
     if row.spool is None or not Path(row.spool).exists():
         return None
     return row.spool

@@ -1,10 +1,9 @@
-"""The spool: where a recorder's events wait on disk while the store is away.
+"""Spool: one recorder's events that wait on disk while the store is unreachable.
 
-One file a recorder, `<uuid>.spool`, held by a lock for as long as its process lives, so
-that nobody else drains it. It begins with a line of JSON (which recorder of which store,
-and the seq of its first event); then frames follow, each with a CRC-32. What `write` has
-returned from is on the disk. A frame that a crash cut short was never promised; it is
-left out.
+A spool is one file, locked while the process of its recorder lives, so that nobody else drains it.
+Its first line is JSON: the recorder, its store, and the position of the first event. Frames follow, each
+with a CRC-32: events, and notes that change what the first line says. What `write` has returned from is on
+the disk. A frame that a crash cut short was never promised; it is ignored.
 """
 
 from __future__ import annotations
@@ -13,70 +12,71 @@ import contextlib
 import io
 import json
 import os
-import struct
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
-from zlib import crc32
 
 from ..errors import BadEvent, SpoolDamaged, SpoolFull, SpoolHeld
 from ..log.event import NewEvent
+from .spool_format import (
+    EVENT,
+    FORMAT,
+    NOTE,
+    cut_short,
+    event_line,
+    frame,
+    lost_event,
+    read_event,
+    read_frame,
+    read_header,
+)
 
 try:
     import fcntl
-except ImportError:  # Windows: there, nothing tells a live spool from one that was left
+except ImportError:  # Windows: a live spool cannot be told from one that was left
     fcntl = None  # type: ignore[assignment]
 
 LOCKS = fcntl is not None
-"""Whether a spool tells if its recorder lives."""
+"""True if the lock on a spool tells whether its recorder lives."""
 
-FORMAT = "messager-spool/1"
 SPOOL_BYTES = 1 << 30
-"""How large one recorder's spool may become."""
+"""Default limit of one recorder's spool."""
 ENDING = ".spool"
-
-_FRAME = struct.Struct("<BIII")  # what it is, the lengths of its line and its payload, CRC-32 of both
-_CHECK = struct.Struct("<I")  # CRC-32 of the above
-_HEAD_BYTES = _FRAME.size + _CHECK.size
-_EVENT, _NOTE = 1, 2
-_HEADER_BYTES = 1 << 16
+_REGISTRATION = "enrolment"  # the key in the files
 
 
 class Spool:
-    """One recorder's spool. Its file is made by the first `write` and gone after `remove`.
+    """One recorder's spool. The first `write` creates the file, `remove` deletes it.
 
-    The methods block; they are called in a thread, one at a time, except that `read` may run
-    beside `write`.
+    The methods block; they are called in a thread, one at a time, except that `read` may run beside `write`.
     """
 
-    def __init__(self, path: Path, facts: dict[str, Any], limit: int = SPOOL_BYTES, before: int = 0) -> None:
-        """`facts` go into the header: recorder (its uuid), exp_id, store. In the file, seqs begin behind `before`."""
+    def __init__(self, path: Path, facts: dict[str, Any], limit: int = SPOOL_BYTES) -> None:
+        """`facts` are the first line: recorder (its uuid), exp_id, store; later also first_seq and offset."""
         self.path = path
         self.facts = facts
         self.first_seq = self.last_seq = 0
-        """Which events it holds; 0 for none."""
+        """The positions of its first and last event; 0 for none. The seq in the log is the position less `offset`."""
         self.complete_until: int | None = None
-        """Everything its recorder had accepted by then (ns UTC) is here or in the store."""
+        """Moment (ns UTC) up to which everything its recorder had accepted is here or in the store."""
         self.ended_at: int | None = None
-        """When its recorder ended, if it said so."""
+        """When its recorder ended (ns UTC), if it did so cleanly."""
         self.registration: dict[str, Any] | None = None
-        """What its recorder would say to the store, where that has not taken it in yet (see `Registration`)."""
+        """The `Registration` of its recorder, if the store has not registered it yet."""
         self.damaged_at: int | None = None
-        """The byte from which on it cannot be read, where more follows than a frame cut short."""
+        """The byte from which it cannot be read, if more follows than a frame cut short."""
         self._limit = limit
-        self._before = before
         self._file: BinaryIO | None = None
         self._size = 0
-        self._next = (0, 0)  # the seq to be read next, and where it begins
-        self._noted: dict[str, Any] | None = None  # the enrolment that is in the file
+        self._next = (0, 0)  # the position to be read next, and its place in the file
+        self._noted: dict[str, Any] | None = None  # the registration that is in the file
 
     @classmethod
     def open(cls, path: Path) -> Spool:
-        """A spool that was left behind, held from now on.
+        """Open and lock a spool that was left behind.
 
-        Raises `SpoolHeld` while its recorder lives, `SpoolDamaged` where it is no spool, and
-        `FileNotFoundError` where it is gone.
+        Raises `SpoolHeld` while its recorder lives, `SpoolDamaged` if the file is no spool, and
+        `FileNotFoundError` if it is gone.
         """
         try:
             file = open(path, "r+b")  # noqa: SIM115
@@ -88,8 +88,8 @@ class Spool:
             _hold(file, path)
             if not _is_at(file, path):
                 raise FileNotFoundError(path)  # its recorder was about to remove it
-            spool = cls(path, _header(file, path))
-            spool._look_through(file)
+            spool = cls(path, read_header(file, path))
+            spool._scan(file)
         except BaseException:
             file.close()
             raise
@@ -98,24 +98,30 @@ class Spool:
 
     @classmethod
     def seen(cls, path: Path) -> tuple[Spool, bool] | None:
-        """A spool as it lies there, for a look, and whether its recorder holds it; None while it is being made.
+        """Read a spool without locking it; return it and whether its recorder holds it, or None while it is created.
 
-        Reads all of it and changes nothing. Raises `SpoolDamaged` and `OSError`.
+        Raises `SpoolDamaged` and `OSError`.
         """
         with open(path, "rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 return None
             held = _is_held(file)
-            spool = cls(path, _header(file, path))
-            spool._look_through(file)
+            spool = cls(path, read_header(file, path))
+            spool._scan(file)
         return spool, held
 
     def __len__(self) -> int:
-        """How many events it holds."""
-        return self.last_seq - self.first_seq + 1 if self.first_seq else 0
+        """The number of events of its recorder in it."""
+        return self.last_seq - max(self.first_seq, self.offset + 1) + 1 if self.first_seq else 0
 
     def __bool__(self) -> bool:
         return True
+
+    @property
+    def offset(self) -> int:
+        """The position of the last event that belongs to a former recorder; 0 for none."""
+        offset: int = self.facts.get("offset", 0)
+        return offset
 
     @property
     def size(self) -> int:
@@ -123,62 +129,64 @@ class Spool:
         return self._size
 
     def write(self, first_seq: int, entries: Sequence[NewEvent], complete_until: int) -> None:
-        """Put events behind those that are there, the first of them of seq `first_seq`, and sync.
+        """Append events, the first of them at the position `first_seq`, and sync.
 
-        Raises `SpoolFull`, or `BadEvent` for one that cannot be written; nothing of them is kept then.
+        Raises `SpoolFull`, or `BadEvent` for an event that cannot be written; nothing of them is kept then.
         """
         frames = []
         for index, entry in enumerate(entries):
             try:
-                frames.append(_frame(_EVENT, _event_line(entry), entry.payload))
+                frames.append(frame(EVENT, event_line(entry), entry.payload))
             except Exception as error:
                 raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be kept: {error}") from None
         last = first_seq + len(entries) - 1
-        enrolment = self.registration
-        frames.append(self._note(enrolment, complete_until=complete_until, last_seq=last - self._before))
+        registration = self.registration
+        frames.append(self._note(registration, complete_until=complete_until, last_seq=last))
         self._append(b"".join(frames), first_seq)
-        self._noted = enrolment
+        self._noted = registration
         self.first_seq = self.first_seq or first_seq
         self.last_seq = last
         self.complete_until = complete_until
 
+    def succeed(self, recorder: str, offset: int, registration: dict[str, Any]) -> None:
+        """Give the events behind the position `offset` to another recorder.
+
+        Raises `SpoolFull`; nothing is changed then.
+        """
+        facts = {"recorder": recorder, "offset": offset}
+        if self._file is not None:
+            self._append(self._note(registration, **facts), offset + 1)
+            self._noted = registration
+        self.facts.update(facts)
+        self.registration = registration
+
     def end(self, ended_at: int, next_seq: int) -> None:
         """Note that its recorder has ended (ns UTC), with everything in the store or here.
 
-        `next_seq` is what the store lacks where nothing is here. Raises `SpoolFull`.
+        `next_seq` is the position that the store needs next, for a file without events. Raises `SpoolFull`.
         """
         self._append(self._note(self.registration, ended_at=ended_at), next_seq)
         self.ended_at = ended_at
 
     def forget_registration(self) -> None:
-        """Note in a spool that was left that the store took its recorder in: no drain does it again.
+        """Note in a spool that was left that the store has its recorder, so that no drain registers it again.
 
-        Raises `SpoolFull`, or `SpoolDamaged` where nothing can be put behind a damage.
+        Raises `SpoolFull`, or `SpoolDamaged` if nothing can be put behind a damage.
         """
         if self.damaged_at is not None:
             raise SpoolDamaged(str(self.path), f"it is damaged from byte {self.damaged_at:,} on")
-        assert self._file is not None
-        frame = _frame(_NOTE, json.dumps({"enrolment": None}).encode())
-        try:
-            self._file.truncate(self._size)  # the rest of a frame that was cut short would stand behind this one
-            self._file.seek(self._size)
-            self._file.write(frame)
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            raise SpoolFull(str(self.path), error.strerror or str(error)) from None
-        self._size += len(frame)
+        self._append(frame(NOTE, json.dumps({_REGISTRATION: None}).encode()), 0)
         self.registration = None
 
-    def _note(self, enrolment: dict[str, Any] | None, **facts: int) -> bytes:
-        news = {} if enrolment is None or enrolment is self._noted else {"enrolment": enrolment}
-        return _frame(_NOTE, json.dumps({**facts, **news}, default=str).encode())
+    def _note(self, registration: dict[str, Any] | None, **facts: Any) -> bytes:
+        news = {} if registration is None or registration is self._noted else {_REGISTRATION: registration}
+        return frame(NOTE, json.dumps({**facts, **news}, default=str).encode())
 
     def read(self, seq: int, most: int, most_bytes: int) -> list[NewEvent]:
-        """The events from `seq` on: at most so many, and so many payload bytes (but one at least).
+        """Return the events from the position `seq` on: at most `most`, and `most_bytes` of payload, but one at least.
 
-        In place of one that was damaged on the disk stands a gap. Raises `SpoolDamaged` where nothing
-        behind a damage can be found.
+        Causes are as the log counts. A gap event stands for an event that was damaged on the disk. Raises
+        `SpoolDamaged` if nothing behind a damage can be found.
         """
         last = self.last_seq
         at, offset = self._next if self._next[0] and self._next[0] <= seq else (self.first_seq, 0)
@@ -188,19 +196,19 @@ class Spool:
             if offset:
                 file.seek(offset)
             else:
-                _header(file, self.path)
+                read_header(file, self.path)
             while at <= last and len(entries) < most and size < most_bytes:
-                what, line, payload = _read_frame(file, self.path)
-                if what == _EVENT:
+                what, line, payload = read_frame(file, self.path)
+                if what == EVENT:
                     if at >= seq:
-                        entries.append(_lost_event(entries) if line is None else _event(line, payload))
+                        entries.append(lost_event(entries) if line is None else read_event(line, payload))
                         size += len(payload)
                     at += 1
             self._next = (at, file.tell())
-        return entries
+        return [rebased(entry, self.offset) for entry in entries] if self.offset else entries
 
     def remove(self, *, scrub: bool = False) -> None:
-        """Remove the file; with `scrub`, its content is overwritten before."""
+        """Delete the file; with `scrub`, overwrite its content before."""
         if scrub and self._file is not None:
             self._file.seek(0)
             for _ in range(0, self._size, 1 << 20):
@@ -218,16 +226,16 @@ class Spool:
             pass
 
     def close(self) -> None:
-        """Let go of the file, which stays."""
+        """Close the file, which stays, and so unlock it."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[BinaryIO]:
-        """The file from its beginning, read beside the writing; also where its name is gone."""
+        """Open the file from its beginning, beside the writing; also if its name is gone."""
         if self._file is not None and hasattr(os, "pread"):
-            yield io.BufferedReader(_Beside(self._file.fileno()), 1 << 18)
+            yield io.BufferedReader(_PositionedReader(self._file.fileno()), 1 << 18)
         else:
             with open(self.path, "rb") as file:
                 yield file
@@ -237,12 +245,15 @@ class Spool:
             raise SpoolFull(str(self.path), f"it may hold {self._limit:,} bytes")
         try:
             if self._file is None:
-                self._make(first_seq - self._before)
+                self.facts["first_seq"] = first_seq
+                self._make(json.dumps({"format": FORMAT, **self.facts}).encode() + b"\n")
             elif not _is_at(self._file, self.path):
                 self._make_again()
             assert self._file is not None
+            self._file.truncate(self._size)  # the rest of a frame that was cut short would stand before this one
             self._file.seek(self._size)
             _write_all(self._file, data)
+            self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             self._undo()
@@ -250,30 +261,28 @@ class Spool:
         self._size += len(data)
 
     def _make_again(self) -> None:
-        """Somebody removed the file under us: what was in it goes into a new one."""
+        """Copy the file into a new one, as somebody removed it under us."""
         assert self._file is not None
         old, size = self._file, self._size
         self._file = None
         try:
-            self._make(self.facts["first_seq"])
+            self._make(b"")
             assert self._file is not None
-            for at in range(self._size, size, 1 << 20):
+            for at in range(0, size, 1 << 20):
                 _write_all(self._file, os.pread(old.fileno(), min(1 << 20, size - at), at))
             self._size = size
         finally:
             old.close()
 
-    def _make(self, first_seq: int) -> None:
-        """The file with its header, held, and its name safe on the disk."""
+    def _make(self, header: bytes) -> None:
+        """Create and lock the file, and make its name safe on the disk."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         file: BinaryIO = os.fdopen(handle, "r+b", buffering=0)
         if fcntl is not None:
             with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX)  # somebody who looks at it holds it for a moment
+                fcntl.flock(handle, fcntl.LOCK_EX)  # a reader that inspects it holds it for a moment
         self._file = file
-        self.facts["first_seq"] = first_seq
-        header = json.dumps({"format": FORMAT, **self.facts}).encode() + b"\n"
         _write_all(file, header)
         self._size = len(header)
         folder = os.open(self.path.parent, os.O_RDONLY)
@@ -283,7 +292,7 @@ class Spool:
             os.close(folder)
 
     def _undo(self) -> None:
-        """Take back what a failed write left; a file without events goes."""
+        """Take back what a failed write left; delete a file without events."""
         if self._file is None:
             return
         try:
@@ -294,105 +303,53 @@ class Spool:
         except OSError:
             pass
 
-    def _look_through(self, file: BinaryIO) -> None:
-        """Find out what is in the file, up to the first frame that is not whole."""
+    def _scan(self, file: BinaryIO) -> None:
+        """Read the file up to the first frame that is not whole."""
         self._size = file.tell()
         end = os.fstat(file.fileno()).st_size
         first = self.facts["first_seq"]
         count = 0
         while self._size < end:
             try:
-                what, line, _ = _read_frame(file, self.path)
-                told = json.loads(line) if what == _NOTE and line is not None else {}
+                what, line, _ = read_frame(file, self.path)
+                told = json.loads(line) if what == NOTE and line is not None else {}
                 if told.get("last_seq", first + count - 1) != first + count - 1:
                     raise SpoolDamaged(str(self.path), "events of it are missing")
             except SpoolDamaged:
-                if not _cut_short(file, self._size, end):
+                if not cut_short(file, self._size, end):
                     self.damaged_at = self._size
                 break
-            count += what == _EVENT
+            count += what == EVENT
             self.complete_until = told.get("complete_until", self.complete_until)
             self.ended_at = told.get("ended_at", self.ended_at)
-            self.registration = told.get("enrolment", self.registration)
+            self.registration = told.get(_REGISTRATION, self.registration)
+            if isinstance(told.get("recorder"), str) and isinstance(told.get("offset"), int):
+                self.facts |= {"recorder": told["recorder"], "offset": told["offset"]}  # a successor
             self._size = file.tell()
         if count:
             self.first_seq, self.last_seq = first, first + count - 1
 
 
+def rebased(event: NewEvent, offset: int) -> NewEvent:
+    """Return an event with its cause as the log counts: from behind the position `offset`.
+
+    What it retracts may belong to a former recorder, whose experiment takes no more events: the cause is None then.
+    """
+    cause = event.cause
+    if cause is None or cause[0]:
+        return event
+    return event._replace(cause=(0, cause[1] - offset) if cause[1] > offset else None)
+
+
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """Unbuffered, so that nothing of a write that failed is written later."""
+    """Write without a buffer, so that nothing of a write that failed is written later."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
 
 
-def _event_line(entry: NewEvent) -> bytes:
-    kind, ts, channel, _, *others = entry
-    return json.dumps([kind, ts, channel, *others], default=str).encode()
-
-
-def _event(line: bytes, payload: bytes) -> NewEvent:
-    kind, ts, channel, from_id, to_id, flags, msg_id, duration, receivers, cause, meta = json.loads(line)
-    origin = None if cause is None else (cause[0], cause[1])
-    return NewEvent(kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, origin, meta)
-
-
-def _lost_event(before: list[NewEvent]) -> NewEvent:
-    """What stands for an event that was damaged on the disk."""
-    at = before[-1].ts if before else time.time_ns()
-    meta = {"reason": "an event was damaged in the spool", "since": at, "until": at, "count": 1}
-    return NewEvent("gap", at, None, b"", meta=meta)
-
-
-def _frame(what: int, line: bytes, payload: bytes = b"") -> bytes:
-    head = _FRAME.pack(what, len(line), len(payload), crc32(payload, crc32(line)))
-    return b"".join((head, _CHECK.pack(crc32(head)), line, payload))
-
-
-def _read_head(file: BinaryIO) -> tuple[int, int, int, int] | None:
-    """What a frame says that it is; None where no head of one is there."""
-    data = file.read(_HEAD_BYTES)
-    head = data[: _FRAME.size]
-    if len(data) < _HEAD_BYTES or _CHECK.unpack(data[_FRAME.size :])[0] != crc32(head):
-        return None
-    what, line_length, payload_length, check = _FRAME.unpack(head)
-    return what, line_length, payload_length, check
-
-
-def _read_frame(file: BinaryIO, path: Path) -> tuple[int, bytes | None, bytes]:
-    """What the next frame is, its line and its payload; None for a line where the body was damaged."""
-    head = _read_head(file)
-    if head is not None:
-        what, line_length, payload_length, check = head
-        line, payload = file.read(line_length), file.read(payload_length)
-        if len(line) == line_length and len(payload) == payload_length:
-            whole = crc32(payload, crc32(line)) == check and _is_json(line, what)
-            return (what, line, payload) if whole else (what, None, b"")
-    raise SpoolDamaged(str(path), "a frame of it is not whole")
-
-
-def _is_json(line: bytes, what: int) -> bool:
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(data, dict) if what == _NOTE else isinstance(data, list) and len(data) == 11
-
-
-def _cut_short(file: BinaryIO, at: int, end: int) -> bool:
-    """Whether the frame at `at` only lacks its end, or never got more than zeros."""
-    file.seek(at)
-    if end - at < _HEAD_BYTES:
-        return True
-    head = _read_head(file)
-    if head is not None:
-        return at + _HEAD_BYTES + head[1] + head[2] > end
-    file.seek(at)
-    return not any(file.read(min(end - at, 1 << 20)))
-
-
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Whether an open file is the one of that name."""
+    """Return True if an open file is the one of that name."""
     ours = os.fstat(file.fileno())
     try:
         there = os.stat(path)
@@ -401,7 +358,7 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
     return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
-class _Beside(io.RawIOBase):
+class _PositionedReader(io.RawIOBase):
     """Reads a file at a position of its own, while others write to the same handle."""
 
     def __init__(self, handle: int) -> None:
@@ -426,17 +383,6 @@ class _Beside(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-
-def _header(file: BinaryIO, path: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(file.readline(_HEADER_BYTES))
-        fits = facts["format"] == FORMAT and isinstance(facts["first_seq"], int) and isinstance(facts["recorder"], str)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        fits, facts = False, {}
-    if not fits:
-        raise SpoolDamaged(str(path), "it does not begin as a spool does")
-    return dict(facts)
 
 
 def _hold(file: BinaryIO, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which spools lie in a folder, and which folders are looked into."""
+"""List the spools of a folder, and choose the folder of a recorder's spool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .spool import ENDING, Spool
 
 @dataclass(slots=True)
 class SpoolInfo:
-    """A spool as it lies there. Times are ns UTC."""
+    """A spool on disk. Times are ns UTC."""
 
     path: str
     recorder: str
@@ -25,25 +25,25 @@ class SpoolInfo:
     oldest_at: int | None
     """The ts of its first event."""
     held: bool
-    """Whether its recorder lives, and drains it itself."""
+    """True if its recorder lives, and drains it itself."""
     damage: str | None
-    """What is wrong with it, if something is."""
+    """The damage, or None."""
     registered: bool
-    """Whether the store took its recorder in before; else a drain makes its experiment, and its place there."""
+    """True if its recorder is registered in the store; else a drain registers it, and creates its experiment."""
 
 
 def spool_folder(store: str, chosen: str | os.PathLike[str] | None = None) -> Path:
-    """Where spools go: the folder that was chosen, that of `MESSAGER_SPOOL`, or else `store`, the store's own."""
+    """Return the folder for spools: the chosen one, that of `MESSAGER_SPOOL`, or else `store`, the store's own."""
     return Path(chosen or os.environ.get("MESSAGER_SPOOL") or store).absolute()
 
 
 def left_in(folder: Path) -> list[Path]:
-    """The spool files of a folder, in order of their names."""
+    """Return the spool files of a folder, in order of their names."""
     return sorted(folder.glob(f"*{ENDING}"))
 
 
 def spools(folder: Path) -> Iterator[SpoolInfo]:
-    """The spools of a folder, in order of their names. Reads each of them whole, but changes nothing."""
+    """Yield the spools of a folder, in order of their names. Reads each of them whole, but changes nothing."""
     for path in left_in(folder):
         try:
             seen = Spool.seen(path)

@@ -12,7 +12,7 @@ from messager.record import MessageRecord
 from ..experiments.provenance import this_process
 from ..experiments.registry import recorders_of
 from .recorder import Recorder
-from .unheard import LOOK_SECONDS, Unheard
+from .unheard import INSPECT_SECONDS, Unheard
 
 POLL_SECONDS = 0.1
 BUFFERED = 10_000
@@ -20,11 +20,11 @@ BUFFERED = 10_000
 
 
 class Tap:
-    """Feeds a recorder with what is published on channels that match `patterns`.
+    """Gives a recorder what is published on channels that match `patterns`.
 
-    Redis delivers a message once for each pattern that matches it; the tap keeps one.
-    `active` is called once the subscription stands, `progress` after what was received,
-    `notice` with a line when the broker goes away or is back, and when there are messages that a tap cannot hear.
+    Redis delivers a message once for each pattern that matches it; the tap keeps one copy. `active` is called once
+    the subscription is confirmed, `progress` after messages, `notice` with a line when the broker is lost or back, and
+    when there are messages that a tap cannot receive.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Tap:
         self._lost = False
         self._pattern_of: dict[bytes, bytes] = {}
         self.messages = 0
-        """How many messages were recorded."""
+        """Number of messages recorded."""
         self.gaps = 0
-        """How often messages may have been missed."""
+        """Number of times that messages may have been missed."""
 
     async def run(self, *, duration: float | None = None, max_events: int | None = None) -> None:
         """Record until cancelled, for `duration` seconds, or `max_events` messages. Raises `BrokerUnavailable`."""
@@ -61,8 +61,8 @@ class Tap:
             await pubsub.psubscribe(*self._patterns)
             await self._tell_missed()
             self._active()
-            await unheard.look()
-            look_at = time.monotonic() + LOOK_SECONDS
+            await unheard.inspect()
+            inspect_at = time.monotonic() + INSPECT_SECONDS
             deadline = None if duration is None else time.monotonic() + duration
             while max_events is None or self.messages < max_events:
                 await self._recorder.wait_for_capacity(BUFFERED)  # meanwhile messages wait in the broker
@@ -71,9 +71,9 @@ class Tap:
                 left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
                 if left <= 0:
                     break
-                if time.monotonic() >= look_at:
-                    await unheard.look()
-                    look_at = time.monotonic() + LOOK_SECONDS
+                if time.monotonic() >= inspect_at:
+                    await unheard.inspect()
+                    inspect_at = time.monotonic() + INSPECT_SECONDS
                 message = await pubsub.get_message(timeout=left)
                 if message is None:
                     self._progress(self)
@@ -82,7 +82,7 @@ class Tap:
                         self._notice(f"the connection to {self._broker.url} is lost; trying again")
                 elif message["type"] == "pmessage":
                     channel, pattern = message["channel"], message["pattern"]
-                    # The first pattern that brings a channel is the one it is taken from.
+                    # Keep the copies of the first pattern that brought this channel.
                     if self._pattern_of.setdefault(channel, pattern) != pattern:
                         continue
                     name, meta = channels.decode(channel), message.get("meta")
@@ -101,11 +101,11 @@ class Tap:
             elif (since := pubsub.unconfirmed_since()) is not None:
                 self._gap("the tap ended while nobody confirmed its server", clock.at(since), clock.now())
             await pubsub.aclose()
-            await unheard.look()
+            await unheard.inspect()
             self._progress(self)
 
     async def _tell_missed(self) -> None:
-        """Log what was missed since the tap before this one ended uncleanly, if it did."""
+        """Log a gap since the end of the tap before this one, if that ended uncleanly."""
         recorder = self._recorder
         rows = await recorders_of(recorder.log.database, recorder.experiment.id)
         taps = [row for row in rows if row.role == "tap" and row.ordinal != recorder.ordinal]
@@ -113,7 +113,7 @@ class Tap:
         if not before:
             return
         state, elsewhere = before[-1].state, before[-1].host != this_process().host
-        if state in ("unclean", "repaired") or (state == "alive" and elsewhere):  # a container that was restarted
+        if state in ("unclean", "repaired") or (state == "alive" and elsewhere):  # a restarted container
             reason = f"tap {before[-1].ordinal} ended uncleanly, and nobody listened until this one did"
             self._gap(reason, before[-1].complete_until, recorder.clock.now())
 

@@ -1,4 +1,4 @@
-"""Messages that a tap cannot hear, because they do not go through PUBLISH: streams and sharded channels of Redis."""
+"""Count messages that a tap cannot receive, as they do not use PUBLISH: streams and sharded channels of Redis."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .recorder import Recorder
 
 KEY = "unheard"
 """Key of the counts in a recorder's meta: `{command: {"before": calls, "during": calls}}`."""
-LOOK_SECONDS = 10.0
-"""Seconds between two looks at the counters of the server."""
+INSPECT_SECONDS = 10.0
+"""Seconds between two queries of the counters of the server."""
 ASK_SECONDS = 1.0
-"""Time for one look, so that a server that hangs does not hold up the end of a recording."""
+"""Time limit of a query, so that a server that hangs does not delay the end of a recording."""
 CARRIERS = {"XADD": "streams", "SPUBLISH": "sharded channels"}
 
 
@@ -36,8 +36,8 @@ class Unheard:
         self._last: dict[str, int] = {}
         self._during: Counter[str] = Counter()
 
-    async def look(self) -> None:
-        """Take the counts: as those before the recording the first time, then as what has come since."""
+    async def inspect(self) -> None:
+        """Read the counters: the first time as those before the recording, then as those during it."""
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 counts = await self._broker.unheard()
@@ -58,7 +58,7 @@ class Unheard:
     def _compare(self, counts: dict[str, int]) -> None:
         new = Counter(
             {
-                command: calls - last if calls >= (last := self._last.get(command, 0)) else calls  # it was set to 0
+                command: calls - last if calls >= (last := self._last.get(command, 0)) else calls  # the server reset it
                 for command, calls in counts.items()
             }
         )
@@ -79,7 +79,7 @@ class Unheard:
 
 
 def unheard_by(meta: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each command in a recorder's meta whose messages it could not hear."""
+    """Yield a line for each command in a recorder's meta whose messages it could not receive."""
     found = meta.get(KEY)
     for command, counts in found.items() if isinstance(found, dict) else ():
         if isinstance(counts, dict):

@@ -26,7 +26,7 @@ from ..log.cursor import Point
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE
-from ..log.reading import Selection
+from ..log.selection import Selection
 from .clock import Rate, ReplayClock, Timeline
 from .flow_control import FlowControl, Message
 from .guard import Guard
@@ -69,8 +69,8 @@ class Replay:
     publishes by itself (see `BrokerKind.is_internal`) are left out and counted.
 
     Selection: `channels` and `exclude` are glob patterns on the recorded channels, `agents` are ids of senders or
-    recipients, `from_ids` of senders, `to_ids` of recipients, `kinds` are kinds of event; `start` (included) and `end`
-    (excluded) are points as in `messager_store.log.cursor`.
+    recipients, `from_ids` of senders, `to_ids` of recipients, `kinds` are kinds of event; `since` (included) and
+    `until` (excluded) are points as in `messager_store.log.cursor`.
 
     Channels: `mapping` and `to_exp` rename channels (see `ChannelMap`). If the kind of broker differs from the recorded
     one, `exps:...` becomes `exps/...` and vice versa, unless `keep_names`.
@@ -107,8 +107,8 @@ class Replay:
         from_ids: Iterable[Any] | int | str | None = None,
         to_ids: Iterable[Any] | int | str | None = None,
         kinds: Iterable[str] | str | None = None,
-        start: Point = None,
-        end: Point = None,
+        since: Point = None,
+        until: Point = None,
         mapping: Mapping[str, str] | None = None,
         to_exp: str | None = None,
         keep_names: bool = False,
@@ -141,7 +141,7 @@ class Replay:
         self._selection = Selection(kinds, channels, exclude, agents, from_ids, to_ids)
         if self._selection.kinds and not self._selection.kinds <= ON_THE_WIRE:
             raise StoreError("gaps and marks were never on the wire: they cannot be replayed")
-        self._start, self._end = start, end
+        self._since, self._until = since, until
         self._map = ChannelMap(mapping, to_exp)
         self._keep_names = keep_names
         self._max_gap = None if max_gap is None else int(max_gap * 1e9)
@@ -207,8 +207,8 @@ class Replay:
             self._log,
             of,
             self._selection,
-            start=self._start,
-            end=self._end,
+            since=self._since,
+            until=self._until,
             channel_map=self._map,
             broker_url=self._broker.url,
             keep_names=self._keep_names,

@@ -77,7 +77,7 @@ class Guard:
         async for page in plan.pages(above=most):
             raise ReplayRefused(
                 f"the payload of {page[0].cursor} has {len(page[0].payload):,} bytes: above {most:,} the broker "
-                "disconnects subscribers. Leave it out with --exclude, --start and --end, or publish it with --force"
+                "disconnects subscribers. Leave it out with --exclude, --since and --until, or publish it with --force"
             )
 
     def refuse_unsafe(self, batch: Sequence[Event] = (), wire: Sequence[Message] = ()) -> None:
@@ -92,7 +92,7 @@ class Guard:
         raise ReplayRefused(
             f"the payload of {batch[at].cursor} has {len(batch[at].payload):,} bytes, and one subscriber may get it "
             f"{self.flow.copies(wire[at][0])} times: above {self.flow.largest_payload:,} bytes in total the broker "
-            "disconnects it. Leave the payload out with --exclude, --start and --end, or publish it with --force"
+            "disconnects it. Leave the payload out with --exclude, --since and --until, or publish it with --force"
         )
 
 

@@ -19,7 +19,8 @@ from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.messages import Sources, message_count, message_pages, sources
 from ..log.names import all_names
-from ..log.reading import Selection, Span
+from ..log.reading import Span
+from ..log.selection import Selection
 from .flow_control import Message
 
 
@@ -81,8 +82,8 @@ async def make_plan(
     of: Experiment,
     selection: Selection,
     *,
-    start: Point,
-    end: Point,
+    since: Point,
+    until: Point,
     channel_map: ChannelMap,
     broker_url: str,
     keep_names: bool,
@@ -92,7 +93,7 @@ async def make_plan(
     Raises `BadCursor`, and `StoreError` for a start after the end or a useless or unsafe pair of `channel_map`.
     """
     database = log.database
-    span = Span(await resolve(database, of, start), await resolve(database, of, end))
+    span = Span(await resolve(database, of, since), await resolve(database, of, until))
     if span.start is not None and span.end is not None and span.start > span.end:
         raise StoreError(f"the start {span.start} is after the end {span.end}: exchange them")
     complete = selection.everything and span == Span()

@@ -33,6 +33,13 @@ def test_dir_lists_the_public_names_before_they_are_used(package: str) -> None:
     assert not done.stderr.strip(), done.stderr
 
 
+def test_the_examples_of_the_docs_import_from_messager_itself() -> None:
+    """Or from the modules that keep another project's contract."""
+    texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    found = {module for text in texts for module in re.findall(r"^from (messager(?:\.[\w.]+)?) import", text, re.M)}
+    assert {module for module in found if not module.startswith("messager.compat.")} == {"messager", "messager.mqtt"}
+
+
 def test_redis_py_is_pinned_below_the_next_major_version() -> None:
     """Its transport is reached through a private attribute, which another major version may not have."""
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]

@@ -14,7 +14,7 @@ import pytest
 from messager import drivers
 from tests.support import MESSAGER, ROOT
 
-EXTRAS = {"asyncpg": "postgres", "aiomqtt": "mqtt"}
+EXTRAS = {"asyncpg": "postgres", "aiomqtt": "mqtt", "paho-mqtt": "mqtt"}
 REQUIREMENTS = {package: drivers.requirement(package) for package in EXTRAS}
 LISTS = [*MESSAGER, "--store", "postgresql://h/d", "ls"]
 RECORDS = [*MESSAGER, "record", "--exp", "x", "--broker", "mqtt://127.0.0.1"]
@@ -41,9 +41,10 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def stand_in(folder: Path, package: str, version: str, text: str = "") -> None:
-    (folder / package).mkdir()
-    (folder / package / "__init__.py").write_text(text)
-    known = folder / f"{package}-{version}.dist-info"
+    module = folder / package.partition("-")[0]
+    module.mkdir()
+    (module / "__init__.py").write_text(text)
+    known = folder / f"{package.replace('-', '_')}-{version}.dist-info"
     known.mkdir()
     (known / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
 
@@ -52,7 +53,9 @@ def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize(("package", "version", "words"), [("asyncpg", "0.27.0", LISTS), ("aiomqtt", "1.2.1", RECORDS)])
+@pytest.mark.parametrize(
+    ("package", "version", "words"), [("asyncpg", "0.27.0", LISTS), ("paho-mqtt", "1.2.1", RECORDS)]
+)
 def test_one_that_is_too_old_is_told_before_it_is_used(ran: Path, package: str, version: str, words: list[str]) -> None:
     stand_in(ran, package, version)
     done = run(words)
@@ -68,7 +71,7 @@ def test_one_that_is_too_old_is_told_before_it_is_used(ran: Path, package: str, 
         ("import asyncio; asyncio.gone", "AttributeError(\"module 'asyncio' has no attribute 'gone'\")"),
     ],
 )
-@pytest.mark.parametrize(("package", "words"), [("asyncpg", LISTS), ("aiomqtt", RECORDS)])
+@pytest.mark.parametrize(("package", "words"), [("asyncpg", LISTS), ("paho-mqtt", RECORDS)])
 def test_one_that_cannot_be_imported_is_told_with_the_reason(
     ran: Path, package: str, words: list[str], text: str, reason: str
 ) -> None:

@@ -207,5 +207,5 @@ async def test_a_messager_takes_queue_bytes_along_to_another_process(redis: Redi
 
 
 def test_a_negative_queue_bytes_is_refused() -> None:
-    with pytest.raises(ValueError, match="queue_bytes is -1: give a number of bytes"):
+    with pytest.raises(ValueError, match=r"invalid queue_bytes: -1\. Give a number of bytes"):
         Messager(MemoryBroker(), "e1", queue_bytes=-1)

@@ -244,20 +244,6 @@ async def test_a_hook_that_cannot_be_told_of_the_broker_or_of_the_experiment_har
     assert caplog.text.count("RuntimeError: broken") == 2
 
 
-async def test_a_hook_that_cannot_be_told_of_another_one_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    class Breaks(Listed):
-        def joined(self, hook: LogHook) -> bool:
-            raise RuntimeError("broken")
-
-    breaks, added = Breaks(), Listed()
-    async with Messager(MemoryBroker(), "e1") as messager:
-        messager.add_log_hook(breaks)
-        messager.add_log_hook(added)
-        await messager.send_message("c", {})
-    assert breaks.kinds() == added.kinds() == ["sent"]
-    assert "RuntimeError: broken" in caplog.text
-
-
 async def test_a_hook_can_stop_a_message_before_it_is_sent(broker: Broker) -> None:
     class Refusing(Listed):
         async def before_send(self, records: Any) -> None:
@@ -403,7 +389,7 @@ async def test_a_subclass_may_use_listen_for_messages_with_a_pubsub_of_redis_py(
 @pytest.mark.parametrize("config", ["redis://:hush@localhost", None, {"server": "localhost"}])
 def test_what_is_no_address_is_refused_with_what_would_be_one(config: Any) -> None:
     with pytest.raises(
-        TypeError, match=r"RedisConfig or a broker, not with a (str|NoneType|dict): `open_broker"
+        TypeError, match=r"RedisConfig or a broker, not with a (str|NoneType|dict)\. .*`messager\.open_broker"
     ) as told:
         Messager(config, "e1")
     assert "hush" not in str(told.value)
@@ -412,9 +398,9 @@ def test_what_is_no_address_is_refused_with_what_would_be_one(config: Any) -> No
 @pytest.mark.parametrize("channel", [None, 5, ["c"]])
 async def test_a_channel_that_is_no_text_is_refused_in_plain_words(channel: Any) -> None:
     async with Messager(MemoryBroker(), "e1") as messager:
-        with pytest.raises(TypeError, match="a channel is a str or bytes, not "):
+        with pytest.raises(TypeError, match="invalid channel: "):
             await messager.send_message(channel, {})
-        with pytest.raises(TypeError, match="a channel is a str or bytes, not "):
+        with pytest.raises(TypeError, match="invalid channel: "):
             await messager.subscribe_and_start_listening([channel])
         assert not messager.get_log_list()
 
@@ -449,5 +435,5 @@ def test_a_messager_that_listens_may_be_closed_in_another_event_loop(redis: Redi
         [sys.executable, "-c", ELSEWHERE, str(redis.port), loop], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split() == ["False", str(loop == "running")], done.stderr
-    line = "closed in another event loop than that of init(), which does not run"
+    line = "closed in another event loop than init(), which does not run"
     assert (line in done.stderr) == (loop != "running")

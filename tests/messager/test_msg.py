@@ -35,10 +35,10 @@ def test_unknown_arguments_warn_and_are_dropped() -> None:
 
 
 def test_content_that_json_cannot_hold_warns() -> None:
-    with pytest.warns(UserWarning, match="cannot be written as JSON"):
+    with pytest.warns(UserWarning, match="has no JSON form"):
         Msg("a", object(), "user")
     msg = Msg("a", {"fine": 1}, "user")
-    with pytest.warns(UserWarning, match="cannot be written as JSON"):
+    with pytest.warns(UserWarning, match="has no JSON form"):
         msg.content = {1, 2}
 
 

@@ -316,20 +316,20 @@ async def test_a_messager_with_a_broker_of_a_url_talks_where_it_came_to_and_clos
         await there.subscribe_and_start_listening(["c"])
         await messager.send_message("c", {"n": 1})
         await until(lambda: not there.message_queue.empty())
-        with pytest.raises(TypeError, match=r"a RedisBroker goes to another process before it is connected"):
+        with pytest.raises(TypeError, match=r"a RedisBroker can be pickled only before it is connected"):
             pickle.dumps(broker)
         with pytest.raises(TypeError, match=r"before init\(\)"):
             pickle.dumps(messager)
         with pytest.raises(TypeError, match=r"before init\(\).*not connected either"):
             pickle.dumps(Messager(broker, "e1"))
     assert pickle.loads(pickle.dumps(there)).exp_id == "e1"  # its broker was closed with it
-    assert not broker.travels  # this one is the program's own, and stays open
+    assert not broker.picklable  # this one is the program's own, and stays open
     await broker.close()
-    assert broker.travels
+    assert broker.picklable
 
 
 def test_a_broker_that_was_not_made_of_a_url_says_how_it_would_travel() -> None:
-    with pytest.raises(TypeError, match=r"a MqttBroker goes to another process .* made from a URL, as `open_broker"):
+    with pytest.raises(TypeError, match=r"a MqttBroker can be pickled .* made from a URL. Make it with `open_broker"):
         pickle.dumps(MqttBroker("h"))
 
 

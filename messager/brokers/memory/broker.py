@@ -1,7 +1,7 @@
-"""An in-memory broker: Redis' pub/sub inside one process, for tests and for trying things.
+"""In-memory broker: the pub/sub of Redis inside one process, for tests and experiments.
 
-Patterns, order, receiver counts and duplicates under overlapping patterns are those of
-Redis; the shared test suite holds it to that.
+Patterns, order, receiver counts and duplicates under overlapping patterns are those of Redis. The test suite of
+brokers runs against it too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..redis.kind import is_hidden
 
 
 class MemoryBroker:
-    """Give the same object to every `Messager` that should hear the others.
+    """Broker for every `Messager` that gets this object.
 
-    `interrupt()` and `resume()` act out an outage: while it lasts nothing can be
-    published or received, and every subscriber is told a gap afterwards.
+    `interrupt()` and `resume()` simulate an outage: during it nothing is published or received, and after it every
+    subscriber gets a gap.
     """
 
     url = "memory://"
@@ -36,7 +36,7 @@ class MemoryBroker:
             raise BrokerUnavailable(self.url, "interrupted")
 
     async def close(self) -> None:
-        """Nothing to give up: the broker lives as long as somebody holds it."""
+        """Do nothing: the broker has no connection."""
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
         if self._down_since is not None:
@@ -50,7 +50,7 @@ class MemoryBroker:
             ]
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[list[int | PublishError | None]] = loop.create_future()
-        loop.call_soon(_answer, answer, results)  # as on a socket, others get their turn
+        loop.call_soon(_answer, answer, results)  # as with a socket, other tasks run first
         return answer
 
     def pubsub(self) -> MemoryPubSub:
@@ -75,12 +75,12 @@ class MemoryBroker:
         return sum(1 for subscriber in self._subscribers if subscriber.hears_any(channels))
 
     def interrupt(self) -> None:
-        """The broker goes away."""
+        """Begin an outage."""
         if self._down_since is None:
             self._down_since = time.monotonic_ns()
 
     def resume(self) -> None:
-        """The broker is back; every subscriber learns what it may have missed."""
+        """End the outage; every subscriber gets a gap."""
         if self._down_since is None:
             return
         gap = {"type": "gap", "reason": "interrupted", "since": self._down_since, "until": time.monotonic_ns()}
@@ -89,22 +89,22 @@ class MemoryBroker:
             subscriber.put(dict(gap), 0)
 
     def lost_since(self) -> int | None:
-        """Since when (monotonic ns) the broker is interrupted, or None."""
+        """Return the time (monotonic ns) since which the broker is interrupted, or None."""
         return self._down_since
 
     def attach(self, subscriber: MemoryPubSub) -> None:
-        """Deliver to this subscriber from now on."""
+        """Start delivering to this subscriber."""
         if subscriber not in self._subscribers:
             self._subscribers.append(subscriber)
 
     def detach(self, subscriber: MemoryPubSub) -> None:
-        """Deliver to this subscriber no more."""
+        """Stop delivering to this subscriber."""
         if subscriber in self._subscribers:
             self._subscribers.remove(subscriber)
 
 
 class MemoryPubSub:
-    """A subscriber of a `MemoryBroker`."""
+    """Subscriber of a `MemoryBroker`."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -151,11 +151,11 @@ class MemoryPubSub:
         self._broker.detach(self)
 
     def hears_any(self, wanted: Sequence[bytes]) -> bool:
-        """Whether one of its patterns matches one of these channels."""
+        """Return True if one of its patterns matches one of these channels."""
         return any(channels.matches_any(self.patterns, channel) for channel in wanted)
 
     def deliver(self, channel: bytes, payload: bytes) -> int:
-        """Queue one copy for each pattern that matches; how many there were."""
+        """Queue one copy for each matching pattern. Return the number of matching patterns."""
         count = 0
         for pattern in self.patterns:
             if channels.matches(pattern, channel):

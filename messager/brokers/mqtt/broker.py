@@ -1,7 +1,7 @@
-"""MQTT as a broker: where it is, and publishing.
+"""MQTT as a broker: publishing.
 
-A message is never repeated: after a lost acknowledgement its fate is unknown, and said to be so.
-How many subscribers there are, and what waits for them, an MQTT broker tells nobody.
+A message is never repeated: after a lost acknowledgement its outcome is unknown, and is reported as unknown. An MQTT
+broker does not report its subscribers, nor what waits for them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ...errors import BrokerUnavailable, PublishError
-from ..busy_poll import GLANCE_NS, Glance
-from ..picklable import Travelling
+from ..busy_poll import BUSY_POLL_NS, BusyPoll
+from ..picklable import PicklableBroker
 from ..protocol import Backlog, OutputLimits
 from ..urls import URLFault, fault_of, not_a_url
 from . import topics
@@ -25,26 +25,25 @@ from .pubsub import MqttPubSub, meta_of
 from .session import Access, Events, Session
 
 STALE_AFTER = 1.0
-"""Seconds after which an idle publishing connection is looked at before it is used."""
-MOST_UNACKNOWLEDGED = 10_000
-"""Messages on their way at a time; the protocol numbers 65,535. What is more waits here."""
-MOST_OF_QOS_2 = 20
-"""Of them, those of quality of service 2: what is more, mosquitto acknowledges and drops."""
+"""Seconds after which an idle publishing connection is checked before it is used."""
+MAX_UNACKNOWLEDGED = 10_000
+"""Maximum number of unacknowledged messages; further ones wait here. The protocol has 65,535 ids."""
+MAX_UNACKNOWLEDGED_QOS_2 = 20
+"""Maximum of those with quality of service 2. Mosquitto acknowledges and drops further ones."""
 TLS_OPTIONS = ("ca_certs", "certfile", "keyfile")
 OPTIONS = ("client_id", "qos", *TLS_OPTIONS)
 
 Request = tuple[str, bytes, int, bool]
-"""A message as it is asked for: topic, payload, quality of service, retained."""
+"""Topic, payload, quality of service, retained."""
 
 
-class MqttBroker(Travelling):
+class MqttBroker(PicklableBroker):
     """An MQTT broker (protocol 3.1.1). `timeout` and the ping times are in seconds.
 
-    `qos` is the quality of service that messages are published and subscribed to with, 1 unless given; where it is
-    not given, a recorder that only listens subscribes with 2. `client_id` is the name
-    of the client that publishes, and what those of its subscribers begin with; as a broker lets every name in
-    once only, it is random unless given. A subscriber that has heard nothing for `ping_interval` pings;
-    without any answer for `ping_timeout` more, the connection counts as lost and is made again.
+    `qos` is the quality of service of publishing and subscribing (default 1; a tap then subscribes with 2).
+    `client_id` names the publishing client and begins the names of its subscribers; it is random by default, because
+    a broker accepts each name once. A subscriber pings after `ping_interval` of silence; without an answer within
+    `ping_timeout`, the connection counts as lost and is made again.
     """
 
     def __init__(
@@ -62,13 +61,13 @@ class MqttBroker(Travelling):
         ping_timeout: float = 5.0,
     ) -> None:
         if qos not in (None, 0, 1, 2):
-            raise ValueError(f"{qos!r} is no quality of service: it is 0, 1 or 2")
+            raise ValueError(f"{qos!r} is no quality of service. Give 0, 1 or 2.")
         self._access = Access(hostname, port, username, password, tls, client_id)
         self.url = self._access.url
         self.qos = 1 if qos is None else qos
-        self._records_with = 2 if qos is None else qos
+        self._tap_qos = 2 if qos is None else qos
         self.sends_with = meta_of(self.qos, retained=False) or None
-        """The meta of what is published: the same as a subscriber is told, where it is not the usual."""
+        """`meta` of published messages, as a subscriber would get it; None for the usual one."""
         self.ping_interval = ping_interval
         self.ping_timeout = ping_timeout
         self._timeout = timeout or None
@@ -78,18 +77,20 @@ class MqttBroker(Travelling):
         self._used = 0.0
         self._subscribers = 0
         self._waiting: deque[tuple[_Publishing, int, Request]] = deque()
-        self._sent: dict[int, tuple[_Publishing, int, float]] = {}  # not acknowledged, since when; oldest first
-        self._twos: set[int] = set()  # those of them that are of quality of service 2
-        self._glance = Glance()
-        self._making = 0  # how many wait for a connection, to send what waits
+        self._sent: dict[
+            int, tuple[_Publishing, int, float]
+        ] = {}  # unacknowledged, with the time of sending; oldest first
+        self._sent_qos_2: set[int] = set()  # those with quality of service 2
+        self._busy_poll = BusyPoll()
+        self._making = 0  # tasks that wait for a connection
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     def from_url(cls, url: str, **options: Any) -> MqttBroker:
-        """A broker at `mqtt://user:password@host:port` or, encrypted, `mqtts://`.
+        """Return the broker at `mqtt://user:password@host:port` or, encrypted, `mqtts://`.
 
-        Options of the URL are `client_id`, `qos`, and for `mqtts` the files `ca_certs`, `certfile` and
-        `keyfile`. Raises `ValueError` for any other URL.
+        URL options are `client_id`, `qos`, and for `mqtts` the files `ca_certs`, `certfile` and `keyfile`. Raises
+        `ValueError` for any other URL.
         """
         try:
             made = cls(**{**_parsed(url), **options})
@@ -119,7 +120,7 @@ class MqttBroker(Travelling):
     def publish_as(
         self, messages: Sequence[tuple[bytes, bytes]], how: Sequence[Mapping[str, Any] | None]
     ) -> asyncio.Future[list[int | PublishError | None]]:
-        """Publish each as its `meta` says that it once was delivered: `retained`, `qos`; without any, as usual."""
+        """Publish each message as it was delivered according to its `meta` (`retained`, `qos`)."""
         return self._publish(messages, how)
 
     def _publish(
@@ -140,18 +141,18 @@ class MqttBroker(Travelling):
             self._waiting.append((publishing, at, request))
         session = self._session
         if session is None or session.closed or time.monotonic() - self._used > STALE_AFTER:
-            return asyncio.ensure_future(self._publish_anew(publishing))
+            return asyncio.ensure_future(self._publish_delayed(publishing))
         self._send(session)
         session.flush()
-        if len(messages) == 1 and self._glance.due(len(self._sent)):
-            until = time.monotonic_ns() + GLANCE_NS
+        if len(messages) == 1 and self._busy_poll.due(len(self._sent)):
+            until = time.monotonic_ns() + BUSY_POLL_NS
             while not publishing.future.done() and time.monotonic_ns() < until:
                 session.read()
-            self._glance.looked(publishing.future.done())
+            self._busy_poll.finished(publishing.future.done())
         return publishing.future
 
-    async def _publish_anew(self, publishing: _Publishing) -> list[int | PublishError | None]:
-        """Publish on a connection that has to be made, or looked at, before."""
+    async def _publish_delayed(self, publishing: _Publishing) -> list[int | PublishError | None]:
+        """Publish on a connection that must be made, or checked, first."""
         self._making += 1
         try:
             async with self._lock:
@@ -172,9 +173,11 @@ class MqttBroker(Travelling):
         return self._pubsub(self.qos)
 
     def pubsub_as_published(self) -> MqttPubSub:
-        """A subscriber for recording: a broker hands a message on in no higher quality of service than was
-        subscribed to, so this asks for the highest, unless the one to use was given."""
-        return self._pubsub(self._records_with)
+        """Return a subscriber for recording, with the highest quality of service unless one was given.
+
+        A broker delivers a message with no higher quality of service than the subscription has.
+        """
+        return self._pubsub(self._tap_qos)
 
     def _pubsub(self, qos: int) -> MqttPubSub:
         self._subscribers += 1
@@ -202,10 +205,10 @@ class MqttBroker(Travelling):
         return None
 
     async def _ready(self) -> Session:
-        """The publishing connection, made if there is none or if the broker has closed it."""
+        """Return the publishing connection. It is made if there is none or if the broker has closed it."""
         session = self._session
         if session is not None and not session.closed and time.monotonic() - self._used > STALE_AFTER:
-            for _ in range(2):  # a loop that was blocked has not seen yet that the broker closed it
+            for _ in range(2):  # a blocked event loop has not noticed yet that the broker closed it
                 await asyncio.sleep(0)
         if session is not None and session.closed:
             await session.close()
@@ -217,16 +220,16 @@ class MqttBroker(Travelling):
             events.lost = lambda reason: self._gone(made, reason)
             if closings != self._closings:
                 await made.close()
-                raise BrokerUnavailable(self.url, "it was closed meanwhile")
+                raise BrokerUnavailable(self.url, "it was closed while connecting; connect again")
             self._session = made
         self._used = time.monotonic()
         return self._session
 
     def _send(self, session: Session) -> None:
-        """Hand over what waits, as far as there is room for it on the way."""
+        """Send waiting messages, up to the maximum of unacknowledged ones."""
         now = time.monotonic()
-        while self._waiting and len(self._sent) < MOST_UNACKNOWLEDGED:
-            if self._waiting[0][2][2] == 2 and len(self._twos) >= MOST_OF_QOS_2:
+        while self._waiting and len(self._sent) < MAX_UNACKNOWLEDGED:
+            if self._waiting[0][2][2] == 2 and len(self._sent_qos_2) >= MAX_UNACKNOWLEDGED_QOS_2:
                 break
             publishing, at, request = self._waiting.popleft()
             mid = session.publish(*request)
@@ -235,14 +238,14 @@ class MqttBroker(Travelling):
             else:
                 self._sent[mid] = publishing, at, now
                 if request[2] == 2:
-                    self._twos.add(mid)
+                    self._sent_qos_2.add(mid)
         if self._timer is None and self._timeout is not None and self._sent:
             self._timer = asyncio.get_running_loop().call_later(self._timeout, self._overdue)
 
     def _acknowledged(self, mid: int) -> None:
         self._used = time.monotonic()
         found = self._sent.pop(mid, None)
-        self._twos.discard(mid)
+        self._sent_qos_2.discard(mid)
         if found is not None:
             found[0].settle(found[1], None)
         if self._waiting and self._session is not None:
@@ -256,25 +259,25 @@ class MqttBroker(Travelling):
                 self._give_up(f"the connection to {self.url} was lost before: {reason}")
 
     def _fail(self, reason: str) -> None:
-        """The connection is gone, and with it the acknowledgements of what was sent."""
+        """End all sent messages: the connection and their acknowledgements are lost."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
         lost = PublishError(f"the answer of {self.url} was lost: {reason}", "unknown")
         sent, self._sent = self._sent, {}
-        self._twos.clear()
+        self._sent_qos_2.clear()
         for publishing, at, _ in sent.values():
             publishing.settle(at, lost)
 
     def _give_up(self, reason: str) -> None:
-        """What waits is not sent."""
+        """End all waiting messages: they are not sent."""
         not_sent = PublishError(reason, "not_sent")
         while self._waiting:
             publishing, at, _ = self._waiting.popleft()
             publishing.settle(at, not_sent)
 
     def _overdue(self) -> None:
-        """The oldest message may have waited for its acknowledgement for too long."""
+        """Abort the connection if the oldest message has waited longer than `timeout` for its acknowledgement."""
         self._timer = None
         oldest = next(iter(self._sent.values()), None)
         if oldest is None or self._timeout is None:
@@ -288,7 +291,7 @@ class MqttBroker(Travelling):
 
 
 class _Publishing:
-    """Messages on their way, and what became of each."""
+    """Messages on their way, and the result of each."""
 
     __slots__ = ("_left", "_results", "future")
 
@@ -300,15 +303,15 @@ class _Publishing:
             self.future.set_result([])
 
     def settle(self, at: int, result: PublishError | None) -> None:
-        """One is taken by the broker, or is not."""
+        """Set the result of one message: None if the broker has taken it."""
         self._results[at] = result
         self._left -= 1
-        if not self._left and not self.future.done():  # nobody may wait any more
+        if not self._left and not self.future.done():  # its caller may have been cancelled
             self.future.set_result(self._results)
 
 
 def _parsed(url: str) -> dict[str, Any]:
-    """What a URL says, as `MqttBroker` takes it. Raises `ValueError`, whose text may hold a part of the URL."""
+    """Return the arguments of `MqttBroker` for a URL. Raises `ValueError`, whose text may hold a part of the URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("mqtt", "mqtts"):
         raise URLFault("it begins with mqtt:// or mqtts://")
@@ -339,7 +342,7 @@ def _parsed(url: str) -> dict[str, Any]:
 def _tls(given: Mapping[str, str]) -> ssl.SSLContext:
     for name in TLS_OPTIONS:
         if name in given and not os.path.isfile(given[name]):
-            raise URLFault(f"{name} names no file that is there")
+            raise URLFault(f"{name} names no file that exists")
     try:
         context = ssl.create_default_context(cafile=given.get("ca_certs"))
         if "certfile" in given:

@@ -1,4 +1,4 @@
-"""Listening on MQTT: patterns become filters, silence is noticed, and what may be missing is told."""
+"""Subscriber on MQTT: patterns become filters, and every possible loss becomes a gap."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from typing import Any, NamedTuple
 
 from ... import channels
 from ...errors import BrokerUnavailable
-from ..reconnecting import Listening
+from ..reconnecting import ReconnectingSubscriber
 from . import topics
 from .session import Access, Events, NoAnswer, Session
 
 PROVE_NS = 1_000_000_000
-"""While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
+"""Interval of the pings that prove, while messages arrive, that all earlier ones were read, ns."""
 WINDOW = 10
-"""Messages a broker sends at the least before it waits for an acknowledgement (mosquitto: 20)."""
+"""Minimum of messages that a broker sends before it waits for an acknowledgement (mosquitto: 20)."""
 INBOX_BYTES = 256 * 1024 * 1024
-"""How much may have been taken in and not been fetched. It waits here, as brokers keep little (mosquitto: a thousand
-messages) and drop the rest without a word; a subscriber that leaves more than this gets a gap."""
-DIFFERENT_TOPICS = 100_000
-"""Topics of which it is remembered which patterns they fit."""
+"""Maximum bytes of messages that wait for `get_message`; above it the connection is closed, with a gap.
+
+They wait here because brokers keep few (mosquitto: a thousand messages) and drop the others silently.
+"""
+CACHED_TOPICS = 100_000
+"""Topics whose matching patterns are cached."""
 
 
-class _Wanted(NamedTuple):
-    """What a pattern needs: a filter and a quality of service."""
+class _Subscription(NamedTuple):
+    """Filter and quality of service that a pattern needs."""
 
     filter: str
     qos: int
 
 
-class MqttPubSub(Listening[Session]):
-    """A subscriber on MQTT.
+class MqttPubSub(ReconnectingSubscriber[Session]):
+    """Subscriber on MQTT. `qos` is the requested quality of service.
 
-    A pattern is a glob, or one of MQTT's filters (see `messager.topics`). A message that is no live one, but was
-    retained by the broker, has `meta` with `retained: True`; one of another quality of service than 1 has
-    `qos` in it. A retained message comes when a subscription begins, so again after a reconnection, and
-    not where an earlier pattern covers the new one. `qos` is what is asked for.
+    A pattern is a glob or a filter of MQTT (see `messager.brokers.mqtt.topics`). `meta` of a message has
+    `retained: True` if the broker had retained it, and `qos` if that is not 1. Retained messages arrive when a
+    subscription begins: again after a reconnection, and not if an earlier pattern covers the new one.
 
-    One that has heard nothing for `ping_interval` (s) pings; without any answer for `ping_timeout` (s)
-    more, the connection counts as lost.
+    The subscriber pings after `ping_interval` (s) of silence; without an answer within `ping_timeout` (s), the
+    connection counts as lost.
     """
 
     def __init__(
@@ -51,20 +52,20 @@ class MqttPubSub(Listening[Session]):
         self._qos = qos
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         self._suffix = suffix
-        self._patterns: dict[bytes, _Wanted] = {}
-        self._filters: dict[str, int] = {}  # what is subscribed to, in which quality
-        self._fitting: dict[str, list[bytes]] = {}  # the patterns that a topic fits
+        self._patterns: dict[bytes, _Subscription] = {}
+        self._filters: dict[str, int] = {}  # subscribed filters, with their quality of service
+        self._matching: dict[str, list[bytes]] = {}  # patterns by topic
         self._subscribing = asyncio.Lock()
-        self._proven = 0  # what the broker delivered to us before this moment has come in
+        self._proven = 0  # everything that the broker delivered before this time (monotonic ns) has arrived
         self._ping: asyncio.Task[None] | None = None
         self._pinged_at = 0
-        self._since_ping = 0  # messages
+        self._since_ping = 0  # messages since the last ping
 
     async def psubscribe(self, *patterns: str | bytes, qos: int | None = None) -> None:
-        """As `PubSub.psubscribe`; with `qos`, in another quality of service than that of this subscriber.
+        """Subscribe as `PubSub.psubscribe` does; `qos` replaces the quality of service of this subscriber.
 
-        Raises `ValueError`, before anything is sent, for a pattern that no topic can fit and for a subscription that
-        is shared with others (`$share/...`).
+        Raises `ValueError`, before anything is sent, for a pattern that matches no topic and for a shared
+        subscription (`$share/...`).
         """
         filters = {channels.encode(pattern): topics.filter_of(pattern) for pattern in patterns}
         async with self._subscribing:
@@ -76,43 +77,36 @@ class MqttPubSub(Listening[Session]):
             if self._connection is None:
                 self._connection = await self._connect()
                 self._proven = time.monotonic_ns()
-                self._stirred.set()
-            # Before they are subscribed to: what is retained may come ahead of the answer.
-            new = {pattern: _Wanted(filters[pattern], self._qos if qos is None else qos) for pattern in wanted}
-            self._know({**self._patterns, **new})
+                self._event.set()
+            # Before the request: retained messages may arrive earlier than its answer.
+            new = {pattern: _Subscription(filters[pattern], self._qos if qos is None else qos) for pattern in wanted}
+            self._set_patterns({**self._patterns, **new})
             try:
                 await self._subscribe(self._connection)
             except BaseException:
-                self._know({pattern: one for pattern, one in self._patterns.items() if pattern not in wanted})
+                self._set_patterns({pattern: one for pattern, one in self._patterns.items() if pattern not in wanted})
                 raise
 
     async def punsubscribe(self, *patterns: str | bytes) -> None:
         gone = {channels.encode(pattern) for pattern in patterns} or set(self._patterns)
         async with self._subscribing:
-            self._know({pattern: one for pattern, one in self._patterns.items() if pattern not in gone})
-            over = [one for one in self._filters if self._quality(one) is None]
-            for one in over:
+            self._set_patterns({pattern: one for pattern, one in self._patterns.items() if pattern not in gone})
+            unneeded = [one for one in self._filters if self._quality(one) is None]
+            for one in unneeded:
                 del self._filters[one]
-            if over and self._connection is not None:
-                with contextlib.suppress(NoAnswer):  # what comes all the same fits no pattern
-                    await self._connection.unsubscribe(over)
+            if unneeded and self._connection is not None:
+                with contextlib.suppress(NoAnswer):  # messages that still arrive match no pattern
+                    await self._connection.unsubscribe(unneeded)
 
-    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
-        inbox = self._inbox
-        if not inbox:
-            gap = await self._wait(timeout)
-            if gap is not None or not inbox:
-                return gap
-        message = inbox.popleft()
+    def _taken(self, message: dict[str, Any]) -> None:
         self._inbox_bytes -= len(message["data"])
-        return message
 
     async def aclose(self) -> None:
-        self._know({})
+        self._set_patterns({})
         await super().aclose()
 
     async def _connect(self) -> Session:
-        events = Events(message=self._came)
+        events = Events(message=self._received)
         session = await Session.open(self._access, events, suffix=self._suffix)
         events.lost = lambda reason: self._ended(session, reason)
         return session
@@ -124,11 +118,11 @@ class MqttPubSub(Listening[Session]):
             if connection.closed:
                 raise BrokerUnavailable(self._url, "the connection was lost again")
         except BaseException:
-            self._inbox.clear()  # retained messages come again with the next try
+            self._inbox.clear()  # retained messages arrive again with the next try
             self._inbox_bytes = 0
             raise
 
-    async def _forget(self) -> None:
+    async def _stop_tasks(self) -> None:
         self._filters = {}
         ping, self._ping = self._ping, None
         if ping is not None:
@@ -137,19 +131,19 @@ class MqttPubSub(Listening[Session]):
 
     def _ended(self, session: Session, reason: str) -> None:
         if self._connection is session:  # and not one before it
-            self._gone(reason, self._proven)
+            self._connection_lost(reason, self._proven)
 
-    def _know(self, patterns: dict[bytes, _Wanted]) -> None:
+    def _set_patterns(self, patterns: dict[bytes, _Subscription]) -> None:
         self._patterns = patterns
-        self._fitting.clear()
+        self._matching.clear()
 
     def _quality(self, name: str) -> int | None:
-        """The quality of service that a filter is needed in; None where no pattern needs it."""
+        """Return the quality of service that the patterns need for a filter; None if none needs it."""
         found = [one.qos for one in self._patterns.values() if topics.overlap(name, one.filter)]
         return max(found, default=None)
 
     async def _subscribe(self, session: Session) -> None:
-        """Subscribe to what the patterns need and there is not yet. Raises `BrokerUnavailable`."""
+        """Subscribe to the missing filters of the patterns. Raises `BrokerUnavailable`."""
         names = (one.filter for one in self._patterns.values())
         needed = {one: self._quality(one) or 0 for one in topics.without_overlap([*self._filters, *names])}
         new = [(one, qos) for one, qos in needed.items() if self._filters.get(one, -1) < qos]
@@ -161,7 +155,7 @@ class MqttPubSub(Listening[Session]):
             if refused:
                 with contextlib.suppress(NoAnswer):
                     await session.unsubscribe([one for one, _ in new])
-                raise BrokerUnavailable(self._url, f"it does not let us subscribe to {refused[0]!r}")
+                raise BrokerUnavailable(self._url, f"it refused the subscription to {refused[0]!r}")
             self._filters = needed
             if old:
                 await session.unsubscribe(old)
@@ -170,19 +164,18 @@ class MqttPubSub(Listening[Session]):
             raise BrokerUnavailable(self._url, reason) from None
 
     async def _wait(self, timeout: float) -> dict[str, Any] | None:
-        """Return when there is a message, or after `timeout` seconds; a gap, where the connection was made again."""
         deadline = time.monotonic() + timeout
         while not self._inbox:
             session = self._connection
             if session is None and self._lost is not None:
-                return await self._mend(timeout)
+                return await self._reconnect(timeout)
             if session is None:
-                if not await self._stirs(deadline - time.monotonic()):
+                if not await self._event_within(deadline - time.monotonic()):
                     break
                 continue
-            left = self._patience(session)
-            stirred = await self._stirs(min(left, deadline - time.monotonic()))
-            if not stirred and self._connection is session and self._patience(session) <= 0:
+            left = self._seconds_left(session)
+            happened = await self._event_within(min(left, deadline - time.monotonic()))
+            if not happened and self._connection is session and self._seconds_left(session) <= 0:
                 if self._ping is None:
                     self._send_ping(session)
                 else:
@@ -192,30 +185,30 @@ class MqttPubSub(Listening[Session]):
                 break
         return None
 
-    def _patience(self, session: Session) -> float:
-        """For how long (s) the connection may still be silent, until there has to be a ping, or its answer."""
+    def _seconds_left(self, session: Session) -> float:
+        """Return the seconds until a ping, or the answer to one, is due."""
         since = max(session.heard, self._pinged_at if self._ping is not None else 0)
         allowed = self._ping_interval if self._ping is None else self._ping_timeout
         return (since - time.monotonic_ns()) / 1e9 + allowed
 
-    async def _stirs(self, seconds: float) -> bool:
-        """Wait until something happens; whether it did."""
-        self._stirred.clear()
+    async def _event_within(self, seconds: float) -> bool:
+        """Wait for an event. Return False if there was none."""
+        self._event.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0.001)):
-                await self._stirred.wait()
-        return self._stirred.is_set()
+                await self._event.wait()
+        return self._event.is_set()
 
-    def _came(self, topic: str, payload: bytes, qos: int, retained: bool) -> None:
-        """A message came: a copy of it for each pattern that it fits is kept for `get_message`."""
+    def _received(self, topic: str, payload: bytes, qos: int, retained: bool) -> None:
+        """Keep a copy of a message for each pattern that it matches."""
         self._since_ping += 1
         if not self._inbox:
             self._read_to = self._proven
-        patterns = self._fitting.get(topic)
+        patterns = self._matching.get(topic)
         if patterns is None:
-            if len(self._fitting) >= DIFFERENT_TOPICS:
-                self._fitting.clear()
-            patterns = self._fitting[topic] = [pattern for pattern in self._patterns if topics.fits(pattern, topic)]
+            if len(self._matching) >= CACHED_TOPICS:
+                self._matching.clear()
+            patterns = self._matching[topic] = [pattern for pattern in self._patterns if topics.fits(pattern, topic)]
         for pattern in patterns:
             message: dict[str, Any] = {
                 "type": "pmessage",
@@ -233,28 +226,30 @@ class MqttPubSub(Listening[Session]):
                 session.abort(f"more than {INBOX_BYTES >> 20} MB were waiting to be fetched")
             elif self._ping is None and session.heard - max(self._proven, self._pinged_at) >= PROVE_NS:
                 self._send_ping(session)
-        self._stirred.set()
+        self._event.set()
 
     def _send_ping(self, session: Session) -> None:
-        """Ask for a sign of life."""
+        """Send a ping."""
         self._pinged_at, self._since_ping = time.monotonic_ns(), 0
         self._ping = asyncio.create_task(self._pinged(session))
 
     async def _pinged(self, session: Session) -> None:
-        """Wait for the answer. A proof it is where little came before it: a broker sends only so many messages
-        ahead of their acknowledgements, and those that it holds back would come behind the answer. Nor is it one while
-        a message is here that the broker has not released yet. (What a
-        broker took and has not handed to us before it answers, as a cluster may, nobody can know of.)"""
+        """Wait for the answer to a ping.
+
+        It proves that everything has arrived only if few messages came before it, as a broker that waits for
+        acknowledgements delivers the rest after the answer; and only if no message is unreleased. A broker that
+        answers before it delivers what it has accepted, as a cluster may, cannot be detected.
+        """
         with contextlib.suppress(NoAnswer):
             await session.ping()
-            if self._since_ping < WINDOW and not session.halfway:
+            if self._since_ping < WINDOW and not session.has_unreleased:
                 self._proven = self._pinged_at
             self._ping = None
-            self._stirred.set()
+            self._event.set()
 
 
 def meta_of(qos: int, retained: bool) -> dict[str, Any]:
-    """What is told of a delivery that was not the usual one: `retained`, and a `qos` other than 1."""
+    """Return the `meta` of a delivery: `retained`, and a `qos` other than 1."""
     meta: dict[str, Any] = {"retained": True} if retained else {}
     if qos != 1:
         meta["qos"] = qos

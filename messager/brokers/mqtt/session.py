@@ -1,326 +1,361 @@
-"""A connection to an MQTT broker, from its handshake until it is lost.
+"""Connection to an MQTT broker, from its handshake until it is lost.
 
-aiomqtt makes it: addresses, TLS, credentials and the protocol are its work and that of paho, which it is
-built on. Two things are taken from paho directly. Messages and acknowledgements come as callbacks, as
-aiomqtt makes a task for each message that is received and an event with a time limit for each that
-is published: most of what a message costs. And a session ends with its connection: paho, used again, would
-publish once more what was not acknowledged.
+paho makes it and speaks the protocol; this module drives paho's sockets from the event loop. A session ends with its
+connection: the same paho client, connected again, would publish once more what was not acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import socket
 import ssl
-import sys
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 from uuid import uuid4
 
 from ...drivers import needed
 from ...errors import BrokerUnavailable
-from ..tls_reasons import not_accepted
+from ..tls_errors import certificate_error_text
 
-with needed("aiomqtt"):
-    import aiomqtt
-
-T = TypeVar("T")
-NoAnswer = aiomqtt.MqttError
-"""What a request raises that was not answered."""
-Message = aiomqtt.Message
-"""A message as aiomqtt hands it out."""
+with needed("paho-mqtt", "paho"):
+    from paho.mqtt.client import MQTT_ERR_SUCCESS, Client, MQTTMessage
+    from paho.mqtt.enums import CallbackAPIVersion
+    from paho.mqtt.reasoncodes import ReasonCode
 
 CONNECT_TIMEOUT = 4.0
-"""Seconds a connection may take, so that a broker out of reach is told within five."""
+"""Seconds for a connection, so that an unreachable broker is reported within five seconds."""
 KEEPALIVE = 60
-"""Seconds (MQTT's keep alive) for which a program may be busy with other things before the broker gives it up."""
-MOST_TOGETHER = 100
-"""Messages taken in before others get their turn."""
-_SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
+"""Seconds (MQTT's keep alive) for which a program may block its event loop before the broker closes the connection."""
+KEEPALIVE_CHECK = 1.0
+"""Seconds between two checks whether MQTT's own ping is due."""
+MAX_READ_TOGETHER = 100
+"""Packets read before other tasks run."""
+_LOST = "Unspecified error"
+"""paho's reason for a connection that ended without a reason from the broker."""
+
+
+class NoAnswer(Exception):
+    """The broker did not answer a request in time, or the connection was lost."""
+
+
+class _Refused(Exception):
+    """The broker ended the connection, or refused it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a broker."""
+    """Address and credentials of a broker."""
 
     hostname: str
     port: int = 1883
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False)
-    """Where the connection is encrypted: with what."""
+    """Context of an encrypted connection; None for a plain one."""
     client_id: str | None = None
-    """What our clients' names begin with; a random one where it is None."""
+    """Beginning of the client ids; None for random ones."""
 
     @property
     def url(self) -> str:
-        """Where it is, without credentials."""
+        """URL of the broker, without credentials."""
         host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
         return f"{'mqtt' if self.tls is None else 'mqtts'}://{host}:{self.port}"
 
 
 @dataclass(slots=True)
 class Events:
-    """Who is told what happens on a session. All are called from the event loop, and must not raise."""
+    """Callbacks of a session. They are called from the event loop and must not raise."""
 
     message: Callable[[str, bytes, int, bool], None] = lambda topic, payload, qos, retained: None
-    """A message came."""
+    """Called for each message."""
     acknowledged: Callable[[int], None] = lambda mid: None
-    """The broker has taken the message of this id."""
+    """Called when the broker has taken the message with this id."""
     lost: Callable[[str], None] = lambda reason: None
-    """The connection is gone, otherwise than by `close`. Once."""
+    """Called once with the reason when the connection is lost, and not after `close`."""
 
 
 class Session:
-    """An open connection, made by `open`, without a past: nothing is left of an earlier one at the broker."""
+    """Open connection with a clean session: the broker keeps nothing of an earlier one. `open` makes it."""
 
-    def __init__(self, client: aiomqtt.Client, events: Events) -> None:
-        self._client = client
-        self._events = events
-        self._paho: Any = client._client  # aiomqtt has no public way to its paho client; it is there from 2.0 to 2.5
-        self._loop = asyncio.get_running_loop()
-        self._soon: asyncio.Handle | None = None
-        self._blocked: int | None = None  # the file that is waited for, while it takes no more bytes
-        self._reason: str | None = None  # why we gave it up
-        self._ended = False
-        self._taken = 0  # messages
+    def __init__(self, access: Access, events: Events, client_id: str) -> None:
         self.heard = time.monotonic_ns()
-        """When something came, be it a part of a message."""
-        self._paho.on_message = self._came
-        self._paho.on_publish = self._acknowledged
-        self._paho.on_socket_register_write = self._register
-        self._paho.on_socket_unregister_write = self._unregister
-        connection = self._paho.socket()
-        if connection is not None:
-            self._loop.add_reader(connection.fileno(), self._readable)  # instead of aiomqtt's
-        self._watching = asyncio.create_task(self._watch())
+        """Time (monotonic ns) at which the last bytes arrived."""
+        self._events = events
+        self._loop = asyncio.get_running_loop()
+        self._connected: asyncio.Future[None] = self._loop.create_future()
+        self._over = asyncio.Event()
+        self._closing = False
+        self._abort_reason: str | None = None
+        self._requests: dict[int, asyncio.Future[list[ReasonCode]]] = {}
+        self._flush: asyncio.Handle | None = None
+        self._keepalive: asyncio.TimerHandle | None = None
+        self._writer: int | None = None  # file descriptor that accepts no more bytes at the moment
+        self._packets = 0  # received
+        self._paho = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=True)
+        self._paho.connect_timeout = CONNECT_TIMEOUT
+        self._paho.max_inflight_messages = self._paho.max_queued_messages = 0  # no limit
+        if access.username is not None:
+            self._paho.username_pw_set(access.username, access.password)
+        if access.tls is not None:
+            self._paho.tls_set_context(access.tls)
+        self._paho.on_connect = self._on_connect
+        self._paho.on_disconnect = self._on_disconnect
+        self._paho.on_publish = self._on_publish
+        self._paho.on_subscribe = self._on_answer
+        self._paho.on_unsubscribe = self._on_answer
+        self._paho.on_socket_close = self._on_socket_close
+        self._paho.on_socket_unregister_write = self._on_unregister_write
 
     @classmethod
     async def open(cls, access: Access, events: Events, *, suffix: str = "") -> Session:
-        """Connect; the client's name ends with `suffix`. Raises `BrokerUnavailable`."""
-        name = access.client_id + suffix if access.client_id else f"messager-{uuid4().hex[:14]}"
-        client = aiomqtt.Client(
-            access.hostname,
-            access.port,
-            username=access.username,
-            password=access.password,
-            identifier=name,
-            clean_session=True,
-            timeout=CONNECT_TIMEOUT,
-            keepalive=KEEPALIVE,
-            tls_context=access.tls,
-            max_inflight_messages=0,
-            max_queued_outgoing_messages=0,
-            socket_options=_SOCKET_OPTIONS,
-        )
-        client.pending_calls_threshold = sys.maxsize
-        client._client.connect_timeout = CONNECT_TIMEOUT
-        client._client.disable_logger()  # what went wrong is told by us
-        opening = asyncio.ensure_future(client.__aenter__())
+        """Connect; the client id ends with `suffix`. Raises `BrokerUnavailable`."""
+        client_id = access.client_id + suffix if access.client_id else f"messager-{uuid4().hex[:14]}"
+        session = cls(access, events, client_id)
+        paho = session._paho
+        connecting = session._loop.run_in_executor(None, paho.connect, access.hostname, access.port, KEEPALIVE)
         try:
-            await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            # A thread is at it, which cannot be cancelled.
-            opening.add_done_callback(lambda done: _abandon(done, client))
-            raise
-        except (aiomqtt.MqttError, OSError, ValueError) as error:
-            _drop(client)
-            reason = _reason_of(error) + _asked(error, access)
-            _let_go(error)
-            raise BrokerUnavailable(access.url, reason) from None
-        return cls(client, events)
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await asyncio.shield(connecting)
+                session._attach()
+                await session._connected
+        except BaseException as error:
+            connecting.add_done_callback(session._abandon)  # a thread cannot be cancelled
+            if connecting.done():
+                session._drop()
+            if not isinstance(error, OSError | ValueError | _Refused):
+                raise
+            text = _error_text(error) + _hint(error, access)
+            _release_socket(error)
+            raise BrokerUnavailable(access.url, text) from None
+        # Some brokers send messages before anything is subscribed to: they are dropped.
+        paho.on_message = session._on_message
+        return session
+
+    def _attach(self) -> None:
+        """Let the event loop drive the socket that paho connected in a thread."""
+        connection = cast(socket.socket | None, self._paho.socket())
+        if connection is None:
+            raise _Refused(_LOST)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._paho.on_socket_register_write = self._on_register_write
+        self._loop.add_reader(connection.fileno(), self._readable)
+        self._check_keepalive()
+        self.flush()
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be sent any more."""
-        return self._ended or self._paho.socket() is None
+        """True if nothing can be sent any more."""
+        return self._closing or self._over.is_set() or self._paho.socket() is None
 
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> int | None:
-        """Queue a message; the id under which it is acknowledged, or None where the connection is gone."""
+        """Queue a message. Return the id under which it is acknowledged, or None if the connection is lost."""
         info = self._paho.publish(topic, payload, qos, retain)
-        return cast(int, info.mid) if info.rc == 0 else None
+        return info.mid if info.rc == MQTT_ERR_SUCCESS else None
 
     def flush(self) -> None:
-        """Write what is queued, as far as the socket takes it now. Not to be called from one of `Events`."""
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        """Write queued packets, as far as the socket accepts them now. Must not be called from one of `Events`."""
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
         try:
             self._paho.loop_write()
-        except Exception as error:  # as aiomqtt has it: whatever paho raises here, its connection is no good any more
-            self.abort(_reason_of(error))
+        except Exception as error:  # whatever paho raises, the connection cannot be used any more
+            self.abort(_error_text(error))
             return
         connection = self._paho.socket()
-        if connection is not None and self._paho.want_write() and self._blocked is None:
-            self._blocked = connection.fileno()
-            self._loop.add_writer(self._blocked, self.flush)
+        if connection is not None and self._paho.want_write() and self._writer is None:
+            self._writer = connection.fileno()
+            self._loop.add_writer(self._writer, self.flush)
 
     def _readable(self) -> None:
         self.heard = time.monotonic_ns()
         self.read()
 
     def read(self) -> None:
-        """Take in what has come. paho takes one message at a time, and would leave the next to another turn.
+        """Read what has arrived. Must not be called from one of `Events`.
 
-        Not to be called from one of `Events`.
+        paho reads one packet in each call and would leave the next one to another turn of the event loop.
         """
-        upto = self._taken + MOST_TOGETHER
+        limit = self._packets + MAX_READ_TOGETHER
         before = -1
         try:
             while (connection := self._paho.socket()) is not None and (
-                before < self._taken or getattr(connection, "pending", int)()
+                before < self._packets or getattr(connection, "pending", int)()
             ):
-                if self._taken >= upto:
-                    self._loop.call_soon(self._readable)  # what is decrypted already would not wake the event loop
+                if self._packets >= limit:
+                    self._loop.call_soon(self._readable)  # decrypted bytes do not wake the event loop
                     return
-                before = self._taken
+                before = self._packets
                 self._paho.loop_read()
-        except Exception as error:  # as aiomqtt has it
-            self.abort(_reason_of(error))
+        except Exception as error:  # as in `flush`
+            self.abort(_error_text(error))
 
     async def subscribe(self, filters: Sequence[tuple[str, int]]) -> list[str]:
-        """Subscribe, each in its quality of service; those that the broker refused.
-
-        Raises `NoAnswer`.
-        """
-        answers = await self._answered(self._client.subscribe(list(filters), timeout=CONNECT_TIMEOUT))
-        return [one for (one, _), answer in zip(filters, answers, strict=True) if _code(answer) >= 0x80]
+        """Subscribe to (filter, quality of service) pairs. Return the refused filters. Raises `NoAnswer`."""
+        answers = await self._answer(*self._paho.subscribe(list(filters)), CONNECT_TIMEOUT)
+        return [name for (name, _), answer in zip(filters, answers, strict=True) if answer.is_failure]
 
     async def unsubscribe(self, filters: Sequence[str]) -> None:
-        """Give subscriptions up. Raises `NoAnswer`."""
-        await self._answered(self._client.unsubscribe(list(filters), timeout=CONNECT_TIMEOUT))
+        """Cancel subscriptions. Raises `NoAnswer`."""
+        await self._answer(*self._paho.unsubscribe(list(filters)), CONNECT_TIMEOUT)
 
     async def ping(self) -> None:
-        """Return when the broker has answered, behind what it had sent before. May never return.
+        """Return when the broker has answered, after everything that it had sent before. May never return.
 
-        To give up a subscription that there is not is answered by every broker, and other than MQTT's own
-        ping, which a client library sends when it likes, it tells which answer belongs to it.
+        The ping cancels a subscription that does not exist. Every broker answers that, and the answer has the id of
+        its request; MQTT's own ping has none, and paho sends it whenever it wants.
         """
-        await self._client.unsubscribe(f"messager/{uuid4().hex}", timeout=math.inf)
+        await self._answer(*self._paho.unsubscribe(f"messager/{uuid4().hex}"), None)
 
     @property
-    def halfway(self) -> bool:
-        """Whether a message of quality of service 2 is here that the broker has not released to us yet."""
-        return bool(self._paho._in_messages)
+    def has_unreleased(self) -> bool:
+        """True if a message of quality of service 2 has arrived and the broker has not released it yet."""
+        return bool(self._paho._in_messages)  # paho 2.0 to 2.2 have no public way to ask
 
     def abort(self, reason: str) -> None:
-        """Give the connection up at once, whatever is on its way, and call `lost`."""
-        self._reason = self._reason or reason
-        # Not from within one of paho's callbacks, which would wait for itself.
-        self._loop.call_soon(_drop, self._client)
+        """Close the connection at once, whatever is on its way, and call `lost`."""
+        self._abort_reason = self._abort_reason or reason
+        self._loop.call_soon(self._drop)  # within a callback of paho, it would wait for itself
 
     async def close(self) -> None:
-        """Give the connection up, without a call of `lost`. May be called twice."""
-        self._ended = True
-        _drop(self._client)
-        await asyncio.wait([self._watching], timeout=CONNECT_TIMEOUT)
-        self._watching.cancel()
+        """Close the connection, without a call of `lost`. May be called twice."""
+        self._closing = True
+        self._drop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await self._over.wait()
 
-    async def _answered(self, asked: Coroutine[Any, Any, T]) -> T:
-        """What the broker answers. aiomqtt goes on waiting where the connection is lost meanwhile."""
-        asking = asyncio.ensure_future(asked)
+    async def _answer(self, result: int, mid: int | None, seconds: float | None) -> list[ReasonCode]:
+        """Wait for the answer to a request with this id. Raises `NoAnswer`."""
+        if result != MQTT_ERR_SUCCESS or mid is None or self._over.is_set():
+            raise NoAnswer
+        answer: asyncio.Future[list[ReasonCode]] = self._loop.create_future()
+        self._requests[mid] = answer
         try:
-            await asyncio.wait([asking, self._watching], return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                raise aiomqtt.MqttError("the connection was lost")
-            return asking.result()
+            async with asyncio.timeout(seconds):
+                return await answer
+        except TimeoutError:
+            raise NoAnswer from None
         finally:
-            asking.cancel()
+            self._requests.pop(mid, None)
 
-    async def _watch(self) -> None:
-        """Wait for the end of the connection. Messages are taken from paho; what came before that, which some
-        brokers send to whom it may not concern, was not subscribed to."""
-        try:
-            async for _ in self._client.messages:
-                pass
-        except aiomqtt.MqttError as error:
-            reason = self._reason or _reason_of(error.__cause__ or error)
-        _drop(self._client)
-        if not self._ended:
-            self._ended = True
+    def _drop(self) -> None:
+        """Say goodbye if that can be written at once, and close the socket."""
+        if self._paho.socket() is None:
+            return
+        self._paho.on_socket_register_write = None  # then paho writes at once
+        with contextlib.suppress(Exception):
+            self._paho.disconnect()
+        connection = cast(socket.socket | None, self._paho.socket())
+        if connection is not None:  # it accepts no bytes any more; reading from it will find its end
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _abandon(self, connecting: asyncio.Future[Any]) -> None:
+        if not connecting.cancelled():
+            connecting.exception()
+        self._drop()
+
+    def _check_keepalive(self) -> None:
+        self._paho.loop_misc()
+        if self._paho.socket() is not None:
+            self._keepalive = self._loop.call_later(KEEPALIVE_CHECK, self._check_keepalive)
+
+    def _end(self, reason: str) -> None:
+        """Report the end of the connection."""
+        if self._over.is_set():
+            return
+        self._over.set()
+        for answer in self._requests.values():
+            if not answer.done():
+                answer.set_exception(NoAnswer())
+        if not self._closing:
+            self._closing = True
             self._events.lost(reason)
 
-    def _came(self, client: object, userdata: object, message: Any) -> None:
-        self._taken += 1
-        self._events.message(message.topic, message.payload, message.qos, message.retain)
+    def _on_connect(self, client: Client, userdata: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
+        if self._connected.done():
+            return
+        if code.is_failure:
+            self._connected.set_exception(_Refused(str(code)))
+        else:
+            self._connected.set_result(None)
 
-    def _acknowledged(self, client: object, userdata: object, mid: int, *_: object) -> None:
+    def _on_disconnect(self, client: Client, userdata: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
+        if not self._connected.done():
+            self._connected.set_exception(_Refused(str(code)))
+        self._loop.call_soon(self._end, self._abort_reason or _error_text(_Refused(str(code))))
+
+    def _on_message(self, client: Client, userdata: Any, message: MQTTMessage) -> None:
+        self._packets += 1
+        self._events.message(message.topic, bytes(message.payload), message.qos, message.retain)
+
+    def _on_publish(self, client: Client, userdata: Any, mid: int, code: ReasonCode, properties: Any) -> None:
+        self._packets += 1
         self._events.acknowledged(mid)
 
-    def _register(self, client: object, userdata: object, connection: object) -> None:
-        """paho has something to write: with whatever else comes in this turn of the event loop."""
-        if self._soon is None:
-            self._soon = self._loop.call_soon(self.flush)
+    def _on_answer(self, client: Client, userdata: Any, mid: int, codes: list[ReasonCode], properties: Any) -> None:
+        self._packets += 1
+        answer = self._requests.get(mid)
+        if answer is not None and not answer.done():
+            answer.set_result(codes)
 
-    def _unregister(self, client: object, userdata: object, connection: object) -> None:
-        """Everything is written, or the connection is gone."""
-        if self._blocked is not None:
-            self._loop.remove_writer(self._blocked)
-            self._blocked = None
+    def _on_register_write(self, client: Client, userdata: Any, connection: Any) -> None:
+        """Write together with whatever else is queued in this turn of the event loop."""
+        if self._flush is None:
+            self._flush = self._loop.call_soon(self.flush)
 
+    def _on_unregister_write(self, client: Client, userdata: Any, connection: Any) -> None:
+        if self._writer is not None:
+            self._loop.remove_writer(self._writer)
+            self._writer = None
 
-def _drop(client: aiomqtt.Client) -> None:
-    """Say goodbye, where that can be written at once, and close the socket."""
-    paho = client._client
-    if paho.socket() is None:
-        return
-    paho.on_socket_register_write = None  # so that it writes by itself, at once
-    with contextlib.suppress(Exception):
-        paho.disconnect()
-    connection = paho.socket()
-    if connection is not None:  # it takes no bytes any more; its end is found when it is read from
-        with contextlib.suppress(OSError):
-            cast(socket.socket, connection).shutdown(socket.SHUT_RDWR)
+    def _on_socket_close(self, client: Client, userdata: Any, connection: Any) -> None:
+        if connection.fileno() >= 0:
+            self._loop.remove_reader(connection.fileno())
+        if self._keepalive is not None:
+            self._keepalive.cancel()
 
 
-def _abandon(opening: asyncio.Future[Any], client: aiomqtt.Client) -> None:
-    if not opening.cancelled():
-        opening.exception()
-    _drop(client)
-
-
-def _code(answer: Any) -> int:
-    return int(getattr(answer, "value", answer))
-
-
-def _let_go(error: BaseException) -> None:
-    """Of what the frames of an error hold: with paho, the socket of a TLS handshake that failed."""
+def _release_socket(error: BaseException) -> None:
+    """Clear the frames of an error: with paho, they hold the socket of a TLS handshake that failed."""
     cause: BaseException | None = error
     while cause is not None:
         traceback.clear_frames(cause.__traceback__)
         cause = cause.__context__
 
 
-def _asked(error: BaseException, access: Access) -> str:
-    """What may be the matter where somebody else than such a broker listens."""
-    if isinstance(error, aiomqtt.MqttCodeError) and str(error.rc) != "Unspecified error":
+def _hint(error: Exception, access: Access) -> str:
+    """Return what may be wrong if another kind of server listens there."""
+    if isinstance(error, ConnectionRefusedError | socket.gaierror | ssl.SSLCertVerificationError):
         return ""
-    cause = error.__cause__ or error.__context__ or error
-    if isinstance(cause, ConnectionRefusedError | socket.gaierror | ssl.SSLCertVerificationError):
+    if isinstance(error, _Refused) and error.reason != _LOST:
         return ""
     if access.tls is not None:
         return "; is that an MQTT broker that speaks TLS there? If not, write mqtt"
     return "; is that an MQTT broker? If it speaks TLS there, write mqtts"
 
 
-def _reason_of(error: BaseException) -> str:
-    """An error of aiomqtt or of the network in a few words."""
-    if isinstance(error, aiomqtt.MqttCodeError):
-        code = str(error.rc)
-        if code == "Not authorized":
+def _error_text(error: Exception) -> str:
+    """Return the text of an error of paho or of the network, with the remedy if one is known."""
+    if isinstance(error, _Refused):
+        if error.reason in ("Not authorized", "Bad user name or password"):
             return "not authorized: give the right user and password, as in mqtt://USER:PASSWORD@HOST"
-        return "the connection was lost" if code in ("Unspecified error", "7") else code.lower()
-    cause = error.__cause__ or error.__context__ or error
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return not_accepted(cause, authority_option="ca_certs")
-    if isinstance(cause, ConnectionRefusedError):
+        return "the connection was lost" if error.reason == _LOST else error.reason.lower()
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return certificate_error_text(error, authority_option="ca_certs")
+    if isinstance(error, ConnectionRefusedError):
         return "nobody listens there (is the MQTT broker running, and is that its port?)"
-    if isinstance(cause, socket.gaierror):
+    if isinstance(error, socket.gaierror):
         return "there is no such host"
-    text = str(error).strip().rstrip(".") or type(error).__name__
-    return "no answer in time" if text in ("Operation timed out", "timed out") else text
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(error).strip().rstrip(".") or type(error).__name__

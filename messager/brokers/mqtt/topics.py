@@ -1,9 +1,8 @@
-"""MQTT's names: topics and filters, and how they stand to channels and glob patterns.
+"""Topics and filters of MQTT, and the filters for glob patterns.
 
-The rules are those of section 4.7 of the MQTT 3.1.1 standard. A topic is a channel whose levels are
-separated by `/`. Other than a channel it is UTF-8, and holds neither `+` nor `#`, which stand for one
-level and for all that follow in a filter. So a pattern with a level of that kind is a filter, and
-any other is a glob, as on Redis.
+The rules are those of section 4.7 of MQTT 3.1.1. A topic is a channel in UTF-8 whose levels are separated by `/`. It
+contains neither `+` nor `#`, which in a filter stand for one level and for all following levels. So a pattern with
+such a level is a filter, and any other is a glob, as on Redis.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from functools import lru_cache
 from ... import channels
 
 RULES = "MQTT 3.1.1, section 4.7"
-MOST_BYTES = 65535
-"""The longest a topic or a filter may be."""
-MOST_PACKET_BYTES = 268_435_455 - 4
-"""Bytes of a topic and its payload: what the protocol has room for."""
+MAX_BYTES = 65535
+"""Maximum length of a topic or a filter."""
+MAX_PACKET_BYTES = 268_435_455 - 4
+"""Maximum length of a topic and its payload, by the protocol."""
 _GLOB = re.compile(r"[*?]|\[\^?(?:\\.|[^\]\\]-.|[^\]\\])*\]?|\\(?P<escaped>.)", re.DOTALL)
-"""A wildcard of a glob, or a character that is escaped, as `channels.matches` reads them."""
-# What the standard forbids, and what it lets a server close the connection for (1.5.3), which some do:
-# that would take the messages with it that are on their way.
+"""Wildcard of a glob, or an escaped character, as `channels.matches` reads them."""
+# Characters that the standard forbids, or for which a server may close the connection (1.5.3). Some servers do, which
+# would lose the messages on their way.
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 def fault(topic: bytes, size: int = 0) -> str | None:
-    """Why no payload of `size` bytes can be published on this topic; None where it can."""
+    """Return why a payload of `size` bytes cannot be published on this topic; None if it can."""
     if not topic:
         return "it is empty"
-    if len(topic) > MOST_BYTES:
-        return f"it has {len(topic):,} bytes, and {MOST_BYTES:,} are the most"
-    if len(topic) + size > MOST_PACKET_BYTES:
-        return f"with its payload of {size:,} bytes it is more than the {MOST_PACKET_BYTES:,} that MQTT takes"
+    if len(topic) > MAX_BYTES:
+        return f"it has {len(topic):,} bytes, above the maximum of {MAX_BYTES:,}"
+    if len(topic) + size > MAX_PACKET_BYTES:
+        return f"with its payload of {size:,} bytes it exceeds the maximum of {MAX_PACKET_BYTES:,} bytes of MQTT"
     try:
         text = topic.decode()
     except UnicodeDecodeError:
@@ -44,7 +43,7 @@ def fault(topic: bytes, size: int = 0) -> str | None:
 
 
 def is_filter(pattern: str | bytes) -> bool:
-    """Whether a pattern is a filter of MQTT's own, with wildcards: a level that is `+`, or a last one that is `#`."""
+    """Return True for a filter with wildcards: a level that is `+`, or a last level that is `#`."""
     text = channels.decode(pattern)
     levels = text.split("/")
     last = levels.pop()
@@ -54,16 +53,16 @@ def is_filter(pattern: str | bytes) -> bool:
 
 
 def filter_of(pattern: str | bytes) -> str:
-    """The filter to subscribe to for a pattern: what it matches, and it may be more, is what the filter brings.
+    """Return the filter to subscribe to for a pattern. It matches what the pattern matches, and maybe more.
 
-    A wildcard of a glob may reach over a `/`, so what stands before its level is all that narrows
-    the filter. Raises `ValueError` for a pattern that no topic can fit, and for a subscription that is shared.
+    A wildcard of a glob also matches `/`, so only the levels before it narrow the filter. Raises `ValueError` for a
+    pattern that matches no topic, and for a shared subscription.
     """
     text = channels.decode(pattern)
-    wild = is_filter(text)
-    before, literal = (None, re.sub("[+#]", "", text)) if wild else _literals(text)
+    own = is_filter(text)
+    before, literal = (None, re.sub("[+#]", "", text)) if own else _literals(text)
     if before is None:
-        found = text if wild else literal
+        found = text if own else literal
     else:
         above, slash, _ = before.rpartition("/")
         found = f"{above}{slash}#"
@@ -74,22 +73,22 @@ def filter_of(pattern: str | bytes) -> str:
 
 
 def _misfit(pattern: str, literal: str, found: str) -> str | None:
-    """Why a pattern with this text, and this filter, brings nothing; None where it may."""
+    """Return why a pattern with this literal text and this filter matches nothing; None if it may match."""
     if not pattern:
         return "it is empty"
     if pattern.startswith("$share/"):
-        return "it shares its messages with others, and a listener wants them all: leave out $share/..."
+        return "it shares its messages with other clients, and a subscriber needs all: leave out $share/..."
     if (unfit := _unfit(literal)) is not None:
         return unfit
     if "+" in literal or "#" in literal:
         return f"+ stands for one whole level, # for all that follow, at the end, and neither beside * ? [ ({RULES})"
     if pattern.startswith("$") and not found.startswith("$"):
-        return f"what begins with $ comes only where its first level is written out, as in $SYS/# ({RULES})"
-    return f"its filter has more than {MOST_BYTES:,} bytes" if len(found.encode()) > MOST_BYTES else None
+        return f"topics with $ need their first level written out, as in $SYS/# ({RULES})"
+    return f"its filter has more than {MAX_BYTES:,} bytes" if len(found.encode()) > MAX_BYTES else None
 
 
 def _literals(glob: str) -> tuple[str | None, str]:
-    """What stands before the first wildcard of a glob (None where there is none), and all that stands for itself."""
+    """Return the text before the first wildcard of a glob (None without one), and its text without wildcards."""
     before: str | None = None
     parts: list[str] = []
     at = 0
@@ -102,10 +101,10 @@ def _literals(glob: str) -> tuple[str | None, str]:
 
 
 def without_overlap(filters: Iterable[str]) -> list[str]:
-    """Filters that bring all that these bring, and nothing twice.
+    """Return filters that match what these match, with no overlap.
 
-    A message that fits two subscriptions of one client is delivered twice by some brokers and once
-    by others, and nobody could tell which. So those that overlap become one that covers both.
+    Some brokers deliver a message that matches two subscriptions of a client twice, others once, and the client cannot
+    tell. So two filters that overlap become one that covers both.
     """
     kept: list[str] = []
     for new in filters:
@@ -117,10 +116,9 @@ def without_overlap(filters: Iterable[str]) -> list[str]:
 
 
 def fits(pattern: str | bytes, topic: str | bytes) -> bool:
-    """Whether a subscriber of `pattern`, a filter or a glob, gets what is published on `topic`.
+    """Return True if a subscriber of `pattern`, a filter or a glob, gets messages on `topic`.
 
-    A wildcard in the first place does not match a topic that begins with `$`, where brokers
-    publish what concerns themselves.
+    A leading wildcard does not match a topic that begins with `$`, on which brokers themselves publish.
     """
     wire, text = channels.encode(topic), channels.encode(pattern)
     if wire[:1] == b"$" and not _names_first_level(text):
@@ -136,11 +134,11 @@ def _names_first_level(pattern: bytes) -> bool:
 
 
 def _unfit(text: str) -> str | None:
-    """Why no topic may hold this text; None where one may."""
+    """Return why no topic may contain this text; None if one may."""
     found = _UNFIT.search(text)
     if found is None:
         return None
-    return "it is not UTF-8" if "\ud800" <= found[0] <= "\udfff" else f"it holds the character {found[0]!a}"
+    return "it is not UTF-8" if "\ud800" <= found[0] <= "\udfff" else f"it contains the character {found[0]!a}"
 
 
 @lru_cache(maxsize=4096)
@@ -154,7 +152,7 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether there is a topic that fits both filters."""
+    """Return True if a topic exists that matches both filters."""
     mine, its = one.split("/"), other.split("/")
     if any(a[:1] == "$" and b in ("+", "#") for a, b in ((mine[0], its[0]), (its[0], mine[0]))):
         return False
@@ -168,7 +166,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _joined(one: str, other: str) -> str:
-    """The narrowest filter that covers two that overlap."""
+    """Return the narrowest filter that covers two that overlap."""
     mine, its = one.split("/"), other.split("/")
     levels: list[str] = []
     for a, b in zip(mine, its, strict=False):

@@ -1,6 +1,6 @@
-"""A node of a cluster that answers and is a member of it.
+"""Endpoint of a cluster: a node that answers and is a member.
 
-A node that was removed goes on answering, and gets no messages from the others. So the others are asked about it.
+A node that was removed goes on answering but gets no messages from the others, so the others are asked about it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection, SSLConnection
 
 from ...errors import BrokerUnavailable
-from .connecting import CONNECT_TIMEOUT, TRY_TIMEOUT, Server, address_of, asked, at, opened
+from .monitor import Superseded
+from .server import CONNECT_TIMEOUT, TRY_TIMEOUT, Server, address_of, ask, at, open_connection
 from .url import Address, shown
-from .watch import Superseded
 
 WITNESSES = 5
-"""Other nodes that are asked about one, at most."""
+"""Maximum number of other nodes that are asked about one."""
 _NODE = re.compile(
     r"^(?P<id>\S+) (?P<ip>[^ @,]*):(?P<port>\d+)(?:@\d+)?(?:,(?P<name>[^ ,]*)[^ ]*)? (?P<flags>\S+)"
     r"(?: \S+){4} (?P<link>\S+)(?P<slots>.*)$",
@@ -29,30 +29,30 @@ _NODE = re.compile(
 
 
 class Member(NamedTuple):
-    """A node, as one node of the cluster sees it."""
+    """State of a node, as another node reports it."""
 
     ip: str
     name: str | None
     port: int
     flags: frozenset[str]
     linked: bool
-    """False if there is no connection to it at the moment: messages to it are dropped."""
+    """False without a connection to it at the moment; messages to it are then dropped."""
 
     @property
     def failed(self) -> bool:
-        """True for a node that is called failed, is no member yet, or none any more."""
+        """True for a node that is reported as failed, is not yet a member, or no longer one."""
         return not self.flags.isdisjoint(("fail", "noaddr", "handshake"))
 
 
 class View:
-    """A cluster, as one of its nodes sees it: the answer to CLUSTER NODES."""
+    """State of a cluster, as one of its nodes reports it: the answer to CLUSTER NODES."""
 
     def __init__(self, listed: bytes) -> None:
         self.members: dict[str, Member] = {}
         self.own = ""
         """Id of the node that was asked."""
         self.has_slots = False
-        """False if no node has slots, as a node that was reset sees it."""
+        """False if no node has slots, which a node reports after a reset."""
         for line in _NODE.finditer(listed.decode("utf-8", "replace")):
             flags = frozenset(line["flags"].split(","))
             linked = line["link"] == "connected"
@@ -63,46 +63,48 @@ class View:
 
 
 class Cluster:
-    """A node of a cluster: the one that answered last, else the next.
+    """Endpoint that connects to the node that answered last, else to the next.
 
-    For channels that are not sharded any node will do, be it a replica: it passes on what is published to all others.
+    Any node serves channels that are not sharded, even a replica: it forwards published messages to all others.
     """
 
     def __init__(self, pool: ConnectionPool, hosts: list[Address], url: str) -> None:
         self.url = url
         self.nodes: list[Address] = []
-        """Those that are up, as the cluster said when it was asked last; their subscribers get what is published."""
+        """Nodes that were up in the last answer. Their subscribers get published messages."""
         self.ids: dict[Address, str] = {}
-        """Ids of the nodes that were connected to."""
+        """Ids of the nodes that connections were made to."""
         self._pool = pool
         self._hosts = hosts
         self._known = list(hosts)
-        self._by_name = issubclass(pool.connection_class, SSLConnection)  # certificates are for names, as a rule
+        self._by_name = issubclass(
+            pool.connection_class, SSLConnection
+        )  # certificates usually name hosts, not addresses
 
     async def connect(self) -> AbstractConnection:
         return await _first(self._known, self._join, self.url)
 
-    def watch(self) -> ClusterWatch:
-        return ClusterWatch(self)
+    def check(self) -> ClusterCheck:
+        return ClusterCheck(self)
 
     def at(self, node: Address) -> Server:
-        """One of the nodes."""
+        """Return the endpoint of one node."""
         return Server(lambda: at(self._pool, node), f"{self.url} ({shown(node)})", timeout=TRY_TIMEOUT)
 
     def others(self, node: Address, view: View | None = None) -> list[Address]:
-        """Nodes to ask about one: members, as `view` or the last answer has them, else hosts of the URL.
+        """Return nodes to ask about one: members of `view` or of the last answer, else hosts of the URL.
 
-        A host of the URL may have left the cluster, so it is asked only where no member is known.
+        A host of the URL may have left the cluster, so it is asked only if no member is known.
         """
         members = [one for one in (self.nodes if view is None else self._healthy(view)) if one != node]
         return (members or [one for one in dict.fromkeys([*self._hosts, *self._known]) if one != node])[:WITNESSES]
 
     async def node(self, node: Address) -> AbstractConnection:
-        """Connect to a node, be it a member or not. Raises `BrokerUnavailable`."""
-        return await opened(at(self._pool, node), self.url, TRY_TIMEOUT)
+        """Connect to a node, which need not be a member. Raises `BrokerUnavailable`."""
+        return await open_connection(at(self._pool, node), self.url, TRY_TIMEOUT)
 
     def learn(self, listed: bytes | View) -> None:
-        """Take in what CLUSTER NODES said."""
+        """Keep the nodes of an answer to CLUSTER NODES."""
         self.nodes = self._healthy(listed if isinstance(listed, View) else View(listed))
         for gone in set(self._known) - set(self._hosts) - set(self.nodes):
             self._known.remove(gone)
@@ -114,14 +116,14 @@ class Cluster:
 
     async def _join(self, node: Address) -> AbstractConnection:
         connection = await self.node(node)
-        listed = await asked(connection, self.url, "CLUSTER", "NODES")
-        if not isinstance(listed, bytes):  # an ACL may forbid to ask: the hosts of the URL will do
+        listed = await ask(connection, self.url, "CLUSTER", "NODES")
+        if not isinstance(listed, bytes):  # if an ACL forbids the command, the hosts of the URL are used
             return connection
         view = View(listed)
         self.ids[node] = view.own
-        watch = self.watch()
+        check = self.check()
         try:
-            await watch.confirm(connection, view)
+            await check.confirm(connection, view)
         except Superseded as error:
             await connection.disconnect(nowait=True)
             raise BrokerUnavailable(self.url, str(error)) from None
@@ -131,12 +133,12 @@ class Cluster:
             await connection.disconnect(nowait=True)
             raise
         finally:
-            await watch.aclose()
+            await check.aclose()
         return connection
 
 
-class ClusterWatch:
-    """Connections to some other nodes of a cluster, for questions about one."""
+class ClusterCheck:
+    """Check of a node, with connections to other nodes of its cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -146,7 +148,7 @@ class ClusterWatch:
         node = address_of(connection)
         own = self._cluster.ids.get(node)
         if not own:
-            return  # an ACL forbids the question
+            return  # an ACL forbids CLUSTER NODES
         views = await asyncio.gather(*map(self._view, self._cluster.others(node, view)))
         told = [view for view in views if view is not None and view.own != own and view.has_slots]
         states = [view.members.get(own) for view in told]
@@ -155,7 +157,7 @@ class ClusterWatch:
             if not any(states):
                 raise Superseded(f"{shown(node)} has left its cluster")
             failed = any(state is not None and state.failed for state in states)
-            what = "is called failed by the other nodes" if failed else "has no connection to the other nodes"
+            what = "is reported as failed by the other nodes" if failed else "has no connection to the other nodes"
             raise Superseded(f"{shown(node)} {what} of its cluster")
         if not all(good):
             raise BrokerUnavailable(self._cluster.url, f"the nodes do not agree about {shown(node)}")
@@ -176,10 +178,10 @@ class ClusterWatch:
             await self._connections.popitem()[1].disconnect(nowait=True)
 
     async def _view(self, node: Address) -> View | None:
-        """The cluster as one node sees it; None where it does not say."""
+        """Return the cluster as one node reports it; None without an answer."""
         try:
             connection = self._connections.pop(node, None) or await self._cluster.node(node)
-            listed = await asked(connection, self._cluster.url, "CLUSTER", "NODES")
+            listed = await ask(connection, self._cluster.url, "CLUSTER", "NODES")
         except BrokerUnavailable:
             return None
         self._connections[node] = connection
@@ -189,7 +191,7 @@ class ClusterWatch:
 async def _first(
     known: list[Address], attempt: Callable[[Address], Awaitable[AbstractConnection]], url: str
 ) -> AbstractConnection:
-    """The first connection that an address gives; those that give none go to the end. Raises `BrokerUnavailable`."""
+    """Return the first connection that succeeds; addresses that fail go to the end. Raises `BrokerUnavailable`."""
     reasons: dict[str, None] = {}
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT):

@@ -1,7 +1,6 @@
-"""Listening on Redis: nothing is missed without a word, and silence is noticed.
+"""Subscriber on Redis: every possible loss becomes a gap.
 
-redis-py's own `PubSub` reconnects without a word and does not notice a network that has gone silent,
-so this one pings, and tells what may be missing.
+redis-py's own `PubSub` reconnects without a notice and does not detect a silent network.
 """
 
 from __future__ import annotations
@@ -13,31 +12,30 @@ from typing import Any
 
 from ... import channels
 from ...errors import BrokerUnavailable
-from ..reconnecting import Listening
-from .addresses import Addresses
-from .line import Line
-from .watch import CONFIRM_SECONDS
+from ..reconnecting import ReconnectingSubscriber
+from .endpoint import Endpoint
+from .monitor import CONFIRM_SECONDS
+from .subscribed_connection import SubscribedConnection
 
 INBOX_MESSAGES, INBOX_BYTES = 1000, 1 << 20
-"""Messages and bytes that may wait for `get_message`; above either, reading pauses and messages wait in Redis."""
+"""Messages and bytes that may wait for `get_message`. Above either, reading pauses and messages wait in Redis."""
 
 
-class RedisPubSub(Listening[Line]):
-    """A subscriber on Redis.
+class RedisPubSub(ReconnectingSubscriber[SubscribedConnection]):
+    """Subscriber on Redis.
 
-    One that has heard nothing for `ping_interval` (s) pings; without any answer for `ping_timeout` (s)
-    more, the connection counts as lost. So it does when sentinels name another master, or when the node left its
-    cluster. A master that was replaced is listened to beside the new one until it is a master no more, as some
-    still publish there.
+    It pings after `ping_interval` (s) of silence. The connection counts as lost without an answer within
+    `ping_timeout` (s), when sentinels name another master, or when the node has left its cluster. A replaced master
+    is read beside the new one until it becomes a replica, as some clients still publish there.
     """
 
-    def __init__(self, addresses: Addresses, *, ping_interval: float, ping_timeout: float) -> None:
-        super().__init__(addresses.url)
-        self._addresses = addresses
+    def __init__(self, endpoint: Endpoint, *, ping_interval: float, ping_timeout: float) -> None:
+        super().__init__(endpoint.url)
+        self._endpoint = endpoint
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         self._patterns: dict[bytes, None] = {}
-        self._former: Line | None = None  # to a master that was replaced
-        self._leaving: set[asyncio.Task[None]] = set()  # tasks that wait for the end of that
+        self._former: SubscribedConnection | None = None  # to the master that was replaced
+        self._leaving: set[asyncio.Task[None]] = set()  # tasks that read the former one
 
     async def psubscribe(self, *patterns: str | bytes) -> None:
         wanted = [pattern for pattern in map(channels.encode, patterns) if pattern not in self._patterns]
@@ -55,21 +53,14 @@ class RedisPubSub(Listening[Line]):
         for pattern in gone:
             self._patterns.pop(pattern, None)
         if gone:
-            for line in self._lines():
-                line.unsubscribe(gone)
+            for connection in self._connections():
+                connection.unsubscribe(gone)
 
-    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
-        inbox = self._inbox
-        if not inbox:
-            gap = await self._wait(timeout)
-            if gap is not None or not inbox:
-                return gap
-        message = inbox.popleft()
-        if not inbox:
+    def _taken(self, message: dict[str, Any]) -> None:
+        if not self._inbox:
             self._inbox_bytes = 0
-            for line in self._lines():
-                line.resume()
-        return message
+            for connection in self._connections():
+                connection.resume()
 
     def unconfirmed_since(self) -> int | None:
         return None if self._connection is None else self._connection.unconfirmed_since
@@ -82,74 +73,73 @@ class RedisPubSub(Listening[Line]):
             task.cancel()
         await asyncio.gather(*self._leaving, return_exceptions=True)
 
-    def heard(self, line: Line, messages: list[dict[str, Any]], size: int, behind: int) -> None:
+    def heard(self, source: SubscribedConnection, messages: list[dict[str, Any]], size: int, behind: int) -> None:
         inbox = self._inbox
         if not inbox:
-            self._read_to = min([behind, *(one.read_until for one in self._lines())])
+            self._read_to = min([behind, *(one.read_until for one in self._connections())])
         inbox.extend(messages)
         self._inbox_bytes += size
         if messages and (len(inbox) > INBOX_MESSAGES or self._inbox_bytes > INBOX_BYTES):
-            line.pause()
-        self._stirred.set()
+            source.pause()
+        self._event.set()
 
-    def ended(self, line: Line, reason: str) -> None:
-        if line is self._connection:
-            self._gone(reason, line.complete_until)
-        elif line is self._former:
+    def ended(self, source: SubscribedConnection, reason: str) -> None:
+        if source is self._connection:
+            self._connection_lost(reason, source.complete_until)
+        elif source is self._former:
             self._former = None
             self._inbox.append(
-                {"type": "gap", "reason": reason, "since": line.read_until, "until": time.monotonic_ns()}
+                {"type": "gap", "reason": reason, "since": source.read_until, "until": time.monotonic_ns()}
             )
-            self._stirred.set()
+            self._event.set()
 
-    def superseded(self, line: Line, reason: str, serving: bool) -> None:
-        if line is not self._connection:
-            return  # a line that is not in use yet refuses to be
+    def superseded(self, source: SubscribedConnection, reason: str, serving: bool) -> None:
+        if source is not self._connection:
+            return  # it is not in use yet, and its `subscribe` will raise
         if self._former is not None:
             self.ended(self._former, "the master was replaced again")
-        self._gone(reason, line.complete_until)
+        self._connection_lost(reason, source.complete_until)
         if serving:
-            self._former, self._dead = line, None
-            task = asyncio.create_task(self._leave(line))
+            self._former, self._dead = source, None
+            task = asyncio.create_task(self._read_former(source))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
-    async def _leave(self, line: Line) -> None:
-        """Listen on to a master that was replaced, until it is a replica or its connection ends."""
+    async def _read_former(self, source: SubscribedConnection) -> None:
+        """Keep reading from a replaced master until it becomes a replica or its connection ends."""
         try:
-            while line is self._former and await line.serves():
+            while source is self._former and await source.serves():
                 await asyncio.sleep(CONFIRM_SECONDS)
-            self.ended(line, "the master that was replaced is a replica")
+            self.ended(source, "the master that was replaced is a replica")
         finally:
-            await line.close()
+            await source.close()
 
-    def _lines(self) -> list[Line]:
-        return [line for line in (self._connection, self._former) if line is not None]
+    def _connections(self) -> list[SubscribedConnection]:
+        return [each for each in (self._connection, self._former) if each is not None]
 
-    async def _connect(self) -> Line:
-        return await Line.open(
-            self._addresses, self, ping_interval=self._ping_interval, ping_timeout=self._ping_timeout
+    async def _connect(self) -> SubscribedConnection:
+        return await SubscribedConnection.open(
+            self._endpoint, self, ping_interval=self._ping_interval, ping_timeout=self._ping_timeout
         )
 
-    async def _subscribe_again(self, connection: Line) -> None:
+    async def _subscribe_again(self, connection: SubscribedConnection) -> None:
         if self._patterns:
             await connection.subscribe(list(self._patterns))
 
     async def _wait(self, timeout: float) -> dict[str, Any] | None:
-        """Return when there is a message, or after `timeout` seconds; a gap, where the connection was made again."""
         deadline = time.monotonic() + timeout
         while not self._inbox:
             if self._connection is None:
                 if self._lost is None:
-                    raise RuntimeError("psubscribe first: this subscriber has no subscription")
-                return await self._mend(timeout)
-            due = min(line.due for line in self._lines()) - time.monotonic_ns()
-            self._stirred.clear()
+                    raise RuntimeError("this subscriber has no subscription. Call psubscribe first.")
+                return await self._reconnect(timeout)
+            due = min(connection.due for connection in self._connections()) - time.monotonic_ns()
+            self._event.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(min(due / 1e9, deadline - time.monotonic()), 0.001)):
-                    await self._stirred.wait()
-            for line in self._lines():
-                line.check()
+                    await self._event.wait()
+            for connection in self._connections():
+                connection.check()
             if time.monotonic() >= deadline:
                 break
         return None

@@ -1,7 +1,7 @@
-"""The master that sentinels name.
+"""Endpoint of sentinels: the master that they name.
 
 In a failover the sentinels learn of the new master one after the other, and the old one may answer as a master for
-some seconds more. So all of them are asked, and the answer with the highest epoch counts.
+some seconds. So all sentinels are asked, and the answer with the highest epoch counts.
 """
 
 from __future__ import annotations
@@ -15,57 +15,57 @@ from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ...errors import BrokerUnavailable
-from .connecting import TRY_TIMEOUT, address_of, asked, at, connection_options, opened
-from .reasons import missing_right, reason_of
+from .error_text import acl_remedy, error_text
+from .monitor import Superseded
+from .server import TRY_TIMEOUT, address_of, ask, at, connection_options, open_connection
 from .url import Address, SeveralHosts, shown
-from .watch import Superseded
 
 
 class Sentinels:
-    """Sentinels, which name the master to connect to. A server that says it is a replica is not connected to."""
+    """Endpoint that asks sentinels for the master. A server that reports to be a replica is refused."""
 
     def __init__(self, pool: ConnectionPool, parts: SeveralHosts, url: str) -> None:
         self.url = url
         self.hosts = list(parts.hosts)
-        """Addresses of sentinels: those of the URL, then others that these named when they were asked last."""
+        """Endpoint of sentinels: those of the URL, then others that these named when they were asked last."""
         self._pool = pool
         self._parts = parts
 
     async def connect(self) -> AbstractConnection:
-        watch = self.watch()
+        check = self.check()
         try:
-            answers, reasons = await watch.ask()
+            answers, reasons = await check.ask()
         finally:
-            await watch.aclose()
+            await check.aclose()
         for master in dict.fromkeys(answer.master for answer in answers if answer.epoch == answers[0].epoch):
             try:
-                connection = await opened(at(self._pool, master), self.url, TRY_TIMEOUT)
-                role = await asked(connection, self.url, "ROLE")
+                connection = await open_connection(at(self._pool, master), self.url, TRY_TIMEOUT)
+                role = await ask(connection, self.url, "ROLE")
             except BrokerUnavailable as error:
                 reasons[error.reason] = None
                 continue
-            if not isinstance(role, list) or role[0] == b"master":  # an ACL may forbid the question
+            if not isinstance(role, list) or role[0] == b"master":  # an ACL may forbid ROLE
                 return connection
             await connection.disconnect(nowait=True)
             reasons[f"{shown(master)} is no master at the moment"] = None
         raise BrokerUnavailable(self.url, "; ".join(reasons))
 
-    def watch(self) -> SentinelWatch:
-        return SentinelWatch(self, self._pool, self._parts)
+    def check(self) -> SentinelCheck:
+        return SentinelCheck(self, self._pool, self._parts)
 
 
 class Answer(NamedTuple):
-    """The master, as one sentinel names it."""
+    """Answer of one sentinel."""
 
     epoch: int
-    """Number of the configuration; each failover makes a higher one."""
+    """Number of the configuration; a failover increases it."""
     master: Address
     others: list[Address]
-    """Sentinels that it knows, and does not call down."""
+    """Other sentinels that it knows and does not consider down."""
 
 
-class SentinelWatch:
-    """Connections to all sentinels, for questions."""
+class SentinelCheck:
+    """Check of a master, with connections to all sentinels."""
 
     def __init__(self, sentinels: Sentinels, pool: ConnectionPool, parts: SeveralHosts) -> None:
         self._sentinels = sentinels
@@ -76,7 +76,7 @@ class SentinelWatch:
         self._clients: dict[Address, Redis] = {}
 
     async def ask(self) -> tuple[list[Answer], dict[str, None]]:
-        """Ask every sentinel. Return the answers, highest epoch first, and why others gave none."""
+        """Ask every sentinel. Return the answers, highest epoch first, and the reasons of those without an answer."""
         found = await asyncio.gather(*map(self._named_by, self._sentinels.hosts), return_exceptions=True)
         reasons: dict[str, None] = {}
         answers: list[Answer] = []
@@ -100,13 +100,13 @@ class SentinelWatch:
             raise Superseded(f"the sentinels name {shown(named[0])} as the master in place of {_shown(connection)}")
 
     async def serves(self, connection: AbstractConnection) -> bool:
-        """Return False if the server says that it is a replica.
+        """Return False if the server reports to be a replica.
 
-        A sentinel that makes it one ends its connections as well. So it is heard while it does not answer.
+        A sentinel that makes it one closes its connections as well, so no answer counts as True.
         """
         try:
-            fresh = await opened(at(self._pool, address_of(connection)), self._url, TRY_TIMEOUT)
-            role = await asked(fresh, self._url, "ROLE")
+            fresh = await open_connection(at(self._pool, address_of(connection)), self._url, TRY_TIMEOUT)
+            role = await ask(fresh, self._url, "ROLE")
         except BrokerUnavailable:
             return True
         await fresh.disconnect(nowait=True)
@@ -117,7 +117,7 @@ class SentinelWatch:
             await self._clients.popitem()[1].aclose()
 
     async def _named_by(self, sentinel: Address) -> Answer:
-        """Ask one sentinel for the master, and for other sentinels. Raises `BrokerUnavailable`."""
+        """Ask one sentinel for the master and for other sentinels. Raises `BrokerUnavailable`."""
         secrets = [self._options["password"]]
         client = self._clients.pop(sentinel, None) or Redis(host=sentinel[0], port=sentinel[1], **self._options)
         whole = False
@@ -130,19 +130,19 @@ class SentinelWatch:
                 if state is not None:
                     asks: Any = client.execute_command
                     with contextlib.suppress(NoPermissionError):
-                        # During a failover this is the new master from its promotion on, before `masters` has it.
+                        # In a failover this names the new master from its promotion on, earlier than `masters`.
                         promoted = await asks("SENTINEL GET-MASTER-ADDR-BY-NAME", self._parts.service)
                         listed = await asks("SENTINEL SENTINELS", self._parts.service)
                         others = [(str(one["ip"]), int(one["port"])) for one in listed if not one["is_sdown"]]
             whole = True
         except ResponseError as error:
-            reason = reason_of(error, secrets) + missing_right(error, "sentinel|masters")
+            reason = error_text(error, secrets) + acl_remedy(error, "sentinel|masters")
             raise BrokerUnavailable(self._url, f"the sentinel at {shown(sentinel)} says: {reason}") from None
         except (OSError, RedisError) as error:
             raise BrokerUnavailable(
-                self._url, f"the sentinel at {shown(sentinel)}: {reason_of(error, secrets)}"
+                self._url, f"the sentinel at {shown(sentinel)}: {error_text(error, secrets)}"
             ) from None
-        except (TypeError, ValueError, KeyError, AttributeError):  # redis-py could not take the answer apart
+        except (TypeError, ValueError, KeyError, AttributeError):  # redis-py could not parse the answer
             raise BrokerUnavailable(self._url, f"{shown(sentinel)} does not answer as a sentinel does") from None
         finally:
             if whole:
@@ -173,7 +173,7 @@ def _shown(connection: AbstractConnection) -> str:
 
 
 def _sentinel_options(pool: ConnectionPool, parts: SeveralHosts) -> dict[str, Any]:
-    """How to connect to a sentinel: with credentials of its own, and with the certificates of the servers."""
+    """Return the options of a connection to a sentinel: its own credentials, and the certificates of the servers."""
     options = connection_options(TRY_TIMEOUT) | {"socket_timeout": TRY_TIMEOUT}
     if issubclass(pool.connection_class, SSLConnection):
         options |= {name: value for name, value in pool.connection_kwargs.items() if name.startswith("ssl_")}

@@ -1,4 +1,4 @@
-"""What a Redis URL says. The forms are listed at `RedisBroker.from_url`."""
+"""Parser of Redis URLs. `RedisBroker.from_url` lists their forms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMES = (
 )
 REDIS_PORT, SENTINEL_PORT = 6379, 26379
 SERVICE = "mymaster"
-"""What a sentinel's own example configuration calls the master."""
+"""Name of the master in the example configuration of Redis Sentinel."""
 
 Address = tuple[str, int]
 """A host and a port."""
@@ -42,33 +42,33 @@ TLS_OPTIONS = (
     "ssl_ciphers",
     "ssl_min_version",
 )
-"""With `OPTIONS`, those of redis-py's that may stand in a URL. Its others would change how we talk to the server."""
+"""With `OPTIONS`, the options of redis-py that a URL may have. Others would change the protocol or repeat commands."""
 
 
 class SeveralHosts(NamedTuple):
-    """A URL that names several hosts, taken apart."""
+    """Parts of a URL that names several hosts."""
 
     hosts: list[Address]
     service: str
-    """Of sentinels: the name of what they watch over."""
+    """Name of the master, for sentinels."""
     template: str
-    """The URL of any one of the servers: its host is to be replaced."""
+    """URL of one server; its host is a placeholder."""
     sentinel_username: str | None
     sentinel_password: str | None
 
 
 def scheme_of(url: str) -> str:
-    """The scheme of a URL. Raises `URLFault` where it is none of `SCHEMES`, and where a URL can be read in two ways."""
+    """Return the scheme of a URL. Raises `URLFault` for any but `SCHEMES`, and for an ambiguous URL."""
     scheme = url.partition("://")[0].lower()
     if "://" not in url or scheme not in SCHEMES:
         raise URLFault(f"it begins with none of {', '.join(SCHEMES)}, each followed by ://")
     if ambiguous(url) or ("@" in _path(url)):
-        raise URLFault(ESCAPES)  # what follows would repeat parts of it, and connect to another host
+        raise URLFault(ESCAPES)  # the parsers below would read another host in it, and repeat parts of a password
     return scheme
 
 
 def check_options(url: str, scheme: str) -> None:
-    """Raise `URLFault` where a URL has an option that nobody knows, or a database that is no number."""
+    """Raise `URLFault` for an unknown option, and for a database that is no number."""
     given = dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
     own = _OWN_OPTIONS if scheme.endswith("+sentinel") else ()
     if not scheme.startswith("rediss") and any(name in TLS_OPTIONS for name in given):
@@ -82,11 +82,11 @@ def check_options(url: str, scheme: str) -> None:
 
 
 def several_hosts(url: str) -> SeveralHosts:
-    """Take a URL of sentinels or of a cluster apart. Raises `URLFault`."""
+    """Parse a URL of sentinels or of a cluster. Raises `URLFault`."""
     parts = _PARTS.fullmatch(url)
     if parts is None:
         raise URLFault(ESCAPES)
-    carrier, _, kind = parts["scheme"].lower().partition("+")
+    base, _, kind = parts["scheme"].lower().partition("+")
     hosts = [_address(host, SENTINEL_PORT if kind == "sentinel" else REDIS_PORT) for host in parts["hosts"].split(",")]
     path = [unquote(step) for step in parts["path"].strip("/").split("/") if step]
     service = path.pop(0) if kind == "sentinel" and path else SERVICE
@@ -102,7 +102,7 @@ def several_hosts(url: str) -> SeveralHosts:
     if own and kind != "sentinel":
         raise URLFault(f"there are no sentinels to give {' and '.join(own)} to")
     user = "" if parts["user"] is None else parts["user"] + "@"
-    template = f"{carrier}://{user}localhost/{path[0] if path else 0}?{query}"
+    template = f"{base}://{user}localhost/{path[0] if path else 0}?{query}"
     return SeveralHosts(hosts, service, template, *map(own.get, _OWN_OPTIONS))
 
 
@@ -114,7 +114,7 @@ def _address(text: str, port: int) -> Address:
 
 
 def shown(address: Address) -> str:
-    """An address as people write it."""
+    """Return an address as `host:port`, with an IPv6 host in brackets."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -1,10 +1,9 @@
-"""A connection to Redis, from its handshake on.
+"""Connection to Redis after its handshake.
 
-redis-py opens it: addresses, sockets, TLS and authentication are its work. From there on its
-client is left aside, for two reasons. Its PUBLISH is sent again when the answer is lost, which
-doubles messages. And it awaits every answer by itself, under a timeout of its own: that is most of
-what a message costs. Here bytes are written as they are, and what arrives is parsed by hiredis,
-all replies of a chunk at once, in the callback of the event loop.
+redis-py opens it: sockets, TLS and authentication are its work. Its client is not used, for two reasons: it sends
+PUBLISH again when an answer is lost, which doubles messages, and it awaits every answer under a timeout of its own,
+which is most of the cost of a message. Here hiredis parses all replies of a chunk at once, in the callback of the
+event loop.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ import hiredis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
-from .addresses import Addresses
-from .reasons import reason_of
+from .endpoint import Endpoint
+from .error_text import error_text
 
-FAREWELL_SECONDS = 0.5
-"""For how long the end of a TLS connection waits for the other side's, before it is cut."""
-_NOTHING = object()
+TLS_CLOSE_SECONDS = 0.5
+"""Seconds for the server to close its side of a TLS connection, before it is cut."""
+_INCOMPLETE = object()
 
 
 def publish_commands(messages: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """PUBLISH for each (channel, payload), as it is on the wire."""
+    """Return the bytes of a PUBLISH for each (channel, payload)."""
     return b"".join(
         [
             b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(channel), channel, len(payload), payload)
@@ -38,22 +37,22 @@ def publish_commands(messages: Sequence[tuple[bytes, bytes]]) -> bytes:
 
 
 class Wire(asyncio.Protocol):
-    """An open connection.
+    """Open connection.
 
-    `taken` is called for each chunk that arrives, with the replies it completes (error replies as
-    `ResponseError`); `lost` once, with the reason, when the connection is gone.
+    `received` is called for each chunk with the replies that it completes (error replies as `ResponseError`), `lost`
+    once with the reason when the connection is lost.
     """
 
     def __init__(
-        self, connection: AbstractConnection, taken: Callable[[list[Any]], None], lost: Callable[[str], None]
+        self, connection: AbstractConnection, received: Callable[[list[Any]], None], lost: Callable[[str], None]
     ) -> None:
         self.closed = False
         self.connection = connection
-        self._taken = taken
+        self._received = received
         self._lost = lost
         self._paused = False
-        self._parser = hiredis.Reader(replyError=_refusal, notEnoughData=_NOTHING)
-        writer = connection._writer  # redis-py has no public way to its transport; this one is there from 5.2 to 8.1
+        self._parser = hiredis.Reader(replyError=_refusal, notEnoughData=_INCOMPLETE)
+        writer = connection._writer  # redis-py 5.2 to 8.1 have no public way to the transport
         assert writer is not None
         self._transport = cast(asyncio.Transport, writer.transport)
         self._encrypted = self._transport.get_extra_info("ssl_object") is not None
@@ -66,16 +65,16 @@ class Wire(asyncio.Protocol):
         self._transport.resume_reading()
 
     @classmethod
-    async def open(cls, addresses: Addresses, taken: Callable[[list[Any]], None], lost: Callable[[str], None]) -> Wire:
-        """Connect, and pass the handshake. Raises `BrokerUnavailable`."""
-        return cls(await addresses.connect(), taken, lost)
+    async def open(cls, endpoint: Endpoint, received: Callable[[list[Any]], None], lost: Callable[[str], None]) -> Wire:
+        """Connect, with the handshake. Raises `BrokerUnavailable`."""
+        return cls(await endpoint.connect(), received, lost)
 
     def write(self, data: bytes) -> None:
-        """Send bytes. Where the connection is lost meanwhile, `lost` tells."""
+        """Send bytes. A lost connection is reported by `lost`."""
         self._transport.write(data)
 
     def packed(self, *words: str | bytes) -> bytes:
-        """A command as it is on the wire."""
+        """Return the bytes of a command."""
         return b"".join(self.connection.pack_command(*words))
 
     def command(self, *words: str | bytes) -> None:
@@ -83,15 +82,15 @@ class Wire(asyncio.Protocol):
         self.write(self.packed(*words))
 
     def abort(self, reason: str) -> None:
-        """Give the connection up at once, whatever is on its way, and call `lost`."""
+        """Close the connection at once, whatever is on its way, and call `lost`."""
         self._transport.abort()
         self._end(reason)
 
-    def glance(self, nanoseconds: int) -> None:
-        """Take in what comes within this time, without a turn of the event loop.
+    def poll(self, nanoseconds: int) -> None:
+        """Read what arrives within this time, without a turn of the event loop. Encrypted connections are not polled.
 
-        A server on the same machine answers in some 20 us; the way through the event loop, to sleep and
-        back, takes several times as long. Where nothing comes, or the bytes are encrypted, nothing happens.
+        A server on the same machine answers in about 20 us; the event loop takes several times as long to sleep and
+        wake up.
         """
         if self._file is None or self._transport.is_closing() or self._transport.get_write_buffer_size():
             return
@@ -102,32 +101,32 @@ class Wire(asyncio.Protocol):
             except BlockingIOError:
                 continue
             except OSError:
-                return  # the transport will find out
+                return  # the transport will report it
             if data:
                 self.data_received(data)
             return
 
     def pause(self) -> None:
-        """Take nothing more in, so that what comes waits in Redis."""
+        """Stop reading, so that messages wait in Redis."""
         if not self._paused:
             self._paused = True
             self._transport.pause_reading()
 
     def resume(self) -> bool:
-        """Take in what comes again; whether it was paused."""
+        """Continue reading. Return True if it was paused."""
         was, self._paused = self._paused, False
         if was and not self.closed:
             self._transport.resume_reading()
         return was
 
     async def close(self) -> None:
-        """Give the connection up, without a call of `lost`. May be called twice."""
+        """Close the connection, without a call of `lost`. May be called twice."""
         self.closed = True
         await self.connection.disconnect(nowait=True)
         if not self._encrypted or self._over.is_set():
             return
-        try:  # each side of TLS says goodbye; asyncio would wait for half a minute where the other one is gone
-            async with asyncio.timeout(FAREWELL_SECONDS):
+        try:  # asyncio would wait 30 s for the closing message of a peer that is gone
+            async with asyncio.timeout(TLS_CLOSE_SECONDS):
                 await self._over.wait()
         except TimeoutError:
             pass
@@ -140,18 +139,18 @@ class Wire(asyncio.Protocol):
         try:
             self._parser.feed(data)
             take = self._parser.gets
-            while (value := take()) is not _NOTHING:
+            while (value := take()) is not _INCOMPLETE:
                 values.append(value)
         except hiredis.ProtocolError as error:
-            self.abort(f"it does not speak Redis' protocol: {error}")
+            self.abort(f"it does not speak the Redis protocol: {error}")
             return
         if not self.closed:
-            self._taken(values)
+            self._received(values)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._over.set()
-        self._streams.connection_lost(error)  # whoever waits for the stream to be closed
-        self._end("the connection was closed by the server" if error is None else reason_of(error))
+        self._streams.connection_lost(error)  # wakes who waits for the stream to be closed
+        self._end("the connection was closed by the server" if error is None else error_text(error))
 
     def _end(self, reason: str) -> None:
         if not self.closed:
@@ -160,5 +159,5 @@ class Wire(asyncio.Protocol):
 
 
 def _refusal(text: str) -> ResponseError:
-    """An error reply; its first word is a code, of which ERR says nothing."""
+    """Return an error reply without the code ERR, which has no meaning of its own."""
     return ResponseError(text.removeprefix("ERR "))

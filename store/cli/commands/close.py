@@ -5,22 +5,19 @@ from __future__ import annotations
 import click
 
 from ...text import safe
-from ..options import open_log, run, store_option
+from ..options import asynchronous, open_log, store_option
 
 
 @click.command()
 @click.argument("exp")
 @click.option("--force", is_flag=True, help="Close it even if a recorder is running: its later events are refused.")
 @store_option
-def command(exp: str, force: bool, store: str) -> None:
+@asynchronous
+async def command(exp: str, force: bool, store: str) -> None:
     """Close an experiment: it accepts no more events, and its head does not change any more.
 
     Recorders that ended uncleanly are repaired first, as by `messager repair`.
     """
-    run(_close(exp, force, store))
-
-
-async def _close(exp: str, force: bool, store: str) -> None:
     from ...experiments import registry
     from ...log.chain import head_of
     from ...recording.closing import close

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..options import confirm, open_log, run, store_option
+from ..options import asynchronous, confirm, open_log, store_option
 from ..output import facts, note, size
 
 
@@ -12,15 +12,12 @@ from ..output import facts, note, size
 @click.option("--force", is_flag=True, help="Compact even if a recorder is running: its commits wait meanwhile.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
-def command(force: bool, yes: bool, store: str) -> None:
+@asynchronous
+async def command(force: bool, yes: bool, store: str) -> None:
     """Return the space of removed experiments to the disk. Shows the space that this needs, and asks.
 
     Remains of killed imports and removals are deleted too.
     """
-    run(_compact(force, yes, store))
-
-
-async def _compact(force: bool, yes: bool, store: str) -> None:
     from ...maintenance.compaction import compact, plan
 
     async with open_log(store) as log:

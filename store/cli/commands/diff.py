@@ -9,7 +9,7 @@ import click
 
 from ...text import plural
 from ..filters import filter_options, library_filters, note_unknown
-from ..options import json_option, open_log, pairs, run, store_option
+from ..options import asynchronous, json_option, open_log, pairs, store_option
 from ..output import note, print_json, table
 from ..progress import Progress
 
@@ -36,7 +36,19 @@ COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 @click.option("--store-b", metavar="URL", help="The store of B, if it is a different one.")
 @store_option
 @json_option
-def command(**given: Any) -> None:
+@asynchronous
+async def command(
+    a: str,
+    b: str,
+    mapping: tuple[str, ...],
+    to_exp: str | None,
+    keep_names: bool,
+    full: bool,
+    store_b: str | None,
+    store: str,
+    as_json: bool,
+    **filters: Any,
+) -> None:
     """Compare the payloads of two experiments, channel by channel, in replay order.
 
     For each channel that differs, the first difference is printed. The lines start with a sign: none for the last
@@ -51,24 +63,7 @@ def command(**given: Any) -> None:
 
     Exit code 0 if nothing differs, 1 if something does.
     """
-    result = run(_diff(**given))
-    if not result.equal:
-        raise click.exceptions.Exit(1)
-
-
-async def _diff(
-    a: str,
-    b: str,
-    mapping: tuple[str, ...],
-    to_exp: str | None,
-    keep_names: bool,
-    full: bool,
-    store_b: str | None,
-    store: str,
-    as_json: bool,
-    **filters: Any,
-) -> Comparison:
-    from ...log.reading import Selection
+    from ...log.selection import Selection
     from ...queries.compare import compare
     from ...replay import ChannelMap
 
@@ -95,7 +90,8 @@ async def _diff(
         print_json(_as_dict(result))
     else:
         _show(result, full)
-    return result
+    if not result.equal:
+        raise click.exceptions.Exit(1)
 
 
 def _as_dict(result: Comparison) -> dict[str, Any]:

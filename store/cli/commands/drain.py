@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import json_option, open_log, run, store_option
+from ..options import asynchronous, json_option, open_log, store_option
 from ..output import note, print_json
 from ..progress import Progress
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 )
 @store_option
 @json_option
-def command(spool: str | None, adopt: bool, store: str, as_json: bool) -> None:
+@asynchronous
+async def command(spool: str | None, adopt: bool, store: str, as_json: bool) -> None:
     """Copy the events of spools into the store.
 
     A recorder writes to a spool while its store is unavailable, and drains it afterwards. A recorder that was
@@ -41,7 +42,7 @@ def command(spool: str | None, adopt: bool, store: str, as_json: bool) -> None:
 
     Exit code 1 if a spool could not be drained; its file stays.
     """
-    found = run(_drain(spool, adopt, store, as_json))
+    found = await _drain(spool, adopt, store, as_json)
     if as_json:
         print_json([asdict(done) for done in found])
     if any(done.reason and not done.held for done in found):

@@ -13,7 +13,7 @@ import click
 
 from ...text import plural, safe
 from ..filters import filter_options, library_filters, note_unknown
-from ..options import json_option, open_log, run, store_option
+from ..options import asynchronous, json_option, open_log, store_option
 from ..output import KIND_COLOURS, fitted, note, shortened
 from ..waiting import open_when_created
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...experiments.registry import Experiment
     from ...log.event import Event
     from ...log.event_log import EventLog
-    from ...log.reading import Selection
+    from ...log.selection import Selection
 
 
 @click.command()
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 @click.option("--full", is_flag=True, help="Do not shorten channels and texts to the width of the terminal.")
 @store_option
 @json_option
-def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, **filters: Any) -> None:
+@asynchronous
+async def command(
+    exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, **filters: Any
+) -> None:
     """Print the events of an experiment in replay order: (ts, recorder, seq).
 
     POINT is an ISO time (UTC by default), an offset from the first event (90, 1.5h; -30s is from the last event), a
@@ -49,13 +52,7 @@ def command(exp: str, messages: bool, follow: bool, full: bool, store: str, as_j
         raise click.UsageError(
             "--follow cannot be combined with --messages, --since, --until and --after: leave them out"
         )
-    run(_events(exp, filters, messages, follow, full, store, as_json))
-
-
-async def _events(
-    exp: str, filters: dict[str, Any], messages: bool, follow: bool, full: bool, store: str, as_json: bool
-) -> None:
-    from ...log.reading import Selection
+    from ...log.selection import Selection
 
     count = 0
     given = library_filters(**filters)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,7 +9,7 @@ import click
 from ...formats import output_format
 from ...text import plural
 from ..filters import filter_options, library_filters, note_unknown
-from ..options import open_log, run, store_option
+from ..options import asynchronous, open_log, store_option
 from ..output import note
 from ..progress import Progress
 
@@ -26,7 +25,10 @@ from ..progress import Progress
 )
 @click.option("--pseudonymise", is_flag=True, help="Replace ids and names of agents; leave out facts about machines.")
 @store_option
-def command(exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, **filters: Any) -> None:
+@asynchronous
+async def command(
+    exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, **filters: Any
+) -> None:
     """Export an experiment to a JSON Lines file: a header, then one event per line.
 
     The same events give the same file, whichever store they are in. The filters are those of `events`.
@@ -39,21 +41,9 @@ def command(exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, s
     keys of payloads (from, name, agent_id ...), and names of three letters or more in texts, as the log spells
     them. Numbers in texts, nicknames, misspellings, times and other hints remain: read the file before you share it.
     """
-    write = output_format(output, "export").load().write
-    run(_export(write, exp, output, paths, pseudonymise, store, filters))
-
-
-async def _export(
-    write: Callable[..., Any],
-    exp: str,
-    output: str,
-    paths: tuple[str, ...],
-    pseudonymise: bool,
-    store: str,
-    filters: dict[str, Any],
-) -> None:
     from ...formats.sharing import sharing
 
+    write = output_format(output, "export").load().write
     shared = sharing(paths, pseudonymise=pseudonymise)
     async with open_log(store) as log:
         await note_unknown(log, await log.experiment(exp), filters)

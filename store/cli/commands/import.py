@@ -6,7 +6,7 @@ import click
 
 from ...formats import input_format
 from ...text import plural
-from ..options import meta_values, open_log, run, store_option
+from ..options import asynchronous, meta_values, open_log, store_option
 from ..output import note
 from ..progress import Progress
 
@@ -18,18 +18,15 @@ from ..progress import Progress
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag, in addition to the tags in the file.")
 @click.option("--meta", multiple=True, metavar="K=V", help="Meta, in addition to the meta in the file.")
 @store_option
-def command(file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: tuple[str, ...], store: str) -> None:
+@asynchronous
+async def command(
+    file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: tuple[str, ...], store: str
+) -> None:
     """Import a JSON Lines file (gzip or not; - is standard input) as a new, closed experiment.
 
     One event per line: ts (integer, ns UTC), kind, channel, from_id, to_id, payload. The first line may be a header.
     If any line is wrong, nothing is imported.
     """
-    run(_import(file, exp, name, tags, meta, store))
-
-
-async def _import(
-    file: str, exp: str, name: str | None, tags: tuple[str, ...], meta: tuple[str, ...], store: str
-) -> None:
     from ...experiments.registry import recorders_of
 
     read = input_format(file).load().read

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...text import plural
-from ..options import json_option, open_log, run, store_option
+from ..options import asynchronous, json_option, open_log, store_option
 from ..output import facts, length, print_json, size, table
 
 
@@ -16,12 +16,9 @@ from ..output import facts, length, print_json, size, table
 @click.argument("exp")
 @store_option
 @json_option
-def command(exp: str, store: str, as_json: bool) -> None:
+@asynchronous
+async def command(exp: str, store: str, as_json: bool) -> None:
     """Describe one experiment: its name, size, recorders and head."""
-    run(_info(exp, store, as_json))
-
-
-async def _info(exp: str, store: str, as_json: bool) -> None:
     from ...queries.overview import overview
 
     async with open_log(store) as log:
@@ -84,12 +81,12 @@ def _show(data: dict[str, Any]) -> None:
         ],
         spares=("PID", "STARTED"),
     )
-    _show_unheard(data)
+    _show_unrecorded(data)
 
 
-def _show_unheard(data: dict[str, Any]) -> None:
+def _show_unrecorded(data: dict[str, Any]) -> None:
     from ...recording.unheard import unheard_by
 
     for row in data["recorders"]:
         for line in unheard_by(row["meta"]):
-            click.echo(f"{click.style('not heard', fg='yellow')}  recorder {row['recorder']}: {line}")
+            click.echo(f"{click.style('not recorded', fg='yellow')}  recorder {row['recorder']}: {line}")

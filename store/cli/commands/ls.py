@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ...text import plural
-from ..options import json_option, open_log, run, store_option
+from ..options import asynchronous, json_option, open_log, store_option
 from ..output import length, note, print_json, table
 
 
@@ -19,28 +19,9 @@ from ..output import length, note, print_json, table
 )
 @store_option
 @json_option
-def command(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
+@asynchronous
+async def command(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
     """List the experiments of a store, oldest first."""
-    run(_ls(name, tags, since, store, as_json))
-
-
-def moment(text: str) -> int:
-    """Return an ISO time, or a duration before now, as ns UTC."""
-    import time
-
-    from ...log.cursor import clamped, duration_ns, iso_ns
-
-    try:
-        return clamped(time.time_ns() - duration_ns(text))
-    except ValueError:
-        pass
-    try:
-        return clamped(iso_ns(text))
-    except ValueError:
-        raise click.UsageError(f"--since takes an ISO time or a duration such as 2d, not {text!r}") from None
-
-
-async def _ls(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
     from ...experiments.registry import every
     from ...log.event import iso
     from ...queries.overview import listing
@@ -70,3 +51,19 @@ async def _ls(name: str | None, tags: tuple[str, ...], since: str | None, store:
             ],
         )
     note(f"{plural(len(rows), 'experiment')} in {where}")
+
+
+def moment(text: str) -> int:
+    """Return an ISO time, or a duration before now, as ns UTC."""
+    import time
+
+    from ...log.cursor import clamped, duration_ns, iso_ns
+
+    try:
+        return clamped(time.time_ns() - duration_ns(text))
+    except ValueError:
+        pass
+    try:
+        return clamped(iso_ns(text))
+    except ValueError:
+        raise click.UsageError(f"--since takes an ISO time or a duration such as 2d, not {text!r}") from None

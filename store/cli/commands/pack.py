@@ -6,7 +6,7 @@ import click
 
 from ...formats import output_format
 from ...text import plural, safe
-from ..options import open_log, run, store_option
+from ..options import asynchronous, open_log, store_option
 from ..output import note
 from ..progress import Progress
 
@@ -17,19 +17,16 @@ from ..progress import Progress
     "-o", "--output", required=True, metavar="FILE", help="File to write: .pack, .pack.gz; - for standard output."
 )
 @store_option
-def command(exp: str, output: str, store: str) -> None:
+@asynchronous
+async def command(exp: str, output: str, store: str) -> None:
     """Write an experiment to one file, with its recorders, its hash chain and its head.
 
     `messager unpack` restores the same experiment in another store, with the same head. The same experiment gives
     the same file. An experiment that is being recorded is packed as it is now.
     """
-    output_format(output, "pack")
-    run(_pack(exp, output, store))
-
-
-async def _pack(exp: str, output: str, store: str) -> None:
     from ...formats.pack import pack
 
+    output_format(output, "pack")
     async with open_log(store) as log:
         with Progress("packing") as progress:
             packed = await pack(log, exp, output, progress=progress)

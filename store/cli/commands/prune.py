@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural
-from ..options import confirm, json_option, open_log, run, store_option
+from ..options import asynchronous, confirm, json_option, open_log, store_option
 from ..output import note, print_json
 from .rm import remove_all, show
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 @json_option
-def command(
+@asynchronous
+async def command(
     older_than: str, keep: tuple[str, ...], with_open: bool, dry_run: bool, yes: bool, store: str, as_json: bool
 ) -> None:
     """Remove experiments that ended long ago. Lists them first, and asks.
@@ -49,12 +50,6 @@ def command(
         ) from None
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json cannot ask for confirmation: add --dry-run or --yes")
-    run(_prune(before, keep, with_open, dry_run, yes, store, as_json))
-
-
-async def _prune(
-    before: int, keep: tuple[str, ...], with_open: bool, dry_run: bool, yes: bool, store: str, as_json: bool
-) -> None:
     from ...experiments.registry import every
     from ...maintenance.retention import outdated
 

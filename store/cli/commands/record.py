@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..options import broker_at, broker_option, durability_option, meta_values, open_log, run, store_option
+from ..options import asynchronous, broker_at, broker_option, durability_option, meta_values, open_log, store_option
 from ..output import note
 from ..progress import Progress
 
@@ -40,22 +40,8 @@ if TYPE_CHECKING:
 @click.option("--close", "close_it", is_flag=True, help="Close the experiment at the end.")
 @store_option
 @broker_option
-def command(**given: Any) -> None:
-    """Subscribe to channels that match PATTERN (default: *), and record the messages published on them.
-
-    The recorded system is not modified. The line `recording ...` on standard error appears when the subscription is
-    active. Ctrl-C ends the recording cleanly, with exit code 0.
-
-    PATTERN is a glob, or on MQTT a filter such as exps/+/agents/#. A pattern that starts with a wildcard leaves out
-    messages of the server itself, such as __sentinel__:hello and __keyspace@0__:...; '__key*' records those.
-
-    On MQTT, a retained message, and a quality of service other than 1, are recorded as such. MQTT 3.1.1 does not mark
-    a message as retained that is published during the recording, so a replay does not retain it.
-    """
-    run(_record(**given))
-
-
-async def _record(
+@asynchronous
+async def command(
     patterns: tuple[str, ...],
     exp: str,
     name: str | None,
@@ -70,6 +56,17 @@ async def _record(
     store: str,
     broker: str,
 ) -> None:
+    """Subscribe to channels that match PATTERN (default: *), and record the messages published on them.
+
+    The recorded system is not modified. The line `recording ...` on standard error appears when the subscription is
+    active. Ctrl-C ends the recording cleanly, with exit code 0.
+
+    PATTERN is a glob, or on MQTT a filter such as exps/+/agents/#. A pattern that starts with a wildcard leaves out
+    messages of the server itself, such as __sentinel__:hello and __keyspace@0__:...; '__key*' records those.
+
+    On MQTT, a retained message, and a quality of service other than 1, are recorded as such. MQTT 3.1.1 does not mark
+    a message as retained that is published during the recording, so a replay does not retain it.
+    """
     from ...recording.recorder import Recorder
     from ...recording.tap import Tap
 

@@ -10,7 +10,7 @@ import click
 
 from ...text import plural, safe
 from ..filters import agent_ids
-from ..options import ask, open_log, run, store_option
+from ..options import ask, asynchronous, open_log, store_option
 from ..output import note
 from ..progress import Progress
 
@@ -52,7 +52,8 @@ _FIELDS = {
 @click.option("--meta", is_flag=True, help="Instead, mask credentials in the meta of EXP and its recorders.")
 @click.option("--scrub", is_flag=True, help="Only rewrite the file, after an earlier redaction that could not.")
 @store_option
-def command(
+@asynchronous
+async def command(
     exp: str | None,
     words: tuple[str, ...],
     why: str | None,
@@ -81,7 +82,7 @@ def command(
     if scrub:
         if exp or words or why or who or ids or dry_run or meta:
             raise click.UsageError("--scrub rewrites the whole file: combine it with --store only")
-        run(_scrub(store))
+        await _scrub(store)
         return
     if not exp:
         raise click.UsageError("name an experiment, or give --scrub")
@@ -89,7 +90,7 @@ def command(
         if words or why or who or ids:
             raise click.UsageError("--meta masks all credentials: combine it with --dry-run and --yes only")
         _may_ask(dry_run, yes)
-        if not run(_mask_meta(exp, dry_run, yes, store)):
+        if not await _mask_meta(exp, dry_run, yes, store):
             raise click.exceptions.Exit(1)
         return
     if not words:
@@ -98,7 +99,7 @@ def command(
     if not dry_run and not (why or "").strip():
         raise click.UsageError("give the reason with --why: it is stored with the experiment")
     _may_ask(dry_run, yes)
-    if not run(_redact(exp, where, who or _user(), why or "", ids, dry_run, yes, store)):
+    if not await _redact(exp, where, who or _user(), why or "", ids, dry_run, yes, store):
         raise click.exceptions.Exit(1)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import json_option, open_log, run, store_option
+from ..options import asynchronous, json_option, open_log, store_option
 from ..output import note, print_json
 
 if TYPE_CHECKING:
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Also end recorders whose spool is not drained.")
 @store_option
 @json_option
-def command(exp: str | None, force: bool, store: str, as_json: bool) -> None:
+@asynchronous
+async def command(exp: str | None, force: bool, store: str, as_json: bool) -> None:
     """End the recorders that a crash left open, in EXP or in every experiment.
 
     For each, a `gap` event is appended, and printed: the period in which events may be missing. Exit code 1 if a
     recorder cannot be ended yet, because its spool has to be drained first.
     """
-    found = run(_repair(exp, force, store))
+    found = await _repair(exp, force, store)
     if as_json:
         print_json([asdict(repaired) for repaired in found])
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ..filters import library_filters, note_unknown, range_options, selection_options
-from ..options import broker_at, broker_option, json_option, open_log, pairs, run, store_option
+from ..options import asynchronous, broker_at, broker_option, json_option, open_log, pairs, store_option
 from ..output import print_json
 from ..replay_output import ReplayProgress, show_report, show_stopped
 
@@ -54,25 +54,8 @@ from ..replay_output import ReplayProgress, show_report, show_stopped
 @store_option
 @broker_option
 @json_option
-def command(**given: Any) -> None:
-    """Publish the messages of an experiment again, in timestamp order, byte for byte.
-
-    A message is a sent event; on channels that were recorded by `messager record` only, it is a received event of one
-    recorder. --kind publishes events of this kind instead; gaps and marks cannot be published. POINT is an ISO time,
-    an offset from the first event (90, 1.5h; -30s is from the last event), a cursor ts:recorder:seq, or mark:NAME
-    (mark:NAME#2 is the second mark of this name).
-
-    The replay waits for slow subscribers, at any speed, so that Redis does not disconnect them. If the broker does
-    not report the backlog of its subscribers, as with MQTT, --speed max needs --rate.
-
-    Messages that the server published itself, such as __sentinel__:hello, __keyspace@0__:... and $SYS/..., are left
-    out and counted. Messages that the broker refuses, for example because of an invalid MQTT topic, are counted and
-    listed, and the exit code is 1. A dry run lists both. A lost connection ends the replay with exit code 3.
-    """
-    run(_replay(**given))
-
-
-async def _replay(
+@asynchronous
+async def command(
     exp: str,
     speed: str,
     rate: str | None,
@@ -93,6 +76,20 @@ async def _replay(
     as_json: bool,
     **filters: Any,
 ) -> None:
+    """Publish the messages of an experiment again, in timestamp order, byte for byte.
+
+    A message is a sent event; on channels that were recorded by `messager record` only, it is a received event of one
+    recorder. --kind publishes events of this kind instead; gaps and marks cannot be published. POINT is an ISO time,
+    an offset from the first event (90, 1.5h; -30s is from the last event), a cursor ts:recorder:seq, or mark:NAME
+    (mark:NAME#2 is the second mark of this name).
+
+    The replay waits for slow subscribers, at any speed, so that Redis does not disconnect them. If the broker does
+    not report the backlog of its subscribers, as with MQTT, --speed max needs --rate.
+
+    Messages that the server published itself, such as __sentinel__:hello, __keyspace@0__:... and $SYS/..., are left
+    out and counted. Messages that the broker refuses, for example because of an invalid MQTT topic, are counted and
+    listed, and the exit code is 1. A dry run lists both. A lost connection ends the replay with exit code 3.
+    """
     from ...replay import Replay, checked_rate, checked_speed
 
     checked = checked_speed(speed)
@@ -110,8 +107,8 @@ async def _replay(
                 rate=most,
                 max_hold=_seconds("--max-hold", max_hold),
                 **library_filters(**filters),
-                start=since,
-                end=until,
+                since=since,
+                until=until,
                 mapping=pairs(mapping, "--map"),
                 to_exp=to_exp,
                 keep_names=keep_names,

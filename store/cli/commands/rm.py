@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import confirm, open_log, run, store_option
+from ..options import asynchronous, confirm, open_log, store_option
 from ..output import note, size, table
 from ..progress import Progress
 
@@ -26,20 +26,17 @@ if TYPE_CHECKING:
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation. EXP must be a complete exp_id or name then.")
 @store_option
-def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> None:
+@asynchronous
+async def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> None:
     """Remove experiments with all their events. Lists them first, and asks.
 
     This cannot be undone, unless the experiment was packed before with `messager pack`.
     """
-    run(_rm(exps, force, yes, store))
-
-
-async def _rm(words: tuple[str, ...], force: bool, yes: bool, store: str) -> None:
     from ...maintenance.retention import usage_of
 
     async with open_log(store) as log:
         chosen: dict[int, Experiment] = {}
-        for word in words:
+        for word in exps:
             of = await log.experiment(word)
             if yes and word not in (of.exp_id, of.name, "@last"):
                 raise click.UsageError(

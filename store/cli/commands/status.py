@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import json_option, open_log, run, store_option
+from ..options import asynchronous, json_option, open_log, store_option
 from ..output import facts, length, print_json, size, table
 
 if TYPE_CHECKING:
     from ...maintenance.status import StoreStatus
 
-STATE_COLOURS = {"alive": "green", "idle": "yellow", "dead": "red"}
+STATES = ("alive", "idle", "dead")
 
 
 @click.command()
@@ -38,12 +38,13 @@ STATE_COLOURS = {"alive": "green", "idle": "yellow", "dead": "red"}
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing unless there is a problem; for cron.")
 @store_option
 @json_option
-def command(spool: str | None, idle: float, min_free: int, quiet: bool, store: str, as_json: bool) -> None:
+@asynchronous
+async def command(spool: str | None, idle: float, min_free: int, quiet: bool, store: str, as_json: bool) -> None:
     """Report the state of a store: recorders, spools, disk space, and problems.
 
     Exit code 1 if there is a problem, each with a line that names the remedy; 3 if the store is unavailable.
     """
-    found = run(_status(spool, idle, min_free, store))
+    found = await _status(spool, idle, min_free, store)
     if as_json and (found.problems or not quiet):
         print_json({**asdict(found), "ok": not found.problems})
     elif found.problems or not quiet:
@@ -63,7 +64,7 @@ async def _status(spool: str | None, idle: float, min_free: int, store: str) -> 
 def show(found: StoreStatus) -> None:
     """Print figures, recorders that have not ended, spools and problems."""
     states = [each.state for each in found.recorders]
-    counts = [f"{states.count(state)} {state}" for state in STATE_COLOURS]
+    counts = [f"{states.count(state)} {state}" for state in STATES]
     free = "" if found.free_bytes is None else f", {size(found.free_bytes)} free on its disk"
     unfinished = (
         f", {found.unfinished} unfinished (`messager compact` deletes what was killed)" if found.unfinished else ""
@@ -82,11 +83,11 @@ def show(found: StoreStatus) -> None:
     _show_spools(found)
     click.echo()
     for line in found.unheard:
-        click.echo(f"{click.style('not heard', fg='yellow')}  {safe(line)}")
+        click.echo(f"{click.style('not recorded', fg='yellow')}  {safe(line)}")
     for problem in found.problems:
-        click.echo(f"{click.style('needs you', fg='red', bold=True)}  {safe(problem.what)}: {safe(problem.remedy)}")
+        click.echo(f"{click.style('problem', fg='red', bold=True)}  {safe(problem.what)}: {safe(problem.remedy)}")
     if not found.problems:
-        click.echo(f"{click.style('ok', fg='green')}  nothing needs you")
+        click.echo(f"{click.style('ok', fg='green')}  no problems")
 
 
 def _show_recorders(found: StoreStatus) -> None:
@@ -109,7 +110,6 @@ def _show_recorders(found: StoreStatus) -> None:
             )
             for each in found.recorders
         ],
-        colours=STATE_COLOURS,
     )
 
 

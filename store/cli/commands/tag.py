@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ...text import safe
-from ..options import open_log, run, store_option
+from ..options import asynchronous, open_log, store_option
 from ..output import note
 
 
@@ -14,12 +14,9 @@ from ..output import note
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
 @click.option("--remove", "removed", multiple=True, metavar="TAG", help="Remove this tag.")
 @store_option
-def command(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
+@asynchronous
+async def command(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
     """Add tags to an experiment, or remove them, and print the tags that it has afterwards."""
-    run(_tag(exp, tags, removed, store))
-
-
-async def _tag(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
     from ...experiments.registry import retag
 
     async with open_log(store) as log:

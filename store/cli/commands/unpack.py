@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ...text import plural, safe
-from ..options import open_log, run, store_option
+from ..options import asynchronous, open_log, store_option
 from ..output import note
 from ..progress import Progress
 from .verify import checked_head
@@ -16,20 +16,18 @@ from .verify import checked_head
 @click.option("--exp", metavar="ID", help="Its exp_id in this store, instead of the exp_id in the pack.")
 @click.option("--head", metavar="HASH", help="Also check that its head is HASH.")
 @store_option
-def command(file: str, exp: str | None, head: str | None, store: str) -> None:
+@asynchronous
+async def command(file: str, exp: str | None, head: str | None, store: str) -> None:
     """Restore an experiment from a pack (- is standard input), and verify it completely.
 
     Sequence numbers, counters, digests, chains and the head are computed again. If anything differs, the error names
     the line, and nothing is imported.
     """
-    run(_unpack(file, exp, checked_head(head), store))
-
-
-async def _unpack(file: str, exp: str | None, head: str | None, store: str) -> None:
     from ...experiments.registry import recorders_of
     from ...formats.pack import unpack
     from ...log.chain import head_of
 
+    checked_head(head)
     async with open_log(store, create=True) as log:
         with Progress("unpacking") as progress:
             of = await unpack(log, file, exp_id=exp, head=head, progress=progress)

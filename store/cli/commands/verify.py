@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
-from ..options import json_option, open_log, run, store_option
+from ..options import asynchronous, json_option, open_log, store_option
 from ..output import print_json
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...maintenance.verify import Verdict
+    from ...maintenance.verdict import Verdict
 
 
 @click.command()
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @click.option("--head", metavar="HASH", help="Also check that its head is HASH.")
 @store_option
 @json_option
-def command(exp: str | None, every: bool, head: str | None, store: str, as_json: bool) -> None:
+@asynchronous
+async def command(exp: str | None, every: bool, head: str | None, store: str, as_json: bool) -> None:
     """Verify an experiment: sequence numbers, counters, digests, hash chains and recorders.
 
     Exit code 1 if a check fails; each line names the fault and its place.
@@ -36,7 +37,7 @@ def command(exp: str | None, every: bool, head: str | None, store: str, as_json:
     from ...errors import DamagedStore
 
     try:
-        verdicts = run(_verify(exp, head, store, as_json))
+        verdicts = await _verify(exp, head, store, as_json)
     except DamagedStore as error:  # a negative answer (exit code 1), not wrong use
         raise click.ClickException(str(error)) from None
     if as_json:

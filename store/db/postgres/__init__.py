@@ -1,1 +1,31 @@
 """PostgreSQL: one server, many writers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from messager.drivers import needed
+from messager.errors import MissingDriver
+
+from ...errors import StoreError
+
+if TYPE_CHECKING:
+    from .dialect import Postgres
+
+_DRIVERS = ("", "asyncpg")
+
+
+def open_dialect(store: str) -> Postgres:
+    """Return the dialect for a URL. Raises `StoreError` for another driver than asyncpg, or if that is missing."""
+    scheme = store.partition("://")[0].lower()
+    if scheme.partition("+")[2] not in _DRIVERS:
+        raise StoreError(f"PostgreSQL is reached through asyncpg: write postgresql://..., not {scheme}://...")
+    try:
+        with needed("asyncpg"):
+            import_module("asyncpg")
+    except MissingDriver as error:
+        raise StoreError(str(error)) from None
+    from .dialect import Postgres
+
+    return Postgres(store)

@@ -13,7 +13,6 @@ from messager.credentials import without_credentials
 
 from ...errors import StoreError
 
-SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg", "postgres+asyncpg")
 FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:\d{1,5})?")
 _SAYS_WHICH = ("host", "port", "search_path")

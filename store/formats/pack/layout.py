@@ -1,4 +1,4 @@
-"""Rows as a pack holds them, and the checks that packing and unpacking share."""
+"""The rows of a pack, and the checks that packing and unpacking share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, T
 
 from ...db.schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
 from ...log import chain
-from ...log.hashed_fields import facts
 from ..fields import Unfit, integer, text
 
 FORMAT = "messager-pack/1"
@@ -20,7 +19,7 @@ MOST_BATCH_EVENTS = 1_000_000
 
 
 def _portable(table: Table, *local: str) -> dict[str, Column[Any]]:
-    """The columns that mean the same in every store."""
+    """Return the columns that mean the same in every store."""
     return {column.name: column for column in table.c if column.name not in local}
 
 
@@ -38,18 +37,18 @@ COUNTED = (
     "last_ts",
     "worst_unacknowledged",
 )
-"""What a recorder's row claims of its events."""
+"""The columns of a recorder that are computed from its events."""
 
 
 def row_to_json(columns: Mapping[str, Column[Any]], row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as a pack has it. Raises `Unfit` for one that could not be read again."""
+    """Return a row as JSON. Raise `Unfit` for one that could not be read again."""
     data = {key: value.hex() if isinstance(value := row[key], bytes) else value for key in columns}
     row_from_json(columns, data)
     return data
 
 
 def row_from_json(columns: Mapping[str, Column[Any]], data: Any) -> dict[str, Any]:
-    """A row, each value of its column's type. A column that the pack is too old to know gets its default."""
+    """Return a row with values of the types of its columns. A column unknown to an older pack gets its default."""
     if not isinstance(data, dict):
         raise Unfit("not a JSON object")
     unknown = data.keys() - columns.keys()
@@ -77,7 +76,7 @@ def _value(column: Column[Any], value: Any) -> Any:
 
 
 class Chain:
-    """One recorder's events as they go by, held against its batches, its chain and its counters."""
+    """Checks of the events of one recorder, in order, against its batches, its chain and its counters."""
 
     def __init__(self, ordinal: int, uuid: str, schema_version: int) -> None:
         self.last_seq = 0
@@ -92,15 +91,15 @@ class Chain:
         self._times: tuple[int, int] | None = None
         self._worst = 0
 
-    def begin(self, part: Mapping[str, Any]) -> None:
-        """The next batch, by its row."""
+    def begin(self, part: Mapping[str, Any], digest: chain.BatchDigest | None = None) -> None:
+        """Begin the next batch, given by its row. With a `digest`, which the caller fills, call `count`, not `add`."""
         if part["first_seq"] != self.last_seq + 1:
             raise Unfit(f"{self._who}: the batch after seq {self.last_seq} starts at {part['first_seq']}")
         integer(part["count"], "count", 1, MOST_BATCH_EVENTS)
         if self.last_seq + part["count"] >= 1 << SEQ_BITS:
             raise Unfit(f"{self._who} has more events than a recorder can have")
         self._part = part
-        self._digest = chain.BatchDigest()
+        self._digest = chain.BatchDigest() if digest is None else digest
         self._batch_times = None
 
     def add(
@@ -118,11 +117,10 @@ class Chain:
         meta: str | None,
         payload: bytes,
     ) -> None:
-        """The next event of the batch; `cause` as for `chain.BatchDigest.add`."""
-        self.last_seq += 1
+        """Add the next event of the batch; `cause` as for `chain.BatchDigest.add`."""
         try:
             self._digest.add(
-                self.last_seq,
+                self.last_seq + 1,
                 ts,
                 kind,
                 flags,
@@ -136,14 +134,25 @@ class Chain:
                 meta,
                 payload,
             )
-            self._counts[KINDS[(kind or len(KINDS) + 1) - 1]] += 1
-        except (struct.error, TypeError, AttributeError, IndexError):
-            raise Unfit(f"{self._who}: the event of seq {self.last_seq} holds a value of the wrong type") from None
+        except (struct.error, TypeError, AttributeError):
+            raise self.unreadable() from None
+        self.count(ts, kind, payload)
+
+    def count(self, ts: int, kind: int, payload: bytes) -> None:
+        """Count the next event of the batch."""
+        if not 1 <= kind <= len(KINDS):
+            raise self.unreadable()
+        self.last_seq += 1
+        self._counts[KINDS[kind - 1]] += 1
         self._payload_bytes += len(payload)
         self._batch_times = _wider(self._batch_times, ts, ts)
 
+    def unreadable(self) -> Unfit:
+        """Return the error for a next event that cannot be hashed."""
+        return Unfit(f"{self._who}: the event of seq {self.last_seq + 1} holds a value of the wrong type")
+
     def end(self) -> None:
-        """The batch is complete."""
+        """Check the complete batch against its row and the chain."""
         part = self._part
         place = f"{self._who}, batch at seq {part['first_seq']}"
         if self._digest.packed_checks() != part["checks"]:
@@ -152,14 +161,14 @@ class Chain:
             raise Unfit(f"{place}: its events do not have the digest it says")
         if self._batch_times != (part["min_ts"], part["max_ts"]):
             raise Unfit(f"{place}: its events' times are not the ones it says")
-        self._link = chain.next_link(self._version, self._link, part["digest"], *facts(part))
+        self._link = chain.next_link(self._version, self._link, part["digest"], *chain.facts(part))
         if self._link != part["chain_hash"]:
             raise Unfit(f"{place}: the chain does not go on from the batch before it")
         self._times = _wider(self._times, part["min_ts"], part["max_ts"])
         self._worst = max(self._worst, part["unacknowledged"])
 
     def hold_against(self, row: Mapping[str, Any]) -> None:
-        """The recorder is complete: its row claims what was counted."""
+        """Check the row of the recorder against its counted events."""
         low, high = self._times or (None, None)
         counted: dict[str, Any] = {
             "last_seq": self.last_seq,
@@ -180,7 +189,7 @@ class Chain:
         if len(checks) != 4 * len(self._digest.checks):
             return f"it has {len(checks)} bytes of checks for {len(self._digest.checks)} events"
         at = next(at for at, check in enumerate(self._digest.checks) if check != kept[at])
-        return f"the event of seq {self._part['first_seq'] + at} was changed (or its check was)"
+        return f"the event of seq {self._part['first_seq'] + at} was changed, or its check"
 
 
 def _wider(span: tuple[int, int] | None, low: int, high: int) -> tuple[int, int]:

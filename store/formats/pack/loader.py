@@ -1,4 +1,4 @@
-"""An experiment's rows on their way from a pack into the store, as they are: hidden until all of them are there."""
+"""Loading of the rows of a pack into the store, unchanged, and hidden until all of them are there."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _MOST_NAMES = 50_000
 _MOST_NAME_BYTES = 16 * 1024 * 1024
 
 
-class Loading:
-    """The rows that were believed so far. They come in the order of the pack, and are written many at a time."""
+class Loader:
+    """Writer of the rows that were checked, in the order of the pack, in pages."""
 
     def __init__(self, database: Database, of: Experiment, worker: int) -> None:
         self.of = of
         self.claims: list[dict[str, Any]] = []
-        """What each recorder's row claims of its events, with its uuid, its role and its id here, by ordinal."""
+        """By ordinal: the counters in the row of a recorder, with its uuid, its role and its id in this store."""
         self._database = database
         self._worker = worker
         self._names: dict[tuple[int, bytes], int] = {}
@@ -45,8 +45,8 @@ class Loading:
         self._complete: list[dict[str, Any]] = []
 
     @classmethod
-    async def begin(cls, database: Database, of: dict[str, Any], exp_id: str, tags: list[str]) -> Loading:
-        """The experiment's row, and a recorder of number 0 which says that we work on it."""
+    async def begin(cls, database: Database, of: dict[str, Any], exp_id: str, tags: list[str]) -> Loader:
+        """Insert the row of the experiment, and a recorder 0 whose heartbeat shows that this process is unpacking."""
         here, now = this_process(), time.time_ns()
         hidden = {**of, "exp_id": f"importing {exp_id} {uuid4().hex}", "status": "importing", "recorders": 0}
         uuid = new_uuid()
@@ -77,7 +77,7 @@ class Loading:
         return cls(database, named, signed.inserted_primary_key[0])  # type: ignore[index]
 
     async def add_recorders(self, page: list[dict[str, Any]], path: str) -> None:
-        """Recorders of the pack at `path`, without what they claim of events that are not there yet."""
+        """Insert recorders of the pack at `path`, with counters of zero until their events are complete."""
         uuids = [row["uuid"] for row in page]
         there = select(recorder.c.uuid, experiment.c.exp_id, experiment.c.id, experiment.c.status).join(experiment)
         async with self._database.writing() as connection:
@@ -100,12 +100,12 @@ class Loading:
                 self.claims.append({**claims, "uuid": row["uuid"], "id": number, "role": row["role"]})
 
     async def add_redaction(self, row: dict[str, Any]) -> None:
-        """A record of what was taken out."""
+        """Insert the record of a redaction."""
         async with self._database.writing() as connection:
             await connection.execute(insert(redaction).values(**row, experiment_id=self.of.id))
 
     def check_room(self) -> None:
-        """Raise `StoreError` where the disk cannot hold what the pack says that it has."""
+        """Raise `StoreError` if the disk is too small for the events of the pack."""
         room = self._database.dialect.room()
         need = sum(row["payload_bytes"] + row["last_seq"] * EVENT_BYTES for row in self.claims)
         if room is not None and need > room:
@@ -115,27 +115,27 @@ class Loading:
             )
 
     def knows(self, agent: bytes) -> bool:
-        """Whether an agent of this id was written already, and is still remembered."""
+        """Return whether an agent id is in the cache of names."""
         return (AGENT, agent) in self._names
 
     def add_event(self, recorder_id: int, seq: int, row: list[Any]) -> None:
-        """An event's row but for its id; its names as (what, value)."""
+        """Add the row of an event without its id, with names as (what, value)."""
         row[0] = recorder_id << SEQ_BITS | seq
         self._rows.append(row)
         self._row_bytes += len(row[-1]) + len(row[-2] or "")
         self._reached[recorder_id] = seq
 
     def add_batch(self, recorder_id: int, part: dict[str, Any]) -> None:
-        """The row of a batch whose events were added."""
+        """Add the row of a batch whose events were added."""
         self._batches.append({**part, "recorder_id": recorder_id})
 
     def complete(self, claims: dict[str, Any]) -> None:
-        """A recorder's events were all added: its row may say what it claims of them."""
+        """Set the counters of a recorder, as all its events were added."""
         self._complete.append({f"new_{key}": value for key, value in claims.items() if key not in ("uuid", "role")})
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that it should be written."""
+        """Whether enough rows are waiting to be written."""
         return (
             len(self._rows) >= FLUSH_EVENTS
             or self._row_bytes >= FLUSH_BYTES
@@ -143,7 +143,7 @@ class Loading:
         )
 
     async def flush(self) -> None:
-        """Write what was collected: all of it or nothing."""
+        """Write the waiting rows in one transaction."""
         wanted = {key for row in self._rows for key in row[4:7] if key is not None} - self._names.keys()
         if len(self._names) + len(wanted) > _MOST_NAMES or self._name_bytes > _MOST_NAME_BYTES:
             self._names.clear()
@@ -159,7 +159,7 @@ class Loading:
                 update(recorder).where(recorder.c.id == self._worker).values(heartbeat_at=time.time_ns())
             )
             if alive.rowcount != 1:
-                raise StoreError("this unpacking was taken for dead and cleared away; unpack again")
+                raise StoreError("the heartbeat of this unpacking was late, and its rows were removed. Unpack again")
             if self._rows:
                 await self._database.dialect.insert(connection, event, [tuple(row) for row in self._rows])
             for number, last_seq in self._reached.items():
@@ -174,7 +174,7 @@ class Loading:
         self._reached.clear()
 
     async def publish(self, of: dict[str, Any], exp_id: str) -> None:
-        """Make it visible, in one step."""
+        """Make the experiment visible, in one transaction."""
         if of["status"] == "closed":
             await deliveries.fill(self._database, self.of.id)
         async with self._database.writing() as connection:
@@ -188,4 +188,4 @@ class Loading:
                 .values(exp_id=exp_id, status=of["status"], recorders=len(self.claims))
             )
             if published.rowcount != 1:
-                raise StoreError("this unpacking was taken for dead and cleared away; unpack again")
+                raise StoreError("the heartbeat of this unpacking was late, and its rows were removed. Unpack again")

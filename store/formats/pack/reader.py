@@ -1,7 +1,7 @@
-"""Unpacking: a pack made the same experiment again, every link of its chain checked on the way in.
+"""Unpacking: a pack becomes the same experiment again, and every link of its hash chains is checked.
 
-A pack may come from anybody. Nothing in it is believed before it is checked, nothing is kept in
-memory because it says so, and nothing of it is seen in the store before its end was read.
+A pack may come from anybody. Every value is checked before it is used, memory does not grow with what a pack claims,
+and nothing is visible in the store before the end of the pack was read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .layout import (
     Chain,
     row_from_json,
 )
-from .loader import Loading
+from .loader import Loader
 
 _MOST_REDACTION_BYTES = 64 * 1024 * 1024
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
@@ -69,21 +69,20 @@ async def unpack(
     head: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Experiment:
-    """Read a pack (`-` for standard input) into the experiment it was made of: same recorders, same head.
+    """Restore an experiment from a pack (`-` for standard input), with the same recorders and the same head.
 
-    `exp_id` is what to call it here, instead of what the pack says; `head`, or the beginning of one, is
-    what its head must be. Everything is checked; where anything differs, nothing of it stays. Raises
-    `BadFile` with the number of the line, `ExperimentExists`, and `RecorderExists` where this
-    store has these recordings already.
+    `exp_id` replaces the exp_id of the pack; `head` is the expected head, or its beginning. Everything is checked; if
+    anything differs, nothing is imported. Raise `BadFile` with the number of the line, `ExperimentExists`, and
+    `RecorderExists` if the store has these recordings already.
     """
-    lines = _Lines(path)
+    lines = _PackFile(path)
     with lines.opened():
         return await _unpack(log, lines, exp_id, head, progress)
 
 
 async def _unpack(
     log: EventLog,
-    lines: _Lines,
+    lines: _PackFile,
     exp_id: str | None,
     head: str | None,
     progress: Callable[[int, int], None] | None,
@@ -91,14 +90,14 @@ async def _unpack(
     of, tags, redactions, told = _description(lines)
     wanted = of["exp_id"] if exp_id is None else registry.checked_exp_id(exp_id)
     await sweep_unfinished(log)
-    loading = await Loading.begin(log.database, of, wanted, tags)
+    loading = await Loader.begin(log.database, of, wanted, tags)
     try:
         await _recorders(lines, loading, of["recorders"])
-        if await registry.by_exp_id(log.database, wanted) is not None:  # and it is not this very recording
+        if await registry.by_exp_id(log.database, wanted) is not None:  # and it is a different recording
             raise ExperimentExists(wanted, "Unpack it under another --exp.")
         claimed = chain.head((row["uuid"], row["head_hash"]) for row in loading.claims)
         if claimed != told:
-            raise Unfit(f"its recorders have the head {claimed}, it says {told}")
+            raise Unfit(f"its recorders have the head {claimed}, but it names {told}")
         if head is not None and not (head and claimed.startswith(head)):
             raise Unfit(f"its head is {claimed}, not {head}")
         seals = await _redactions(lines, loading, redactions)
@@ -114,16 +113,16 @@ async def _unpack(
     return made
 
 
-def _description(lines: _Lines) -> tuple[dict[str, Any], list[str], int, str]:
-    """The experiment's row, its tags, how many redactions it has, and its head."""
+def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str]:
+    """Return the row of the experiment, its tags, the number of its redactions, and its head."""
     try:
         first = lines.next()
     except Unfit as error:
-        raise Unfit(f"no pack ({error})") from None
+        raise Unfit(f"not a pack ({error})") from None
     if first.get("format") != FORMAT:
         if first.get("format") == "messager/1" or "ts" in first:
-            raise Unfit("this is no pack but an export; read it with `messager import`")
-        raise Unfit(f"no pack: it does not begin with the format {FORMAT!r}")
+            raise Unfit("this is an export, not a pack; read it with `messager import`")
+        raise Unfit(f"not a pack: it does not begin with the format {FORMAT!r}")
     data = lines.next("experiment", "tags", "redactions", "head")
     version = data["experiment"].get("schema_version") if isinstance(data["experiment"], dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
@@ -146,8 +145,8 @@ def _description(lines: _Lines) -> tuple[dict[str, Any], list[str], int, str]:
     return of, tags, integer(data["redactions"], "redactions", 0, MOST_REDACTIONS), text(data["head"], "head")
 
 
-async def _recorders(lines: _Lines, loading: Loading, count: int) -> None:
-    """The recorders' rows, a page of them at a time."""
+async def _recorders(lines: _PackFile, loading: Loader, count: int) -> None:
+    """Read the rows of the recorders, a page at a time."""
     page: list[dict[str, Any]] = []
     for ordinal in range(1, count + 1):
         page.append(_recorder(lines.next("recorder")["recorder"], ordinal))
@@ -156,8 +155,8 @@ async def _recorders(lines: _Lines, loading: Loading, count: int) -> None:
             page = []
 
 
-async def _redactions(lines: _Lines, loading: Loading, count: int) -> SealCheck:
-    """The record of what was taken out, against which the events are held."""
+async def _redactions(lines: _PackFile, loading: Loader, count: int) -> SealCheck:
+    """Read the records of redactions, which the events are checked against."""
     rows = []
     size = 0
     for _ in range(count):
@@ -165,7 +164,7 @@ async def _redactions(lines: _Lines, loading: Loading, count: int) -> SealCheck:
         json_text(row["events"], "events", object)
         size += len(row["events"])
         if size > _MOST_REDACTION_BYTES:
-            raise Unfit(f"its redactions name more events than {_MOST_REDACTION_BYTES:,} characters tell")
+            raise Unfit(f"its redactions list events in more than {_MOST_REDACTION_BYTES:,} characters")
         rows.append(RedactionRow(0, **row))
         await loading.add_redaction(row)
     seals = SealCheck.of(rows)
@@ -175,9 +174,9 @@ async def _redactions(lines: _Lines, loading: Loading, count: int) -> SealCheck:
 
 
 async def _events(
-    lines: _Lines, loading: Loading, seals: SealCheck, version: int, progress: Callable[[int, int], None] | None
+    lines: _PackFile, loading: Loader, seals: SealCheck, version: int, progress: Callable[[int, int], None] | None
 ) -> None:
-    """Every batch with its events, each held against the chain before it is taken."""
+    """Read every batch with its events, and check each against the chain before it is added."""
     total = sum(row["last_seq"] for row in loading.claims)
     done = 0
     for ordinal, claims in enumerate(loading.claims, 1):
@@ -194,7 +193,7 @@ async def _events(
                     raise Unfit(problem)
                 size += len(row[-1])
                 if size > claims["payload_bytes"]:
-                    raise Unfit(f"recorder {ordinal} has more bytes of payload than it says")
+                    raise Unfit(f"recorder {ordinal} has more bytes of payload than its row")
                 loading.add_event(claims["id"], sealed.last_seq, row)
                 done += 1
                 if loading.is_full:
@@ -216,21 +215,21 @@ async def _events(
 def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
     row = row_from_json(RECORDER, data)
     if row["ordinal"] != ordinal:
-        raise Unfit(f"recorder {row['ordinal']} stands where recorder {ordinal} should")
+        raise Unfit(f"recorder {row['ordinal']} is in the place of recorder {ordinal}")
     if not _UUID.fullmatch(row["uuid"]):
-        raise Unfit(f"{row['uuid']!r} is no name of a recorder")
+        raise Unfit(f"{row['uuid']!r} is not a uuid of a recorder")
     if not all(isinstance(pattern, str) for pattern in json_text(row["patterns"], "patterns", list)):
         raise Unfit("patterns is not a list of strings")
     check_depth(json_text(row["meta"], "meta", dict), "meta")
     integer(row["last_seq"], "last_seq", 0, (1 << SEQ_BITS) - 1)
     integer(row["payload_bytes"], "payload_bytes", 0, INT64 - 1)
-    if row["ended_at"] is None:  # one from the future would be alive for ever
+    if row["ended_at"] is None:  # one in the future would be alive for ever
         row["heartbeat_at"] = min(row["heartbeat_at"], time.time_ns())
     return row
 
 
-def _event(data: dict[str, Any], sealed: Chain, loading: Loading) -> list[Any]:
-    """An event's row, without its id, and its names not yet ids; the chain takes note of it."""
+def _event(data: dict[str, Any], sealed: Chain, loading: Loader) -> list[Any]:
+    """Return the row of an event, without its id and with names instead of their ids, and add it to the chain."""
     unknown = data.keys() - _EVENT_FIELDS
     if unknown:
         raise Unfit(f"unknown field {sorted(unknown)[0]!r} of an event")
@@ -247,7 +246,7 @@ def _event(data: dict[str, Any], sealed: Chain, loading: Loading) -> list[Any]:
     payload = bytes_of(data, "payload") or b""
     flags = integer(data.get("flags", 0), "flags", 0, 255)
     if is_no_text(payload) and not flags & NO_TEXT:
-        raise Unfit("a payload that is no text is not marked so")
+        raise Unfit("a payload that is not text is not marked as such")
     duration, receivers = (integer_of(data, field, 1 - INT64, INT64 - 1) for field in ("duration_ns", "receivers"))
     msg_id, meta = (text_of(data, field) for field in ("msg_id", "meta"))
     if meta is not None:
@@ -262,7 +261,7 @@ def _event(data: dict[str, Any], sealed: Chain, loading: Loading) -> list[Any]:
 
 
 def _cause(given: Any, claims: list[dict[str, Any]]) -> tuple[int | None, int | None]:
-    """A cause as the chain has it, and as the row has it."""
+    """Return a cause as the chain and as the row encode it."""
     if given is None:
         return None, None
     if not isinstance(given, list) or len(given) != 2:
@@ -273,18 +272,18 @@ def _cause(given: Any, claims: list[dict[str, Any]]) -> tuple[int | None, int | 
 
 
 def _check_id(agent: bytes) -> None:
-    """An id that readers can read, and that is kept in one way only."""
+    """Raise `Unfit` for an id that is not JSON in its canonical form."""
     try:
         value = json_text(agent.decode(), "an id", object)
     except UnicodeDecodeError:
         raise Unfit("an id is not UTF-8") from None
     check_depth(value, "an id")
     if agent_value(value) != agent:
-        raise Unfit("an id is JSON, but not as it is kept")
+        raise Unfit("an id is not JSON in its canonical form")
 
 
-class _Lines(InputFile):
-    """The lines of a pack, and the hash of those above the last."""
+class _PackFile(InputFile):
+    """The lines of a pack, and the hash of all lines before the last one read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
@@ -292,21 +291,21 @@ class _Lines(InputFile):
         self._above = ""
 
     def next(self, *keys: str) -> dict[str, Any]:
-        """The next line, an object; with `keys`, one of exactly these fields."""
+        """Return the next line, an object; with `keys`, one of exactly these fields."""
         line = self._line()
         if not line.endswith(b"\n"):
-            raise Unfit("the pack ends here, too early")
+            raise Unfit("the pack ends here, before its last line")
         self._above = self._sha.hexdigest()
         self._sha.update(line)
         data = parse_object(line)
         if keys and data.keys() != set(keys):
-            raise Unfit(f"here {' and '.join(keys)} should stand")
+            raise Unfit(f"expected {' and '.join(keys)}")
         return data
 
     def check_end(self) -> None:
-        """The last line has the hash of all above, and nothing follows."""
+        """Check that the last line has the hash of all lines above, and that nothing follows."""
         said = self.next("end")["end"]
         if said != self._above:
-            raise Unfit(f"the lines above have the SHA-256 {self._above}, not {said}: something in them was changed")
+            raise Unfit(f"the lines above have the SHA-256 {self._above}, not {said}: they were changed")
         if self._file.readline(1):
             raise Unfit("something follows the end of the pack")

@@ -437,7 +437,7 @@ def test_mistakes_that_would_publish_on_the_wrong_channels_are_refused(imported:
         one_line(imported("replay", "game-1", "--speed", "max", "--map", mapping), 2, "map")
     for to_exp in ("", "a b", "a:b", "a*", "@2"):
         one_line(imported("replay", "game-1", "--speed", "max", "--to-exp", to_exp), 2, "cannot be the experiment")
-    one_line(imported("replay", "game-1", "--since", "2s", "--until", "1s"), 2, "lies behind the end")
+    one_line(imported("replay", "game-1", "--since", "2s", "--until", "1s"), 2, "is after the end")
 
 
 def test_what_did_nothing_says_so(imported: Run, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_what_cannot_be_unpacked_is_told_in_one_line(run: Run, tmp_path: Path) -
     one_line(run("unpack", "a.pack", "--store", "o.db"), 2, "'game-1' exists already", "--exp")
     run("rm", "game-1", "--yes", "--store", "o.db")
     one_line(run("unpack", "a.jsonl", "--exp", "x"), 2, "messager import")
-    one_line(run("unpack", "messager.db"), 2, "messager.db, line 1: no pack")
+    one_line(run("unpack", "messager.db"), 2, "messager.db, line 1: not a pack")
     one_line(run("unpack", "missing.pack"), 2, "No such file")
     one_line(run("unpack", "a.pack", "--head", "abc"), 2, "not a head")
     data = (tmp_path / "a.pack").read_bytes()
@@ -207,7 +207,7 @@ def test_compact_says_what_it_takes_and_gives_back(run: Run, tmp_path: Path) -> 
 
 def test_status_is_for_cron(run: Run, tmp_path: Path) -> None:
     done = run("status")
-    assert done.returncode == 0 and "nothing needs you" in done.stdout and "0 open, 2 closed" in done.stdout
+    assert done.returncode == 0 and "no problems" in done.stdout and "0 open, 2 closed" in done.stdout
     quiet = run("status", "--quiet")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
     data = json.loads(run("status", "--json").stdout)

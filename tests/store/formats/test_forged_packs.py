@@ -67,7 +67,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "no events in a batch": (lambda p: p[4]["batch"].update(count=0), "count is not between"),
     "a batch of too many": (lambda p: p[4]["batch"].update(count=2_000_000), "count is not between"),
     "a counter": (lambda p: p[2]["recorder"].update(sent_count=1), "its row says sent_count 1, it is 3"),
-    "fewer bytes": (lambda p: p[2]["recorder"].update(payload_bytes=1), "more bytes of payload than it says"),
+    "fewer bytes": (lambda p: p[2]["recorder"].update(payload_bytes=1), "more bytes of payload than its row"),
     "more bytes": (lambda p: p[2]["recorder"].update(payload_bytes=99), "its row says payload_bytes 99"),
     "more bytes than any disk": (lambda p: p[2]["recorder"].update(payload_bytes=2**62), "are free beside"),
     "more events than any": (
@@ -76,10 +76,10 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     ),
     "more events than any disk": (lambda p: p[2]["recorder"].update(last_seq=2**36), "are free beside"),
     "a recorder's head": (lambda p: p[2]["recorder"].update(head_hash="00" * 32), "its recorders have the head"),
-    "the head": (lambda p: p[1].update(head="00" * 32), "it says 0000"),
+    "the head": (lambda p: p[1].update(head="00" * 32), "it names 0000"),
     "two recorders of one name": (lambda p: p[3]["recorder"].update(uuid=p[2]["recorder"]["uuid"]), "the same uuid"),
-    "a recorder named like a path": (lambda p: p[2]["recorder"].update(uuid="../../x"), "no name of a recorder"),
-    "recorders in another order": (lambda p: p.insert(2, p.pop(3)), "recorder 2 stands where recorder 1 should"),
+    "a recorder named like a path": (lambda p: p[2]["recorder"].update(uuid="../../x"), "not a uuid of a recorder"),
+    "recorders in another order": (lambda p: p.insert(2, p.pop(3)), "recorder 2 is in the place of recorder 1"),
     "patterns that are no list": (lambda p: p[2]["recorder"].update(patterns="{}"), "patterns is not a JSON list"),
     "meta that is no JSON": (lambda p: p[2]["recorder"].update(meta="[" * 9999), "meta is not JSON"),
     "a type": (lambda p: p[2]["recorder"].update(epoch=True), "epoch is not an integer"),
@@ -97,7 +97,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "an exp_id that nobody can type": (lambda p: p[1]["experiment"].update(exp_id="@x"), "cannot be an exp_id"),
     "a tag that cannot be printed": (lambda p: p[1].update(tags=["\x1b[31m"]), "cannot be a tag"),
     "tags that are none": (lambda p: p[1].update(tags=[5]), "a tag is not a string"),
-    "another line in between": (lambda p: p.insert(3, {"recorder": 1, "x": 2}), "line 4: here recorder should stand"),
+    "another line in between": (lambda p: p.insert(3, {"recorder": 1, "x": 2}), "line 4: expected recorder"),
     "a kind there is not": (lambda p: p[5].update(kind=["sent"]), "is none of sent"),
     "no channel": (lambda p: p[5].pop("channel"), "has no channel"),
     "an id that is no JSON": (lambda p: p[5].update(from_id="{"), "an id is not JSON"),
@@ -105,7 +105,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         lambda p: (p[5].pop("from_id"), p[5].update(from_id_base64="Iv8i")),
         "an id is not UTF-8",
     ),
-    "an id that is kept in another way": (lambda p: p[5].update(from_id=" 1"), "not as it is kept"),
+    "an id that is kept in another way": (lambda p: p[5].update(from_id=" 1"), "not JSON in its canonical form"),
     "an id that is nested": (lambda p: p[5].update(from_id="[" * 101 + "]" * 101), "an id is nested deeper than 100"),
     "meta that is nested": (
         lambda p: p[5].update(meta='{"a":' + "[" * 100 + "]" * 100 + "}"),
@@ -127,10 +127,10 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "no base64": (lambda p: (p[5].pop("payload"), p[5].update(payload_base64="@")), "is not base64"),
     "bytes that claim to be text": (
         lambda p: (p[5].pop("payload"), p[5].update(payload_base64="/w==")),
-        "not marked so",
+        "not marked as such",
     ),
     "something behind the end": (lambda p: p.append({"more": 1}), "line 29: something follows the end"),
-    "nothing": (lambda p: p.clear() or p.append({}), "no pack"),
+    "nothing": (lambda p: p.clear() or p.append({}), "not a pack"),
     "an export": (lambda p: p.insert(0, {"format": "messager/1"}), "messager import"),
 }
 

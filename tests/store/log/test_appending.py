@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog
-from messager_store.db.databases import SQLite
+from messager_store.db.sqlite.dialect import SQLite
 from messager_store.db.statements import EVENT_COLUMNS, Commit
 from messager_store.errors import BadEvent, RecorderFenced, StoreError, StoreUnavailable
 from messager_store.log import batch, event_rows

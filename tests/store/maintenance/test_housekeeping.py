@@ -326,7 +326,7 @@ async def test_verify_tells_an_import_that_did_not_finish_from_a_removal_with_wh
     for exp_id, state in (("a", "importing"), ("b", "removing"), ("c", "removing")):
         await registry.create(log.database, exp_id, name=None, tags=[], meta={}, status=state)
     [stray] = [verdict async for verdict in verify_all(log)]
-    remedy = "did not finish (yet); `messager compact` clears away what was killed"
+    remedy = "did not finish (yet); `messager compact` removes what was killed"
     assert (stray.problems, stray.notes) == ([], [f"1 import {remedy}", f"2 removals {remedy}"])
     await compact(log)
     [stray] = [verdict async for verdict in verify_all(log)]

@@ -130,23 +130,23 @@ async def test_a_value_of_the_wrong_type_is_found_too(log: EventLog, store: str,
         ("DELETE FROM batch WHERE recorder_id = 1 AND first_seq = 4", "the batch after seq 3 starts at 7"),
         ("DELETE FROM batch WHERE recorder_id = 1 AND first_seq = 7", "its batches end at seq 6"),
         ("UPDATE batch SET digest = x'00' WHERE recorder_id = 1 AND first_seq = 4", "do not have the digest"),
-        ("UPDATE batch SET chain_hash = x'00' WHERE recorder_id = 2 AND first_seq = 4", "the chain does not go on"),
+        ("UPDATE batch SET chain_hash = x'00' WHERE recorder_id = 2 AND first_seq = 4", "does not continue the chain"),
         ("UPDATE batch SET checks = x'00' WHERE recorder_id = 1 AND first_seq = 4", "bytes of checks"),
         ("UPDATE batch SET count = 2 WHERE recorder_id = 1 AND first_seq = 1", "the batch after seq 2 starts at 4"),
         ("UPDATE batch SET min_ts = 1 WHERE recorder_id = 1 AND first_seq = 1", "times are not the ones"),
         ("UPDATE batch SET max_ts = 1 WHERE recorder_id = 1 AND first_seq = 1", "times are not the ones"),
         ("UPDATE recorder SET last_seq = 8 WHERE id = 1", "its row says 8"),
         ("UPDATE recorder SET head_hash = x'00' WHERE id = 1", "its head is not the hash"),
-        ("UPDATE recorder SET uuid = 'x' WHERE id = 1", "the chain does not go on"),
+        ("UPDATE recorder SET uuid = 'x' WHERE id = 1", "does not continue the chain"),
         ("UPDATE recorder SET sent_count = 4 WHERE id = 1", "its row says kinds"),
         ("UPDATE recorder SET payload_bytes = 4 WHERE id = 1", "its row says payload_bytes 4"),
         ("UPDATE recorder SET first_ts = 4 WHERE id = 1", "its row says first_ts 4"),
         ("UPDATE recorder SET last_ts = 4 WHERE id = 1", "its row says last_ts 4"),
         ("UPDATE recorder SET worst_unacknowledged = 4 WHERE id = 1", "its row says worst_unacknowledged 4"),
-        ("UPDATE batch SET committed_at = 5 WHERE recorder_id = 1 AND first_seq = 1", "the chain does not go on"),
-        ("UPDATE batch SET unacknowledged = 5 WHERE recorder_id = 1 AND first_seq = 1", "the chain does not go on"),
+        ("UPDATE batch SET committed_at = 5 WHERE recorder_id = 1 AND first_seq = 1", "does not continue the chain"),
+        ("UPDATE batch SET unacknowledged = 5 WHERE recorder_id = 1 AND first_seq = 1", "does not continue the chain"),
         ("UPDATE batch SET unacknowledged = 'x' WHERE recorder_id = 1 AND first_seq = 1", "of the wrong type"),
-        ("UPDATE experiment SET schema_version = 1", "the chain does not go on"),
+        ("UPDATE experiment SET schema_version = 1", "does not continue the chain"),
         ("UPDATE recorder SET ordinal = 7 WHERE id = 2", "numbered [1, 7]"),
         ("UPDATE recorder SET ended_at = NULL, pid = 4194305 WHERE id = 1", "ended uncleanly"),
         ("UPDATE name SET value = CAST('e' AS BLOB) WHERE value = CAST('d' AS BLOB)", "seq 2 was changed"),
@@ -225,7 +225,7 @@ async def test_many_problems_are_counted_and_not_all_named(log: EventLog, store:
         ("UPDATE name SET text = 'x' WHERE value = CAST('d' AS BLOB)", "name 2 ('d') was changed"),
         ("UPDATE event SET ts = 'abc' WHERE id = (1 << 40 | 2)", "the event of seq 2 holds a value of the wrong type"),
         ("UPDATE batch SET count = 2000000000 WHERE recorder_id = 1 AND first_seq = 7", "are missing"),
-        ("UPDATE experiment SET closed_at = 5", "its time of closing says otherwise"),
+        ("UPDATE experiment SET closed_at = 5", "its time of closing contradicts that"),
     ],
 )
 async def test_damaged_names_types_and_counts_are_found(log: EventLog, store: str, change: str, where: str) -> None:
@@ -250,4 +250,4 @@ async def test_a_status_that_there_is_not_is_found(log: EventLog, store: str) ->
 async def test_an_agent_whose_id_nobody_can_read_is_named(log: EventLog, store: str, value: bytes) -> None:
     of = await small_log(log)
     sql(store, f"UPDATE name SET value = x'{value.hex()}' WHERE what = 1 AND text = '1'")
-    assert any("is no agent's id" in problem for problem in (await verify(log, of)).problems)
+    assert any("is not a readable agent id" in problem for problem in (await verify(log, of)).problems)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from messager_store import EventLog, NewEvent
-from messager_store.log.reading import Selection
+from messager_store.log.selection import Selection
 from messager_store.queries.compare import Comparison, compare
 from messager_store.replay import ChannelMap
 from tests.support import messager

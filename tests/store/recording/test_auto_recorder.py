@@ -233,7 +233,7 @@ async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_record
     assert sorted(events) == sorted(
         [(of_recorder[hook._recorder.uuid], 0), (of_recorder[recorder.uuid], 1), (of_recorder[recorder.uuid], 2)]
     )
-    assert not hook._recorder._under_way and not recorder._under_way  # nobody waits for what never comes
+    assert not hook._recorder._in_flight and not recorder._in_flight  # nobody waits for what never comes
     assert "dropped" not in capsys.readouterr().err
 
 
@@ -252,26 +252,32 @@ class Slow:
 
 
 @pytest.mark.parametrize("durability", ["buffered", "strict"])
+@pytest.mark.parametrize("before", [True, False])
 async def test_a_message_that_another_hook_is_asked_about_when_the_program_adds_its_recorder_is_recorded_once(
-    durability: Durability, store: str
+    before: bool, durability: Durability, store: str
 ) -> None:
     messager, slow = Messager(MemoryBroker(), "e1"), Slow()
-    messager.add_log_hook(slow)
+    if before:  # of the recorder that came with MESSAGER_STORE
+        messager.add_log_hook(slow)
     async with EventLog.open(store) as log, Recorder(log, "e1", durability=durability) as recorder:
         await messager.init()
         hook = self_recording(messager)
+        if not before:
+            messager.add_log_hook(slow)
         sending = asyncio.create_task(say(messager, 1))
         await slow.asked.wait()
         messager.add_log_hook(recorder)
-        await hook.stop()  # it has ended before it is asked
         slow.let.set()
         await sending
         await say(messager, 2, 1)
         await messager.close()
         await recorder.flush()
-        assert not recorder._under_way and not recorder._intents
+        assert not recorder._in_flight and not recorder._intents and not hook._recorder._in_flight
         events = [(event.recorder, json.loads(event.payload)["n"]) async for event in log.read("e1")]
-    assert events == [(recorder.ordinal, 0), (recorder.ordinal, 1), (recorder.ordinal, 2)]
+        of_recorder = {row.uuid: row.ordinal for row in await recorders_of(log.database)}
+    assert sorted(events) == sorted(
+        [(of_recorder[hook._recorder.uuid], 0), (recorder.ordinal, 1), (recorder.ordinal, 2)]
+    )
 
 
 async def test_a_message_that_takes_longer_than_a_recorder_waits_at_its_end_is_recorded_all_the_same(
@@ -286,12 +292,12 @@ async def test_a_message_that_takes_longer_than_a_recorder_waits_at_its_end_is_r
         sending = asyncio.create_task(say(messager, 1))
         await slow.asked.wait()
         messager.add_log_hook(recorder)
+        closing = asyncio.create_task(messager.close())
         ended, _ = await asyncio.wait([hook._task], timeout=0.1)
         assert not ended
         slow.let.set()
-        await asyncio.gather(sending, hook._task)
+        await asyncio.gather(sending, closing)
         assert [event.recorder async for event in log.read("e1")] == [hook._recorder.ordinal]
-        await messager.close()
 
 
 async def test_a_recorder_that_has_ended_keeps_nobody_from_sending(store: str) -> None:

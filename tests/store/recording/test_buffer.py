@@ -63,7 +63,7 @@ async def test_whoever_is_faster_the_store_gets_each_event_once_and_in_order(
         while not over:
             await turns()
             await waiting.to_disk()
-            assert waiting.secured >= waiting.acknowledged
+            assert waiting.durable >= waiting.acknowledged
 
     tasks = [asyncio.create_task(commits()), asyncio.create_task(spools())]
     for number in range(200):
@@ -88,6 +88,11 @@ class Held(Spool):
         assert self.let.wait(60)
         super().write(first_seq, entries, complete_until)
 
+    def succeed(self, recorder: str, offset: int, registration: dict[str, Any]) -> None:
+        self.writing.set()
+        assert self.let.wait(60)
+        super().succeed(recorder, offset, registration)
+
 
 def held(folder: Path) -> tuple[Buffer, Held]:
     """One of three events, and its spool."""
@@ -104,7 +109,7 @@ def left(waiting: Buffer) -> list[NewEvent]:
     spool = Spool.open(waiting.spool.path)
     try:
         assert spool.damaged_at is None and spool.ended_at == 7
-        return spool.read(1, 100, 10_000)
+        return spool.read(spool.offset + 1, 100, 10_000)
     finally:
         spool.close()
 
@@ -141,26 +146,56 @@ def test_what_is_being_written_when_the_event_loop_is_left_is_in_the_spool_once(
     assert left(waiting) == [entry(number) for number in range(4)]
 
 
-def test_what_goes_to_another_spool_when_the_event_loop_is_left_stays_in_the_old_one(
+def retracts(intent: int, cause: int | None) -> NewEvent:
+    """The outcome of the event at this position, with the cause that is written."""
+    return NewEvent("failed", intent, "c", b"", cause=None if cause is None else (0, cause))
+
+
+async def test_what_a_successor_takes_over_is_counted_as_its_own_in_the_spool_and_in_memory(tmp_path: Path) -> None:
+    waiting = made(tmp_path)
+    for position in (1, 2, 3):
+        waiting.add(retracts(position, position))
+    await waiting.to_disk()
+    waiting.acknowledge(2)
+    await waiting.succeed("next", {"uuid": "next"})
+    for position in (2, 4):  # the first is an event of the recorder before
+        waiting.add(retracts(position, position))
+    found = []
+    for seq in (1, 3):
+        batch = await waiting.next_batch()
+        assert batch is not None
+        found += batch.events
+        if seq == 1:
+            seen = Spool.seen(waiting.spool.path)
+            assert seen is not None
+            assert (seen[0].facts["recorder"], seen[0].registration) == ("next", {"uuid": "next"})
+            assert (len(seen[0]), seen[0].read(seen[0].offset + 1, 9, 10_000)) == (1, found)
+        waiting.acknowledge(seq)
+    assert found == [retracts(3, 1), retracts(2, None), retracts(4, 2)]
+    assert not waiting.spool.path.exists() and waiting.waiting == 0
+
+
+def test_what_goes_to_a_successor_when_the_event_loop_is_left_is_in_the_spool_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def begin() -> asyncio.Task[None]:
-        for number in range(3):
-            waiting.add(entry(number))
+        spool.let.set()
         await waiting.to_disk()
-        moving = asyncio.create_task(waiting.begin_anew(spool))
+        waiting.acknowledge(1)
+        spool.let.clear()
+        spool.writing.clear()
+        moving = asyncio.create_task(waiting.succeed("next", {"uuid": "next"}))
         await asyncio.to_thread(spool.writing.wait, 60)
         return moving
 
-    waiting, spool = made(tmp_path), Held(tmp_path, "next")
+    waiting, spool = held(tmp_path)
     with asyncio.Runner() as runner:
         moving = runner.run(begin())
         monkeypatch.setattr(waiting, "tell_drops", spool.let.set)  # the saving has begun
         waiting.add(entry(3))
         waiting.save(7)
-        assert not spool.path.exists()
-    assert moving.cancelled() and not spool.path.exists()
-    assert left(waiting) == [entry(number) for number in range(4)]
+    assert moving.cancelled()
+    assert left(waiting) == [entry(number) for number in range(1, 4)]
 
 
 async def test_what_was_dropped_is_told_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +222,7 @@ async def test_a_spool_that_is_full_leaves_the_rest_in_memory(tmp_path: Path) ->
         waiting.add(entry(number))
     with pytest.raises(SpoolFull):
         await waiting.to_disk()
-    assert (waiting.secured, len(waiting), waiting.last) == (4, 36, 40)
+    assert (waiting.durable, len(waiting), waiting.last) == (4, 36, 40)
     stored = []
     while (batch := await waiting.next_batch()) is not None:
         stored += batch.events

@@ -80,7 +80,7 @@ async def test_all_that_were_in_a_closed_experiment_meet_in_the_next_one_and_idl
             recorder_of(messager).connected(
                 broker.url, messager.clock, None
             )  # it finds out as soon as it says something
-            await until(lambda messager=messager: not recorder_of(messager)._committer.joined)  # type: ignore[misc]
+            await until(lambda messager=messager: not recorder_of(messager)._committer.registered)  # type: ignore[misc]
         async with EventLog.open(store) as log:
             assert len(await recorders_of(log.database)) == 3
         await say(one, 1, 1)
@@ -116,7 +116,7 @@ async def test_what_waited_in_the_spool_when_the_experiment_was_closed_goes_into
 async def test_what_the_next_experiment_could_not_take_before_the_end_is_brought_into_it_by_a_drain(
     store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def join(self: Recorder) -> None:
+    async def register(self: Recorder) -> None:
         raise StoreUnavailable("the store", "it is away")
 
     async with Messager(MemoryBroker(), "e1") as messager:
@@ -124,7 +124,7 @@ async def test_what_the_next_experiment_could_not_take_before_the_end_is_brought
         await say(messager, 2)
         await recorder.flush()
         await closed(store)
-        monkeypatch.setattr(Recorder, "join", join)
+        monkeypatch.setattr(Recorder, "register", register)
         await say(messager, 3, 2)
     assert "3 events of e1 wait in" in capsys.readouterr().err
     async with EventLog.open(store) as log:

@@ -118,7 +118,7 @@ async def test_a_filter_bounds_what_is_counted_as_left_out(log: EventLog) -> Non
     await filled(log, RECORDED)
     report = await Replay(log, "e1", MemoryBroker(), speed="max", channels=["__key*"]).run()
     assert (report.planned, report.internal) == (0, {"__keyspace@0__:a": 1, "__keyevent@0__:expired": 1})
-    report = await Replay(log, "e1", MemoryBroker(), speed="max", start="5:1:5").run()
+    report = await Replay(log, "e1", MemoryBroker(), speed="max", since="5:1:5").run()
     assert (report.planned, report.internal) == (1, {"__sentinel__:hello": 1})
 
 

@@ -189,14 +189,14 @@ async def test_where_store_and_spool_are_full_senders_are_held_for_a_while_and_t
 ) -> None:
     monkeypatch.setattr(buffer, "MEMORY_EVENTS", 20)
     held = 0
-    hold = committer.Committer.hold
+    hold = committer.Committer.wait_for_capacity
 
     async def counted(self: committer.Committer, most: int | None = None) -> None:
         nonlocal held
         held += 1
         await hold(self, most)
 
-    monkeypatch.setattr(committer.Committer, "hold", counted)
+    monkeypatch.setattr(committer.Committer, "wait_for_capacity", counted)
     async with Recorder(log, "e1", spool_bytes=1) as taker:
         async with Messager(MemoryBroker(), "e1") as messager:
             messager.add_log_hook(taker)

@@ -15,7 +15,7 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Recorder
-from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError
+from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError, StoreUnavailable
 from messager_store.experiments import registry
 from messager_store.log.chain import head_of
 from messager_store.maintenance.verify import verify
@@ -77,6 +77,36 @@ async def test_a_recorder_that_was_taken_for_dead_goes_on_where_it_was(log: Even
     assert (await verify(log, of)).problems == []
     rows = await registry.recorders_of(log.database)
     assert [(row.role, row.state) for row in rows] == [("messager", "ended"), ("repair", "ended")]
+
+
+async def test_a_batch_that_was_committed_without_an_answer_before_a_repair_is_in_the_log_once(log: EventLog) -> None:
+    committed, answers = asyncio.Event(), False
+
+    class Unanswered(EventLog):
+        async def append(self, writer: Any, *given: Any, **named: Any) -> None:
+            known = writer.last_seq, writer.head_hash
+            await super().append(writer, *given, **named)
+            if not answers:
+                writer.last_seq, writer.head_hash = known
+                committed.set()
+                raise StoreUnavailable("the store", "its answer was lost")
+
+        async def recover(self, writer: Any) -> int:
+            if not answers:
+                raise StoreUnavailable("the store", "it is away")
+            return await super().recover(writer)
+
+    async with Recorder(Unanswered(log.database), "e1") as taker:
+        take(taker, 0, 10)
+        await committed.wait()
+        async with log.database.writing() as connection:
+            await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0")
+        assert len(await repair(log, await log.experiment("e1"))) == 1
+        answers = True
+        take(taker, 10, 10)
+        await until(lambda: not len(taker))
+    assert await payloads(log) == numbers(0, 20)
+    assert (await verify(log.database, await log.experiment("e1"))).problems == []
 
 
 async def test_a_recorder_in_whose_name_somebody_else_wrote_keeps_out_of_the_log(log: EventLog) -> None:

@@ -81,14 +81,14 @@ async def test_counters_that_start_again_and_a_first_look_that_fails_change_noth
         for _ in range(3):
             await ask(fresh.port, "XADD", "stream", "*", "a", "b")
         await ask(fresh.port, "CLIENT", "PAUSE", 1500)
-        await unheard.look()  # no answer in time
-        await unheard.look()
+        await unheard.inspect()  # no answer in time
+        await unheard.inspect()
         assert len(told) == 1 and "3 so far" in told[0]
         await ask(fresh.port, "CONFIG", "RESETSTAT")
         for _ in range(2):
             await ask(fresh.port, "XADD", "stream", "*", "a", "b")
-        await unheard.look()
-        await unheard.look()
+        await unheard.inspect()
+        await unheard.inspect()
     [row] = (await overview(log, await log.experiment("e1")))["recorders"]
     assert row["meta"]["unheard"] == {"XADD": {"before": 3, "during": 2}} and len(told) == 2
 

@@ -19,7 +19,8 @@ from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, S
 from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.messages import message_pages
-from messager_store.log.reading import Selection, Span
+from messager_store.log.reading import Span
+from messager_store.log.selection import Selection
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.replay import ChannelMap, ReplayClock
@@ -171,12 +172,12 @@ async def test_it_starts_and_ends_where_it_is_told(log: EventLog) -> None:
             *(sent(at * SECOND, b"%d" % at) for at in range(3, 6)),
         ],
     )
-    assert (await replayed(log, start="1s", end="2s")).payloads() == [b"1"]
-    assert (await replayed(log, start="mark:go")).payloads() == [b"3", b"4", b"5"]
-    assert (await replayed(log, end="mark:go")).payloads() == [b"0", b"1", b"2"]
-    assert (await replayed(log, start=f"{SECOND}:1:3", end="1970-01-01T00:00:04Z")).payloads() == [b"2", b"3"]
+    assert (await replayed(log, since="1s", until="2s")).payloads() == [b"1"]
+    assert (await replayed(log, since="mark:go")).payloads() == [b"3", b"4", b"5"]
+    assert (await replayed(log, until="mark:go")).payloads() == [b"0", b"1", b"2"]
+    assert (await replayed(log, since=f"{SECOND}:1:3", until="1970-01-01T00:00:04Z")).payloads() == [b"2", b"3"]
     with pytest.raises(BadCursor):
-        await replayed(log, start="whenever")
+        await replayed(log, since="whenever")
     with pytest.raises(ExperimentNotFound):
         await replayed(log, "nowhere")
     assert of.exp_id == "e1"
@@ -216,7 +217,7 @@ async def test_what_is_planned_is_what_is_published(log: EventLog, tmp_path: Pat
 
     assert await both() == (4, 4)
     assert await both(kinds=["blocked", "sent"]) == (5, 5)
-    assert await both(start=2) == (2, 2)
+    assert await both(since=2) == (2, 2)
     assert await both(agents=[3]) == (1, 1)
     await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="asked to")
     assert await both() == (3, 3)

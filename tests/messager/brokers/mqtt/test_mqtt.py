@@ -104,14 +104,14 @@ async def test_looking_for_an_answer_that_does_not_come_at_once_stops_for_a_whil
         broker = through(proxy)
         for _ in range(40):
             assert await broker.publish([(b"far", b"x")]) == [None]
-        assert broker._glance.in_vain >= 4 and broker._glance.skipping > 0
+        assert broker._busy_poll.failures >= 4 and broker._busy_poll.skip > 0
         await broker.close()
     for _ in range(200):
         assert await mqtt_broker.publish([(b"near", b"x")]) == [None]
 
 
 async def test_more_messages_than_the_protocol_can_number_go_out(mqtt_broker: MqttBroker, monkeypatch: Any) -> None:
-    monkeypatch.setattr("messager.brokers.mqtt.broker.MOST_UNACKNOWLEDGED", 50)
+    monkeypatch.setattr("messager.brokers.mqtt.broker.MAX_UNACKNOWLEDGED", 50)
     results = await asyncio.gather(*(mqtt_broker.publish([(b"many", b"%d" % n)] * 100) for n in range(10)))
     assert results == [[None] * 100] * 10
 
@@ -281,8 +281,19 @@ def test_a_scheme_that_nobody_knows_lists_those_there_are() -> None:
 
 
 def test_a_missing_driver_is_named_with_the_command_that_installs_it(tmp_path: Path) -> None:
-    without = "import sys; sys.modules['aiomqtt'] = None; from messager_store.cli import main; main()"
+    without = """
+import sys
+
+class Absent:
+    def find_spec(self, name, *_):
+        if name == "paho":
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, Absent())
+from messager_store.cli import main
+main()
+"""
     words = ["record", "--exp", "x", "--broker", "mqtt://127.0.0.1"]
     done = subprocess.run([sys.executable, "-c", without, *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr == f"messager: aiomqtt is not installed: `pip install '{requirement('aiomqtt')}'`\n"
+    assert done.stderr == f"messager: paho-mqtt is not installed: `pip install '{requirement('paho-mqtt')}'`\n"

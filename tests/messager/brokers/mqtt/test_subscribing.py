@@ -1,4 +1,4 @@
-"""Listening on MQTT: what arrives, how it is told, and the gaps where something may not have."""
+"""Subscribers on MQTT: what arrives, how it is told, and the gaps where something may not have."""
 
 from __future__ import annotations
 

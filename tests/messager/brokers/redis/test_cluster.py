@@ -12,7 +12,7 @@ import trustme
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.brokers import OutputLimits
-from messager.brokers.redis.line import Line
+from messager.brokers.redis.subscribed_connection import SubscribedConnection
 from messager.testing import RedisServer, free_port
 from messager_store import EventLog, Replay
 from messager_store.replay.flow_control import FlowControl
@@ -220,7 +220,7 @@ async def test_a_node_that_the_others_call_failed_is_left() -> None:
             async with asyncio.timeout(FOREVER):
                 while (gap := await pubsub.get_message(timeout=0.1)) is None:
                     pass
-            assert gap["type"] == "gap" and "called failed" in gap["reason"]
+            assert gap["type"] == "gap" and "reported as failed" in gap["reason"]
             assert await ask(others[0].port, "PUBLISH", "c:1", "x") in (0, 1)
             message = await pubsub.get_message(timeout=5)
             assert message is not None and message["data"] == b"x"
@@ -237,10 +237,10 @@ async def test_a_lone_node_and_one_whose_others_are_out_of_reach_are_kept() -> N
         await pubsub.psubscribe("c:*")
         for node in nodes[1:]:
             node.stop(kill=True)
-        watch = pubsub._addresses.watch()
-        assert watch is not None and pubsub._connection is not None
-        await watch.confirm(pubsub._connection._wire.connection)
-        await watch.aclose()
+        check = pubsub._endpoint.check()
+        assert check is not None and pubsub._connection is not None
+        await check.confirm(pubsub._connection._wire.connection)
+        await check.aclose()
         assert pubsub.lost_since() is None
         await pubsub.aclose()
         await broker.close()
@@ -253,14 +253,14 @@ async def test_nodes_that_do_not_agree_confirm_nobody() -> None:
         broker = RedisBroker.from_url(cluster_url(leaver))
         pubsub = broker.pubsub()
         await pubsub.psubscribe("c:*")
-        watch = pubsub._addresses.watch()
-        assert watch is not None and pubsub._connection is not None
+        check = pubsub._endpoint.check()
+        assert check is not None and pubsub._connection is not None
         connection = pubsub._connection._wire.connection
-        await watch.confirm(connection)
+        await check.confirm(connection)
         await ask(first.port, "CLUSTER", "FORGET", await ask(leaver.port, "CLUSTER", "MYID"))
         with pytest.raises(BrokerUnavailable, match="do not agree"):
-            await watch.confirm(connection)
-        await watch.aclose()
+            await check.confirm(connection)
+        await check.aclose()
         await pubsub.aclose()
         await broker.close()
 
@@ -271,9 +271,9 @@ async def test_a_node_that_leaves_while_it_is_subscribed_to_again_is_not_kept(mo
         broker = RedisBroker.from_url(cluster_url(*nodes))
         pubsub = broker.pubsub()
         await pubsub.psubscribe("c:*")
-        subscribe = Line.subscribe
+        subscribe = SubscribedConnection.subscribe
 
-        async def held(self: Line, patterns: Sequence[bytes]) -> None:
+        async def held(self: SubscribedConnection, patterns: Sequence[bytes]) -> None:
             monkeypatch.undo()
             number = await ask(leaver.port, "CLUSTER", "MYID")
             for node in others:
@@ -281,7 +281,7 @@ async def test_a_node_that_leaves_while_it_is_subscribed_to_again_is_not_kept(mo
             await until(lambda: self._superseded is not None)
             await subscribe(self, patterns)
 
-        monkeypatch.setattr(Line, "subscribe", held)
+        monkeypatch.setattr(SubscribedConnection, "subscribe", held)
         await ask(leaver.port, "CLIENT", "KILL", "TYPE", "pubsub")
         async with asyncio.timeout(FOREVER):
             while (gap := await pubsub.get_message(timeout=0.1)) is None:
@@ -304,9 +304,9 @@ async def test_a_host_of_the_url_that_left_the_cluster_has_no_say() -> None:
         broker = RedisBroker.from_url(cluster_url(member, leaver))
         pubsub = broker.pubsub()
         await pubsub.psubscribe("c:*")
-        watch = pubsub._addresses.watch()
-        assert watch is not None and pubsub._connection is not None
-        await watch.confirm(pubsub._connection._wire.connection)
-        await watch.aclose()
+        check = pubsub._endpoint.check()
+        assert check is not None and pubsub._connection is not None
+        await check.confirm(pubsub._connection._wire.connection)
+        await check.aclose()
         await pubsub.aclose()
         await broker.close()

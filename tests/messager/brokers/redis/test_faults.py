@@ -253,7 +253,7 @@ async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(red
 async def test_a_gap_on_a_busy_connection_begins_at_the_last_proof(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager.brokers.redis.line.PROVE_NS", 20_000_000)
+    monkeypatch.setattr("messager.brokers.redis.subscribed_connection.PROVE_NS", 20_000_000)
     outside = RedisBroker.from_url(redis.url)
     async with Proxy(redis.port).running() as proxy:
         pubsub = through(proxy).pubsub()
@@ -378,7 +378,7 @@ async def test_what_is_published_while_it_connects_leaves_in_the_order_of_the_ca
         assert message is not None
         heard.append(int(message["data"]))
     assert heard == list(range(6))
-    assert not broker._behind
+    assert not broker._delayed
     await pubsub.aclose()
     await broker.close()
 

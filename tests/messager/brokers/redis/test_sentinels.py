@@ -233,7 +233,7 @@ async def test_a_master_that_hangs_holds_up_publishing_until_it_is_replaced_and_
 async def test_a_tap_that_ends_while_nobody_confirms_its_server_logs_a_gap(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager.brokers.redis.line.UNCONFIRMED_NS", 500_000_000)
+    monkeypatch.setattr("messager.brokers.redis.subscribed_connection.UNCONFIRMED_NS", 500_000_000)
     async with watched() as there:
         broker = RedisBroker.from_url(there.url())
         async with Recorder(log, "e1", role="tap", patterns=["*"]) as recorder:

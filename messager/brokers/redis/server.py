@@ -1,4 +1,4 @@
-"""Opening one connection to Redis: redis-py makes it, and its errors are told in a few words."""
+"""Connections to one Redis server. redis-py opens them; its errors become `BrokerUnavailable` with a short text."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ...errors import BrokerUnavailable
-from .reasons import reason_of
+from .error_text import error_text
 from .url import Address
 
 CONNECT_TIMEOUT = 4.0
-"""Seconds a connection may take, so that a broker out of reach is told within five."""
+"""Seconds for a connection, so that an unreachable broker is reported within five seconds."""
 TRY_TIMEOUT = 1.0
-"""Seconds for one of several hosts, before the next one is tried."""
+"""Seconds for one of several hosts before the next one is tried."""
 
 
 class Server:
-    """One server."""
+    """One server at a fixed address (an `Endpoint`)."""
 
     def __init__(self, make: Callable[[], AbstractConnection], url: str, *, timeout: float = CONNECT_TIMEOUT) -> None:
         self.url = url
@@ -31,12 +31,12 @@ class Server:
         self._timeout = timeout
 
     async def connect(self) -> AbstractConnection:
-        connection = await opened(self._make(), self.url, self._timeout)
-        await let_in(connection, self.url)
+        connection = await open_connection(self._make(), self.url, self._timeout)
+        await check_authenticated(connection, self.url)
         return connection
 
-    def watch(self) -> None:
-        """There is no other server to go to."""
+    def check(self) -> None:
+        """Return None: there is no other server to connect to."""
 
 
 def connection_options(timeout: float) -> dict[str, Any]:
@@ -52,12 +52,12 @@ def connection_options(timeout: float) -> dict[str, Any]:
 
 
 def at(pool: ConnectionPool, address: Address) -> AbstractConnection:
-    """Return a connection as the pool makes them, to another host; not opened yet."""
+    """Return a connection with the options of the pool to another host, not yet opened."""
     options = {**pool.connection_kwargs, "host": address[0], "port": address[1]}
     return pool.connection_class(**options)
 
 
-async def opened(connection: AbstractConnection, url: str, seconds: float) -> AbstractConnection:
+async def open_connection(connection: AbstractConnection, url: str, seconds: float) -> AbstractConnection:
     """Connect, and pass the handshake. Raises `BrokerUnavailable`."""
     try:
         async with asyncio.timeout(seconds):
@@ -66,25 +66,25 @@ async def opened(connection: AbstractConnection, url: str, seconds: float) -> Ab
         await connection.disconnect(nowait=True)
         if isinstance(error, OSError | RedisError):
             tls = isinstance(connection, SSLConnection)
-            raise BrokerUnavailable(url, reason_of(error, _secrets(connection), tls=tls)) from None
+            raise BrokerUnavailable(url, error_text(error, _secrets(connection), tls=tls)) from None
         raise
     return connection
 
 
-async def let_in(connection: AbstractConnection, url: str) -> None:
-    """Redis 7.0 lets through the handshake who has to give a password. Raises `BrokerUnavailable`."""
+async def check_authenticated(connection: AbstractConnection, url: str) -> None:
+    """Send PING: Redis 7.0 accepts the handshake without authentication. Raises `BrokerUnavailable`."""
     try:
         async with asyncio.timeout(TRY_TIMEOUT):
             await connection.send_command("PING")
             await connection.read_response()
     except ResponseError:
-        return  # MISCONF and BUSY, say, are signs of life, and keep no message out; NOAUTH is none of these
+        return  # MISCONF and BUSY, for example, prevent no message; NOAUTH is an AuthenticationError
     except BaseException as error:
         await _refuse(connection, url, error)
 
 
-async def asked(connection: AbstractConnection, url: str, *command: str) -> Any:
-    """The answer to a command on a connection just made; None where an ACL forbids it. Raises `BrokerUnavailable`."""
+async def ask(connection: AbstractConnection, url: str, *command: str) -> Any:
+    """Return the answer to a command on a new connection; None if an ACL forbids it. Raises `BrokerUnavailable`."""
     try:
         async with asyncio.timeout(TRY_TIMEOUT):
             await connection.send_command(*command)
@@ -96,18 +96,18 @@ async def asked(connection: AbstractConnection, url: str, *command: str) -> Any:
 
 
 async def _refuse(connection: AbstractConnection, url: str, error: BaseException) -> NoReturn:
-    """Give up a connection on which this was raised."""
+    """Close a connection that raised this error, and raise `BrokerUnavailable` for it."""
     await connection.disconnect(nowait=True)
     if isinstance(error, OSError | RedisError):
-        raise BrokerUnavailable(url, reason_of(error, _secrets(connection))) from None
+        raise BrokerUnavailable(url, error_text(error, _secrets(connection))) from None
     raise error
 
 
 def _secrets(connection: AbstractConnection) -> list[str | None]:
-    """Texts to be masked: also the path of a socket, in which an unescaped password may be."""
+    """Return texts to mask, with the path of a socket: an unescaped password may be in it."""
     return [getattr(connection, name, None) for name in ("password", "path")]
 
 
 def address_of(connection: AbstractConnection) -> Address:
-    """Return the host and the port that a connection was made to."""
+    """Return the host and the port of a connection."""
     return connection.host, connection.port  # type: ignore[attr-defined]

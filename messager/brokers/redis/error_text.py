@@ -1,4 +1,4 @@
-"""What went wrong with Redis: in a few words on one line, without a password, and with what to do about it."""
+"""Text of a Redis error: one short line without credentials, with the remedy if one is known."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import ssl
 from collections.abc import Iterable, Sequence
 
 from redis.exceptions import AuthenticationError, RedisError
-from redis.exceptions import TimeoutError as LateConnection
+from redis.exceptions import TimeoutError as RedisTimeout
 
 from ...credentials import mask_known
-from ..tls_reasons import not_accepted
+from ..tls_errors import certificate_error_text
 
 _ASKS_FOR_CERTIFICATE = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE")
 _OWN_CERTIFICATE = "give one with ?ssl_certfile=FILE&ssl_keyfile=FILE"
@@ -19,12 +19,12 @@ _WITHOUT_TLS = "write redis where the URL says rediss"
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL", "HTTP_REQUEST")
 
 
-def reason_of(error: BaseException, secrets: Iterable[str | None] = (), *, tls: bool = False) -> str:
-    """An error in a few words, without the secrets: a server that knows no AUTH repeats what it was sent.
+def error_text(error: BaseException, secrets: Iterable[str | None] = (), *, tls: bool = False) -> str:
+    """Return the text of an error without these secrets: a server without AUTH repeats what it was sent.
 
-    `tls` says that it happened while a connection through TLS was made.
+    `tls` is True if the error was raised by the handshake of a TLS connection.
     """
-    if isinstance(error, TimeoutError | LateConnection):
+    if isinstance(error, TimeoutError | RedisTimeout):
         return "no answer in time" + (f"; if it does not speak TLS there, {_WITHOUT_TLS}" if tls else "")
     if tls and isinstance(_cause(error), ConnectionResetError):
         return f"the server ended the TLS handshake; if it asks for a certificate, {_OWN_CERTIFICATE}"
@@ -45,32 +45,32 @@ def reason_of(error: BaseException, secrets: Iterable[str | None] = (), *, tls: 
 
 
 def _tls_reason(error: BaseException) -> str | None:
-    """What a failed TLS handshake says; None where the error is another one."""
+    """Return the text for a failed TLS handshake; None for any other error."""
     cause = _cause(error)
     if not isinstance(cause, ssl.SSLError):
         return None
     if isinstance(cause, ssl.SSLCertVerificationError):
         any_name = ", or take any with ?ssl_check_hostname=no"
-        return not_accepted(cause, authority_option="ssl_ca_certs", any_name=any_name)
-    what = cause.reason or str(cause)
-    if what.endswith(_ASKS_FOR_CERTIFICATE):
+        return certificate_error_text(cause, authority_option="ssl_ca_certs", any_name=any_name)
+    code = cause.reason or str(cause)
+    if code.endswith(_ASKS_FOR_CERTIFICATE):
         return f"the server asks for a certificate; {_OWN_CERTIFICATE}"
-    if what in _NO_TLS:
+    if code in _NO_TLS:
         return f"the server does not speak TLS there; {_WITHOUT_TLS}"
-    return "TLS failed: " + what.replace("_", " ").lower()
+    return "TLS failed: " + code.replace("_", " ").lower()
 
 
 def _cause(error: BaseException) -> BaseException:
-    """What redis-py had before it made an error of its own of it; no further, for there the caller's own may be."""
+    """Return the error that redis-py wrapped, and none behind it, which may be an error of the caller."""
     while isinstance(error, RedisError) and not error.__suppress_context__ and error.__context__ is not None:
         error = error.__context__
     return error
 
 
-def missing_right(error: Exception, command: str, channels: Sequence[str] = ()) -> str:
-    """What an ACL user lacks whom Redis refused a command, and how to grant it; nothing for other refusals.
+def acl_remedy(error: Exception, command: str, channels: Sequence[str] = ()) -> str:
+    """Return how to grant the right that a user lacks; empty if the command was refused for another reason.
 
-    `channels` are those of the command, where they are known.
+    `channels` are the channels of the command, if they are known.
     """
     text = str(error).removeprefix("NOPERM ")
     if "permission" not in text.lower():

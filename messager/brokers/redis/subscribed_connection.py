@@ -1,7 +1,7 @@
-"""One connection of a subscriber to Redis: subscribed, pinged, and watched over.
+"""Connection of a subscriber to Redis, with pings and a monitor of its server.
 
-Silence is noticed by pings, on the same connection: an answer comes behind everything that was delivered before, so
-it proves that all of it has come in. That the server is still the right one, others confirm (see `redis_watch`).
+Pings on the subscription connection detect silence. The answer to a ping arrives after everything that was delivered
+before, so it proves that all of that has arrived. Other servers confirm that the server is the right one (`.monitor`).
 """
 
 from __future__ import annotations
@@ -15,82 +15,84 @@ from redis.exceptions import ResponseError
 
 from ... import channels
 from ...errors import BrokerUnavailable
-from .addresses import Addresses
-from .connecting import CONNECT_TIMEOUT
+from .endpoint import Endpoint
+from .error_text import acl_remedy, error_text
 from .kind import INTERNAL_INITIALS, is_hidden
-from .reasons import missing_right, reason_of
-from .watch import Watcher
+from .monitor import ServerMonitor
+from .server import CONNECT_TIMEOUT
 from .wire import Wire
 
 UNCONFIRMED_NS = 5_000_000_000
-"""Time after which a server that nobody confirms may have been superseded, ns."""
+"""Time after which a server without confirmation may have been superseded, ns."""
 PROVE_NS = 1_000_000_000
-"""While messages come, how often a subscriber asks for a proof that it has read all that was sent to it, ns."""
+"""Interval of the pings that prove, while messages arrive, that all earlier ones were read, ns."""
 
 
 class Listener(Protocol):
-    """The owner of lines."""
+    """Owner of subscribed connections."""
 
-    def heard(self, line: Line, messages: list[dict[str, Any]], size: int, behind: int) -> None:
-        """Take messages, as `PubSub.get_message` returns them, of `size` bytes in all. They came after `behind`."""
+    def heard(self, source: SubscribedConnection, messages: list[dict[str, Any]], size: int, behind: int) -> None:
+        """Accept messages in the form of `PubSub.get_message`, `size` bytes in total, delivered after `behind`."""
 
-    def ended(self, line: Line, reason: str) -> None:
-        """Take note that the connection is lost."""
+    def ended(self, source: SubscribedConnection, reason: str) -> None:
+        """Handle the loss of the connection."""
 
-    def superseded(self, line: Line, reason: str, serving: bool) -> None:
-        """Take note that the connection stands, and its server is no longer the right one (see `Watch.serves`)."""
+    def superseded(self, source: SubscribedConnection, reason: str, serving: bool) -> None:
+        """Handle a connection that stands but leads to a superseded server (see `ServerCheck.serves`)."""
 
 
-class Line:
-    """A connection to one server. Times are readings of the monotonic clock, ns."""
+class SubscribedConnection:
+    """Connection to one server. Times are readings of the monotonic clock, ns."""
 
     def __init__(self, listener: Listener, url: str, ping_interval: float, ping_timeout: float) -> None:
         self._listener = listener
         self._url = url
         self._ping_interval, self._ping_timeout = ping_interval, ping_timeout
         self._wire: Wire
-        self._watcher: Watcher | None = None
+        self._monitor: ServerMonitor | None = None
         self.read_until = 0
-        """Everything that the server delivered before this moment has come in."""
-        self._alive = 0  # when something came
-        self._pinged_at: int | None = None  # when a ping left that is not answered yet
+        """Time before which everything that the server delivered has arrived."""
+        self._alive = 0  # when the last bytes arrived
+        self._pinged_at: int | None = None  # when the unanswered ping was sent
         self._unconfirmed: set[bytes] = set()
-        self._refusal: ResponseError | None = None  # to a PSUBSCRIBE
+        self._refusal: ResponseError | None = None  # of a PSUBSCRIBE
         self._changed = asyncio.Event()
         self._superseded: str | None = None
 
     @classmethod
-    async def open(cls, addresses: Addresses, listener: Listener, *, ping_interval: float, ping_timeout: float) -> Line:
+    async def open(
+        cls, endpoint: Endpoint, listener: Listener, *, ping_interval: float, ping_timeout: float
+    ) -> SubscribedConnection:
         """Connect; `ping_interval` and `ping_timeout` are in seconds. Raises `BrokerUnavailable`."""
-        line = cls(listener, addresses.url, ping_interval, ping_timeout)
-        line._wire = await Wire.open(addresses, line._came, line._lost)
-        line._alive = line.read_until = time.monotonic_ns()
-        watch = addresses.watch()
-        if watch is not None:
-            line._watcher = Watcher(watch, line._wire.connection, line._replaced)
-        return line
+        made = cls(listener, endpoint.url, ping_interval, ping_timeout)
+        made._wire = await Wire.open(endpoint, made._received, made._lost)
+        made._alive = made.read_until = time.monotonic_ns()
+        check = endpoint.check()
+        if check is not None:
+            made._monitor = ServerMonitor(check, made._wire.connection, made._superseded_by)
+        return made
 
     @property
     def complete_until(self) -> int:
-        """Everything that was published before this moment has come in."""
-        return self.read_until if self._watcher is None else min(self.read_until, self._watcher.confirmed)
+        """Time before which everything that was published has arrived."""
+        return self.read_until if self._monitor is None else min(self.read_until, self._monitor.confirmed)
 
     @property
     def unconfirmed_since(self) -> int | None:
-        """When the server was confirmed last, if that is longer ago than `UNCONFIRMED_NS`; else None."""
-        if self._watcher is None or time.monotonic_ns() - self._watcher.confirmed < UNCONFIRMED_NS:
+        """Time of the last confirmation of the server if that is more than `UNCONFIRMED_NS` ago; else None."""
+        if self._monitor is None or time.monotonic_ns() - self._monitor.confirmed < UNCONFIRMED_NS:
             return None
-        return self._watcher.confirmed
+        return self._monitor.confirmed
 
     @property
     def due(self) -> int:
-        """Latest time for a call of `check`."""
+        """Time at which `check` must be called."""
         if self._pinged_at is None:
             return self._alive + int(self._ping_interval * 1e9)
         return max(self._alive, self._pinged_at) + int(self._ping_timeout * 1e9)
 
     def check(self) -> None:
-        """Ping where nothing came for long; give the connection up where a ping was not answered."""
+        """Ping after a long silence; give the connection up if a ping was not answered in time."""
         if time.monotonic_ns() < self.due:
             return
         if self._pinged_at is None:
@@ -99,7 +101,7 @@ class Line:
             self._lost(f"no answer to a ping within {self._ping_timeout:g} s")
 
     async def subscribe(self, patterns: Sequence[bytes]) -> None:
-        """Return once every pattern is confirmed. Raises `BrokerUnavailable`."""
+        """Return when every pattern is confirmed. Raises `BrokerUnavailable`."""
         self._unconfirmed.update(patterns)
         self._refusal = None
         try:
@@ -111,8 +113,8 @@ class Line:
                     await self._changed.wait()
                     if self._refusal is not None:
                         asked = [channels.decode(pattern) for pattern in patterns]
-                        lacks = missing_right(self._refusal, "psubscribe", asked)
-                        raise BrokerUnavailable(self._url, reason_of(self._refusal) + lacks)
+                        lacks = acl_remedy(self._refusal, "psubscribe", asked)
+                        raise BrokerUnavailable(self._url, error_text(self._refusal) + lacks)
         except TimeoutError:
             raise BrokerUnavailable(self._url, "no answer in time") from None
         finally:
@@ -123,30 +125,30 @@ class Line:
             raise BrokerUnavailable(self._url, self._superseded)
 
     def unsubscribe(self, patterns: Sequence[bytes]) -> None:
-        """Send UNSUBSCRIBE for these patterns."""
+        """Send PUNSUBSCRIBE for these patterns."""
         self._wire.command("PUNSUBSCRIBE", *patterns)
 
     def pause(self) -> None:
-        """Stop reading, so that messages wait in Redis. Not while an answer is awaited, which comes behind them."""
+        """Stop reading, so that messages wait in Redis. A pending PSUBSCRIBE prevents it: its answer is behind them."""
         if not self._unconfirmed:
             self._wire.pause()
 
     def resume(self) -> None:
-        """Read again."""
+        """Continue reading."""
         if self._wire.resume():
-            self._alive = time.monotonic_ns()  # it could not be heard meanwhile
+            self._alive = time.monotonic_ns()  # it was silent only because nobody read
 
     async def serves(self) -> bool:
-        """Return whether the server, which is superseded, is to be listened to beside its successor."""
-        return self._watcher is not None and await self._watcher.watch.serves(self._wire.connection)
+        """Return True if the superseded server may still deliver messages of its own (see `ServerCheck.serves`)."""
+        return self._monitor is not None and await self._monitor.check.serves(self._wire.connection)
 
     async def close(self) -> None:
         """Close the connection. May be called twice."""
-        if self._watcher is not None:
-            await self._watcher.stop()
+        if self._monitor is not None:
+            await self._monitor.stop()
         await self._wire.close()
 
-    def _came(self, values: list[Any]) -> None:
+    def _received(self, values: list[Any]) -> None:
         now = self._alive = time.monotonic_ns()
         behind = self.read_until
         messages: list[dict[str, Any]] = []
@@ -166,7 +168,7 @@ class Line:
             elif isinstance(value, ResponseError):
                 if self._unconfirmed:
                     self._refusal = value
-                else:  # an ACL may forbid PING: a sign of life as well
+                else:  # an ACL may forbid PING; the refusal is an answer as well
                     self._answered()
         self._changed.set()
         if messages and self._pinged_at is None and now - self.read_until >= PROVE_NS:
@@ -174,12 +176,12 @@ class Line:
         self._listener.heard(self, messages, size, behind)
 
     def _answered(self) -> None:
-        """A ping was answered: what was delivered before it has come in."""
+        """Record the answer to a ping: what was delivered before the ping has arrived."""
         if self._pinged_at is not None:
             self.read_until, self._pinged_at = self._pinged_at, None
 
     def _ping(self) -> None:
-        """Ask for a sign of life, which comes behind everything that was delivered before."""
+        """Send PING."""
         self._pinged_at = time.monotonic_ns()
         self._wire.command("PING")
 
@@ -187,6 +189,6 @@ class Line:
         self._changed.set()
         self._listener.ended(self, reason)
 
-    def _replaced(self, reason: str, serving: bool) -> None:
+    def _superseded_by(self, reason: str, serving: bool) -> None:
         self._superseded = reason
         self._listener.superseded(self, reason, serving)

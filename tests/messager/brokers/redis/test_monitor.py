@@ -1,4 +1,4 @@
-"""What asks whether a connection still leads to the right server."""
+"""The monitor of a connection: does it still lead to the right server?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import ConnectionPool
 
-from messager.brokers.redis.watch import Watcher
+from messager.brokers.redis.monitor import ServerMonitor
 from tests.support import until
 
 CONNECTION: Any = ConnectionPool().make_connection()  # type: ignore[no-untyped-call]
@@ -35,13 +35,13 @@ class LosesCancellation:
 
 
 async def test_a_watcher_stops_although_a_cancellation_was_lost() -> None:
-    watch = LosesCancellation()
-    watcher = Watcher(watch, CONNECTION, lambda reason, serving: None)
-    await watch.asked.wait()
+    check = LosesCancellation()
+    monitor = ServerMonitor(check, CONNECTION, lambda reason, serving: None)
+    await check.asked.wait()
     async with asyncio.timeout(5):
-        await watcher.stop()
-        await watcher.stop()
-    assert watch.closed
+        await monitor.stop()
+        await monitor.stop()
+    assert check.closed
 
 
 async def test_a_question_that_fails_in_an_unknown_way_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -50,8 +50,8 @@ async def test_a_question_that_fails_in_an_unknown_way_is_logged(caplog: pytest.
             self.asked.set()
             raise ValueError("no answer that anybody knows")
 
-    watch = Fails()
-    watcher = Watcher(watch, CONNECTION, lambda reason, serving: None)
-    await until(lambda: watch.closed)
-    await watcher.stop()
+    check = Fails()
+    monitor = ServerMonitor(check, CONNECTION, lambda reason, serving: None)
+    await until(lambda: check.closed)
+    await monitor.stop()
     assert "cannot be confirmed" in caplog.text and "no answer that anybody knows" in caplog.text

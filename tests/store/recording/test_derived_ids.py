@@ -25,20 +25,20 @@ from messager_store.recording.derived_ids import DerivedIds
 )
 def test_the_sender_is_read_from_the_payload_and_else_unknown(payload: object, sender: object) -> None:
     rules = DerivedIds()
-    assert rules.said(json.dumps(payload).encode(), None, sender=True)[0] == sender
-    assert rules.said(b"", payload, sender=True)[0] == sender
-    assert rules.said(b"", payload, sender=False)[0] is None
+    assert rules.from_message(json.dumps(payload).encode(), None, sender=True)[0] == sender
+    assert rules.from_message(b"", payload, sender=True)[0] == sender
+    assert rules.from_message(b"", payload, sender=False)[0] is None
 
 
 def test_a_rule_can_be_a_path() -> None:
     rules = DerivedIds(["header.sender.id"])
-    assert rules.said(b'{"header": {"sender": {"id": 7}}, "from": 1}', None, sender=True) == (7, None)
-    assert rules.said(b'{"header": 5, "id": 1}', None, sender=True) == (None, None)
+    assert rules.from_message(b'{"header": {"sender": {"id": 7}}, "from": 1}', None, sender=True) == (7, None)
+    assert rules.from_message(b'{"header": 5, "id": 1}', None, sender=True) == (None, None)
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xff", b'"from', b'{"from"', b"[" * 100_000 + b'"from"'])
 def test_a_payload_that_cannot_be_read_has_no_sender(payload: bytes) -> None:
-    assert DerivedIds().said(payload, None, sender=True) == (None, None)
+    assert DerivedIds().from_message(payload, None, sender=True) == (None, None)
 
 
 def test_the_recipient_is_read_from_the_channel() -> None:
@@ -53,7 +53,10 @@ def test_the_id_of_a_msg_is_found_and_hostile_ones_are_not_kept() -> None:
     msg = Msg("a", "b", "user")
     wire = json.dumps(msg.to_dict()).encode()
     assert [
-        rules.said(wire, said, sender=asked)[1] for said in (None, msg, msg.to_dict()) for asked in (True, False)
+        rules.from_message(wire, object_, sender=asked)[1]
+        for object_ in (None, msg, msg.to_dict())
+        for asked in (True, False)
     ] == [msg.id] * 6
     for hostile in ("\ud800", "a\x00", "x" * 1000, 5, None):
-        assert rules.said(json.dumps({**msg.to_dict(), "id": hostile}).encode(), None, sender=False) == (None, None)
+        wire = json.dumps({**msg.to_dict(), "id": hostile}).encode()
+        assert rules.from_message(wire, None, sender=False) == (None, None)

@@ -1,6 +1,6 @@
-"""Where connections to Redis go: one server, the master that sentinels name, or a node of a cluster that answers.
+"""Endpoint of a Redis URL: one server, the master that sentinels name, or a node of a cluster.
 
-redis-py makes the connections: sockets, TLS and authentication are its work, and its errors are told in a few words.
+redis-py makes the connections: sockets, TLS and authentication are its work.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from redis.exceptions import RedisError
 from ...credentials import without_credentials
 from ..urls import URLFault, fault_of, not_a_url
 from .cluster import Cluster
-from .connecting import Server, connection_options
+from .monitor import ServerCheck
 from .sentinels import Sentinels
+from .server import Server, connection_options
 from .url import check_options, scheme_of, several_hosts
-from .watch import Watch
 
 _HARMLESS = re.compile(r"Invalid value for '\w+'|unexpected keyword argument '\w+'|Port out of range|Invalid IPv6 URL")
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 
 
-class Addresses(Protocol):
-    """Finds the server to connect to, each time anew."""
+class Endpoint(Protocol):
+    """Finds the server to connect to, anew for each connection."""
 
     url: str
-    """Where it looks, without credentials."""
+    """URL without credentials."""
 
     async def connect(self) -> AbstractConnection:
-        """A connection that has passed its handshake, within `CONNECT_TIMEOUT`. Raises `BrokerUnavailable`."""
+        """Return a connection after its handshake, within `CONNECT_TIMEOUT`. Raises `BrokerUnavailable`."""
 
-    def watch(self) -> Watch | None:
-        """Those who know whether a connection still leads to the right server; None where there is only one server."""
+    def check(self) -> ServerCheck | None:
+        """Return a check that a connection still leads to the right server; None if there is only one server."""
 
 
-def addresses_at(url: str, timeout: float) -> Addresses:
-    """Where a URL leads; a connection may take `timeout` seconds. Raises `ValueError` for what is no Redis URL."""
+def endpoint_at(url: str, timeout: float) -> Endpoint:
+    """Return the endpoint of a URL; a connection may take `timeout` seconds. Raises `ValueError` for any other text."""
     try:
         scheme = scheme_of(url)
         if "+" not in scheme:
@@ -59,21 +59,23 @@ def addresses_at(url: str, timeout: float) -> Addresses:
 
 
 def _pool_at(url: str, timeout: float) -> ConnectionPool:
-    """What makes connections to one server. Raises `ValueError`, also for certificates that cannot be used."""
+    """Return a pool, which makes connections to one server. Raises `ValueError`, also for unusable certificates."""
     pool = ConnectionPool.from_url(url, **connection_options(timeout))
     options = pool.connection_kwargs
     if issubclass(pool.connection_class, SSLConnection):
         if options.get("ssl_cert_reqs") not in (None, "none", "optional", "required"):
             raise URLFault("ssl_cert_reqs is none, optional or required")
-        options.setdefault("ssl_check_hostname", options.get("ssl_cert_reqs") != "none")  # redis-py 5 would not
-    connection = pool.make_connection()  # type: ignore[no-untyped-call]  # connects to nothing, but refuses unknown options
+        options.setdefault(
+            "ssl_check_hostname", options.get("ssl_cert_reqs") != "none"
+        )  # the default of redis-py 5 is False
+    connection = pool.make_connection()  # type: ignore[no-untyped-call]  # does not connect, but refuses unknown options
     if isinstance(connection, SSLConnection):
         _check_certificates(connection, options)
     return pool
 
 
 def _check_certificates(connection: SSLConnection, options: dict[str, Any]) -> None:
-    """Raise `URLFault` for files that are not there or hold no certificate, which would be told once it connects."""
+    """Raise `URLFault` for files that are missing or hold no certificate, before the first connection."""
     for name in _FILES:
         if (file := options.get(name)) is not None:
             try:
@@ -90,6 +92,6 @@ def _check_certificates(connection: SSLConnection, options: dict[str, Any]) -> N
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong with a URL, in redis-py's words where those repeat nothing of it."""
+    """Return what is wrong with a URL: the text of redis-py if it repeats no part of the URL."""
     found = None if isinstance(error, URLFault) else _HARMLESS.search(str(error))
     return found[0] if found else fault_of(error)

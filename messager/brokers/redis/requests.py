@@ -1,0 +1,74 @@
+"""Requests that were sent on a connection to Redis and wait for their replies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from ...errors import BrokerUnavailable, PublishError
+from .error_text import acl_remedy, error_text
+
+
+class PublishRequest:
+    """Messages on their way, with one reply for each."""
+
+    def __init__(self, count: int, counts: bool) -> None:
+        """`counts` is False if the server does not count all subscribers; then results have no numbers."""
+        self.future: asyncio.Future[list[int | PublishError | None]] = asyncio.get_running_loop().create_future()
+        self.since = time.monotonic()
+        self.done = False
+        self._count = count
+        self._counts = counts
+        self._results: list[int | PublishError | None] = []
+        if not count:
+            self._finish()
+
+    def take(self, replies: list[Any], at: int) -> int:
+        """Take the replies of this request, from position `at` on. Return how many these are."""
+        mine = replies[at : at + self._count - len(self._results)]
+        self._results += [reply if reply.__class__ is int else _refused(reply) for reply in mine]
+        if len(self._results) == self._count:
+            self._finish()
+        return len(mine)
+
+    def fail(self, url: str, reason: str) -> None:
+        """End the request with an unknown outcome for the messages without a reply."""
+        lost = PublishError(f"the answer of {url} was lost: {reason}", "unknown")
+        self._results += [lost] * (self._count - len(self._results))
+        self._finish()
+
+    def _finish(self) -> None:
+        self.done = True
+        if not self._counts:
+            self._results = [None if result.__class__ is int else result for result in self._results]
+        if not self.future.done():  # its caller may have been cancelled
+            self.future.set_result(self._results)
+
+
+class CommandRequest:
+    """A command other than PUBLISH, with one reply: a `ResponseError` if the server refuses it."""
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.since = time.monotonic()
+        self.done = False
+
+    def take(self, replies: list[Any], at: int) -> int:
+        """Take the reply at position `at`. Return 1."""
+        self.done = True
+        if not self.future.done():
+            self.future.set_result(replies[at])
+        return 1
+
+    def fail(self, url: str, reason: str) -> None:
+        """End the request with `BrokerUnavailable`."""
+        self.done = True
+        if not self.future.done():
+            self.future.set_exception(BrokerUnavailable(url, reason))
+
+
+def _refused(reply: Any) -> PublishError:
+    """Return the error for an error reply to one PUBLISH: the server did not deliver the message."""
+    reason = error_text(reply) + acl_remedy(reply, "publish")
+    return PublishError(f"Redis refused the message: {reason}", "not_sent", refused=True)

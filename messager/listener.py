@@ -1,0 +1,81 @@
+"""Listener: moves received messages from a subscriber to the queue, and logs them and the gaps between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from . import channels
+from .brokers.protocol import PubSub
+from .clock import Clock
+from .message_queue import MessageQueue
+from .record import MessageRecord
+
+YIELD_EVERY = 20
+"""Messages after which a listener lets other tasks run, on a stream that never pauses."""
+
+log = logging.getLogger("messager")
+
+
+class Listener:
+    """Listener of one subscriber, which may be redis-py's own `PubSub`. `tell` passes a record to the log hooks."""
+
+    def __init__(
+        self, pubsub: PubSub, queue: MessageQueue, clock: Clock, tell: Callable[[MessageRecord], None]
+    ) -> None:
+        self._pubsub = pubsub
+        self._queue = queue
+        self._clock = clock
+        self._tell = tell
+
+    async def run(self) -> None:
+        """Queue and log what arrives, until cancelled. It stops reading while the queue is above its limit."""
+        queue = self._queue
+        received = 0
+        while True:
+            message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=1)
+            if message is None:
+                continue
+            if message["type"] == "pmessage":
+                self._received(message)
+                received += 1
+                if queue.stops_reading:
+                    await queue.emptied()
+                elif received % YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+            elif message["type"] == "gap":
+                self._gap(message["reason"], message["since"], message["until"])
+
+    def log_unread(self) -> None:
+        """Log a gap if the listener ends while disconnected, or with `queue_bytes` before it has read everything."""
+        since = self._ask("lost_since")
+        reason = "the listener ended while disconnected"
+        if since is None:
+            since = self._ask("unconfirmed_since")
+            reason = "the listener ended while nobody confirmed its server"
+        if self._queue.limit is not None and (unread := self._ask("unread_since")) is not None:
+            since = unread if since is None else min(since, unread)
+            reason = "the listener ended before it had read everything (queue_bytes)"
+        if since is not None:
+            self._gap(reason, since, None)
+
+    def _ask(self, name: str) -> int | None:
+        """Call a method of our subscribers that redis-py's does not have."""
+        method: Callable[[], int | None] = getattr(self._pubsub, name, lambda: None)
+        return method()
+
+    def _received(self, message: dict[str, Any]) -> None:
+        channel = channels.decode(message["channel"])
+        meta = message.get("meta")
+        self._tell(MessageRecord("received", self._clock.now(), channel, message["data"], meta=meta))
+        self._queue.put_nowait(message)
+
+    def _gap(self, reason: str, since: int, until: int | None) -> None:
+        now = self._clock.now()
+        end = now if until is None else self._clock.at(until)
+        start = self._clock.at(since)
+        meta = {"reason": reason, "since": start, "until": end, "count": None}
+        log.warning("messages may be missing for %.3f s: %s", (end - start) / 1e9, reason)
+        self._tell(MessageRecord("gap", now, meta=meta))

@@ -1,0 +1,117 @@
+"""Queries for events, run page by page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Select, bindparam, select
+
+from ..db.database import Database
+from ..db.schema import SEQ_BITS, event, recorder
+from ..db.statements import Row
+from ..errors import DamagedStore
+from ..experiments.registry import Experiment
+from . import event_rows
+from .event import Event
+from .names import NameReader
+
+HELD = 8 * 1024 * 1024
+"""Bytes of large payloads that are handed on together."""
+TOGETHER = 500
+"""Events that are made and handed on together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorders:
+    """The recorders of an experiment as they were at one moment, in order of ordinal."""
+
+    ids: dict[int, int]
+    """Ids by ordinal."""
+    ordinals: dict[int, int]
+    """Ordinals by id."""
+    last_seqs: dict[int, int]
+    """Last seqs by id: later events were committed after that moment."""
+
+
+async def recorders_now(database: Database, of: Experiment) -> Recorders:
+    """Return the recorders of an experiment."""
+    query = (
+        select(recorder.c.id, recorder.c.ordinal, recorder.c.last_seq)
+        .where(recorder.c.experiment_id == of.id)
+        .order_by(recorder.c.ordinal)
+    )
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    return Recorders(
+        {ordinal: number for number, ordinal, _ in rows},
+        {number: ordinal for number, ordinal, _ in rows},
+        {number: last for number, _, last in rows},
+    )
+
+
+class EventQuery:
+    """A SELECT of `event_rows.columns`, compiled once and run for every page with other parameters."""
+
+    def __init__(self, statement: Select[Any]) -> None:
+        self._statement = statement
+        self._sql = ""
+        self._names: Sequence[str] = ()
+        self._values: dict[str, Any] = {}
+
+    async def rows(self, database: Database, **values: int) -> list[Any]:
+        """Return the rows, as tuples, directly from the driver."""
+        async with database.reading() as connection:
+            if not self._sql:
+                compiled = self._statement.compile(
+                    dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
+                )
+                self._sql, self._names = str(compiled), compiled.positiontup or ()
+                self._values = dict(compiled.params)
+            known = self._values | values
+            return list(await database.dialect.fetch(connection, self._sql, [known[name] for name in self._names]))
+
+
+async def events_of(
+    database: Database, rows: list[Row], recorders: Recorders, names: NameReader
+) -> AsyncIterator[list[Event]]:
+    """Yield rows as events, at most `TOGETHER` at a time, without those behind their recorder's last seq.
+
+    The garbage collector visits every event that is alive several times, which costs as much as making it. So few
+    are alive at a time.
+    """
+    ordinals, last_seqs = recorders.ordinals, recorders.last_seqs
+    for at in range(0, len(rows), TOGETHER):
+        part = rows[at : at + TOGETHER]
+        try:
+            entries = event_rows.unpack(part, ordinals, names.values, last_seqs)
+        except KeyError:
+            await names.load(event_rows.name_ids(part))
+            try:
+                entries = event_rows.unpack(part, ordinals, names.values, last_seqs)
+            except KeyError:
+                reason = "the name of a channel or an agent is missing; `messager verify` says where"
+                raise DamagedStore(database.location, reason) from None
+        begin = held = 0
+        for place, entry in enumerate(entries):
+            if entry.payload is None:
+                entry.payload = await _payload(database, recorders.ids[entry.recorder] << SEQ_BITS | entry.seq)
+                held += len(entry.payload)
+                if held > HELD:
+                    yield entries[begin : place + 1]
+                    entries[begin : place + 1] = [None] * (place + 1 - begin)  # free them
+                    begin, held = place + 1, 0
+        if begin < len(entries):
+            yield entries[begin:] if begin else entries
+
+
+async def _payload(database: Database, number: int) -> bytes:
+    async with database.reading() as connection:
+        query = select(event.c.payload).where(event.c.id == number)
+        return bytes((await connection.execute(query)).scalar_one())
+
+
+def parameter(name: str) -> Any:
+    """Return a parameter of a statement, a 64-bit integer."""
+    return bindparam(name, 0, BigInteger)

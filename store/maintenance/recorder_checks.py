@@ -1,0 +1,260 @@
+"""Checks of one recorder. Its chain is read once; then each check is a function that yields problems.
+
+| checks            | of                                                                        |
+|-------------------|---------------------------------------------------------------------------|
+| `event_problems`  | each event: experiment, names, types                                      |
+| `BATCH_CHECKS`    | each batch: number of events, hash of each event, digest, times, chain    |
+| `RECORDER_CHECKS` | the recorder: last seq, head, counters, unclean end                       |
+| `_stray_events`   | events outside of batches                                                 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from shlex import quote
+
+from sqlalchemy import func, select
+
+from ..db.database import Database
+from ..db.schema import KINDS, SEQ_BITS, SEQ_MASK, event
+from ..experiments.registry import Experiment, RecorderRow
+from ..log import chain
+from ..log.chain_walk import WRONG_TYPE, ChainEvent, WalkedBatch, fetch_from, walk
+from ..log.event import iso
+from ..log.redaction_records import SealCheck
+from .verdict import Verdict
+
+TOLD_EVERY = 2000
+"""Events between two calls of `progress`."""
+_TYPE_PROBLEM = "holds a value of the wrong type"
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counters of a recorder, counted again from its events."""
+
+    events: int = 0
+    kinds: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    payload_bytes: int = 0
+    first_ts: int | None = None
+    last_ts: int | None = None
+    worst_unacknowledged: int = 0
+
+    def add(self, entry: ChainEvent) -> None:
+        """Count an event. Raises one of `WRONG_TYPE`."""
+        self.events += 1
+        if 1 <= entry.kind <= len(KINDS):
+            self.kinds[KINDS[entry.kind - 1]] += 1
+        self.payload_bytes += len(entry.payload)
+        self.first_ts = entry.ts if self.first_ts is None else min(self.first_ts, entry.ts)
+        self.last_ts = entry.ts if self.last_ts is None else max(self.last_ts, entry.ts)
+
+
+@dataclass(slots=True)
+class ReadRecorder:
+    """A recorder and the state of reading its chain."""
+
+    of: Experiment
+    row: RecorderRow
+    link: bytes
+    """Chain hash so far."""
+    end: int = 1
+    """Seq after the last batch so far."""
+    counters: Counters = field(default_factory=Counters)
+
+
+@dataclass(slots=True)
+class ReadBatch:
+    """A batch whose events were read. `recorder` is in the state before this batch."""
+
+    recorder: ReadRecorder
+    walked: WalkedBatch
+    seqs: list[int] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+
+
+async def check_recorder(
+    database: Database,
+    of: Experiment,
+    row: RecorderRow,
+    ordinals: dict[int, int],
+    redactions: SealCheck,
+    verdict: Verdict,
+    progress: Callable[[int], None],
+) -> None:
+    """Check one recorder and add the result to the verdict; `ordinals` are those of all recorders, by id.
+
+    `progress` is called with the number of events read. Raises one of `WRONG_TYPE` if the row of the recorder cannot
+    be read.
+    """
+    if row.id >> 63 - SEQ_BITS:
+        raise OverflowError("no event can have an id of this recorder")
+    who = f"recorder {row.ordinal}"
+    read = ReadRecorder(of, row, chain.first_link(row.uuid))
+    redactions.link(row.ordinal, 0, read.link)
+    told = 0
+    async for walked in walk(fetch_from(database), row.id, ordinals, last=_last_seq(row)):
+        if read.counters.events - told >= TOLD_EVERY:
+            progress(told := read.counters.events)
+        part = walked.row
+        if part.first_seq != read.end:
+            verdict.add([f"the batch after seq {read.end - 1} starts at {part.first_seq}"], who)
+        place = f"{who}, batch at seq {part.first_seq}"
+        batch = ReadBatch(read, walked)
+        async for page in walked.events():
+            for entry in page:
+                verdict.add(event_problems(batch, entry), place)
+                redactions.see(row.ordinal, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
+        for check in BATCH_CHECKS:
+            verdict.add(check(batch), place)
+        verdict.batches += 1
+        read.end, read.link = walked.end, part.chain_hash
+        redactions.link(row.ordinal, read.end - 1, read.link)
+    for check_of_recorder in RECORDER_CHECKS:
+        verdict.add(check_of_recorder(read), who)
+    verdict.add(await _stray_events(database, read), who)
+    verdict.events += read.counters.events
+    verdict.notes += [f"{who} {note}" for note in _notes(read)]
+
+
+def event_problems(batch: ReadBatch, entry: ChainEvent) -> Iterator[str]:
+    """Check one event: it belongs to the experiment, its names exist, its values have the right types. Count it."""
+    name = f"the event of seq {entry.seq}"
+    if entry.experiment_id != batch.recorder.of.id:
+        yield f"{name} is filed under another experiment"
+    if entry.strange_names:
+        yield f"{name} has names of another kind or experiment, or of none"
+    batch.seqs.append(entry.seq)
+    unreadable = entry.seq in batch.walked.unreadable
+    try:
+        batch.recorder.counters.add(entry)
+        batch.times.append(entry.ts)
+    except WRONG_TYPE:
+        unreadable = True
+    if unreadable:
+        yield f"{name} {_TYPE_PROBLEM}"
+
+
+def check_number_of_events(batch: ReadBatch) -> Iterator[str]:
+    """Check that no event of the batch is missing."""
+    first, seqs = batch.walked.row.first_seq, batch.seqs
+    missing = batch.walked.row.count - len(seqs)
+    if missing:
+        gap = next((at for at, seq in enumerate(seqs, first) if at != seq), first + len(seqs))
+        yield f"{missing} event{'s are' if missing > 1 else ' is'} missing, the first is seq {gap}"
+
+
+def check_event_hashes(batch: ReadBatch) -> Iterator[str]:
+    """Check the hash of each event, which tells the event that was changed."""
+    part = batch.walked.row
+    checks = chain.unpack_checks(part.checks)
+    if len(checks) != part.count or len(part.checks) != 4 * part.count:
+        yield f"it has {len(part.checks)} bytes of checks for {part.count} events"
+        return
+    for seq, check in zip(batch.seqs, batch.walked.digest.checks, strict=True):
+        if check != checks[seq - part.first_seq]:
+            yield f"the event of seq {seq} was changed (or its check was)"
+
+
+def check_digest(batch: ReadBatch) -> Iterator[str]:
+    """Check the digest over all events of the batch."""
+    part = batch.walked.row
+    if batch.walked.digest.digest() != part.digest and len(batch.seqs) == part.count:
+        yield "its events do not have the digest in its row"
+
+
+def check_times(batch: ReadBatch) -> Iterator[str]:
+    """Check the first and last time in the row of the batch."""
+    part, times = batch.walked.row, batch.times
+    if times and (min(times), max(times)) != (part.min_ts, part.max_ts):
+        yield "its events' times are not the ones in its row"
+
+
+def check_chain(batch: ReadBatch) -> Iterator[str]:
+    """Check that the chain hash continues the previous one."""
+    recorder, part = batch.recorder, batch.walked.row
+    link = recorder.link
+    try:
+        link = batch.walked.link(recorder.of.schema_version, link)
+        recorder.counters.worst_unacknowledged = max(recorder.counters.worst_unacknowledged, part.unacknowledged)
+    except WRONG_TYPE:
+        yield f"its row {_TYPE_PROBLEM}"
+    if link != part.chain_hash:
+        yield "its chain hash does not continue the chain of the batch before it"
+
+
+BATCH_CHECKS: tuple[Callable[[ReadBatch], Iterator[str]], ...] = (
+    check_number_of_events,
+    check_event_hashes,
+    check_digest,
+    check_times,
+    check_chain,
+)
+
+
+def check_last_seq(read: ReadRecorder) -> Iterator[str]:
+    """Check that the batches reach the last seq in the row of the recorder."""
+    if read.end != read.row.last_seq + 1:
+        yield f"its batches end at seq {read.end - 1}, its row says {read.row.last_seq}"
+
+
+def check_head_hash(read: ReadRecorder) -> Iterator[str]:
+    """Check that the head is the chain hash of the last batch."""
+    if read.link != read.row.head_hash:
+        yield "its head is not the hash of its last batch"
+
+
+def check_counters(read: ReadRecorder) -> Iterator[str]:
+    """Check the counters in the row of the recorder."""
+    for key in ("kinds", "payload_bytes", "first_ts", "last_ts", "worst_unacknowledged"):
+        if key == "worst_unacknowledged" and read.of.schema_version == 1:
+            continue  # version 1 did not store the values of the batches
+        recorded, counted = getattr(read.row, key), getattr(read.counters, key)
+        if recorded != counted:
+            yield f"its row says {key} {recorded}, its events say {counted}"
+
+
+def check_end(read: ReadRecorder) -> Iterator[str]:
+    """Check that the recorder did not end uncleanly."""
+    if read.row.state == "unclean":
+        yield (
+            f"ended uncleanly: its last heartbeat was at {iso(read.row.heartbeat_at)}; "
+            f"`messager repair {quote(read.of.exp_id)}`"
+        )
+
+
+RECORDER_CHECKS: tuple[Callable[[ReadRecorder], Iterator[str]], ...] = (
+    check_last_seq,
+    check_head_hash,
+    check_counters,
+    check_end,
+)
+
+
+def _last_seq(row: RecorderRow) -> int:
+    """Return the last seq to check: a live recorder may have appended more since its row was read."""
+    return row.last_seq if row.state == "alive" else SEQ_MASK
+
+
+async def _stray_events(database: Database, read: ReadRecorder) -> list[str]:
+    """Check that every event of the recorder belongs to a batch."""
+    base = read.row.id << SEQ_BITS
+    query = select(func.count(), func.min(event.c.id)).where(
+        event.c.id >= base,
+        event.c.id <= base | _last_seq(read.row),
+        (event.c.id >= base | read.end) | (event.c.id == base),
+    )
+    async with database.reading() as connection:
+        stray, lowest = (await connection.execute(query)).one()
+    belong = "event belongs" if stray == 1 else "events belong"
+    return [f"{stray} {belong} to no batch, the first is seq {lowest & SEQ_MASK}"] if stray else []
+
+
+def _notes(read: ReadRecorder) -> Iterator[str]:
+    if read.row.state == "repaired":
+        yield "ended uncleanly and was repaired"
+    elif read.row.state == "alive":
+        yield "is recording"
+    if gaps := read.row.kinds["gap"]:
+        yield f"has {gaps} gap{'' if gaps == 1 else 's'} (`messager events {quote(read.of.exp_id)} --kind gap`)"

@@ -1,0 +1,149 @@
+"""Blanking: delete the content of events and recompute the hash chain of their recorder, within a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from .. import json_text
+from ..db.schema import FROM_DERIVED, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED, batch, event, recorder
+from ..experiments.registry import Experiment, RecorderRow
+from ..log import chain
+from ..log.chain_walk import WalkedBatch, encode, fetch_within, walk
+from ..log.redaction_records import SEAL
+from .json_paths import BLANK
+from .refusal import chain_broken
+
+PAGE = 200
+"""Batches updated with one statement."""
+_LOG_FIELDS: dict[str, tuple[type, ...]] = {"name": (str,), "outcome": (str,), "reason": (str,)} | dict.fromkeys(
+    ("since", "until", "count"), (int, type(None))
+)
+"""Fields of an event's meta that the log writes itself, and their types."""
+_SAME_BATCH = (batch.c.recorder_id == bindparam("of_recorder"), batch.c.first_seq == bindparam("at_seq"))
+_UPDATE_BATCH = (
+    update(batch)
+    .where(*_SAME_BATCH)
+    .values({key: bindparam(f"new_{key}") for key in ("digest", "checks", "chain_hash")})
+)
+_UPDATE_LINK = update(batch).where(*_SAME_BATCH).values(chain_hash=bindparam("new_chain_hash"))
+_UPDATE_EVENT = (
+    update(event)
+    .where(event.c.id == bindparam("of_event"))
+    .values(
+        payload=b"",
+        msg_id=None,
+        **{key: bindparam(f"new_{key}") for key in ("flags", "meta", "from_id", "to_id")},
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Blanking:
+    """The events of one redaction, and what remains of them."""
+
+    of: Experiment
+    ordinals: dict[int, int]
+    """Ordinals of the experiment's recorders, by id."""
+    numbers: set[int]
+    """event.id of the events to blank."""
+    seal: str
+    """Stored in the meta of each blanked event: the hash of the redaction record."""
+    ids: bool
+    """Delete from_id and to_id too."""
+    contains_redacted: Callable[[bytes], bool] | None
+    location: str
+    """The store, for errors."""
+
+    async def rewrite(self, connection: AsyncConnection, row: RecorderRow) -> bytes:
+        """Blank the events of a recorder and recompute its chain from the first one on; return its new head.
+
+        Raises `DamagedStore` if the old chain does not match.
+        """
+        version = self.of.schema_version
+        after, old = await self._start(connection, row)
+        new, removed = old, 0
+        links: list[dict[str, Any]] = []
+        async for walked in walk(fetch_within(connection), row.id, self.ordinals, after=after):
+            part = walked.row
+            if walked.link(version, old) != part.chain_hash:
+                raise chain_broken(self.location, self.of, row, part.first_seq)
+            old = part.chain_hash
+            base = row.id << SEQ_BITS
+            keys = {"of_recorder": row.id, "at_seq": part.first_seq}
+            if self.numbers.isdisjoint(range(base | part.first_seq, base | walked.end)):
+                new = walked.link(version, new)
+                links.append({**keys, "new_chain_hash": new})
+            else:
+                digest, removed_here = await self._blank(connection, row, walked)
+                removed += removed_here
+                new = walked.link(version, new, digest.digest())
+                values = {"new_digest": digest.digest(), "new_checks": digest.packed_checks()}
+                await connection.execute(_UPDATE_BATCH, {**keys, **values, "new_chain_hash": new})
+            if len(links) == PAGE:
+                await connection.execute(_UPDATE_LINK, links)
+                links = []
+        if links:
+            await connection.execute(_UPDATE_LINK, links)
+        if old != row.head_hash:
+            raise chain_broken(self.location, self.of, row, row.last_seq)
+        await connection.execute(
+            update(recorder)
+            .where(recorder.c.id == row.id)
+            .values(head_hash=new, payload_bytes=recorder.c.payload_bytes - removed)
+        )
+        return new
+
+    async def _start(self, connection: AsyncConnection, row: RecorderRow) -> tuple[int, bytes]:
+        """Return the first seq and the chain hash of the last batch before the first blanked event; -1 without one."""
+        first = min(number for number in self.numbers if number >> SEQ_BITS == row.id) & SEQ_MASK
+        query = select(batch.c.chain_hash, batch.c.first_seq).where(
+            batch.c.recorder_id == row.id, batch.c.first_seq + batch.c.count <= first
+        )
+        before = (await connection.execute(query.order_by(batch.c.first_seq.desc()).limit(1))).one_or_none()
+        return (-1, chain.first_link(row.uuid)) if before is None else (before.first_seq, before.chain_hash)
+
+    async def _blank(
+        self, connection: AsyncConnection, row: RecorderRow, walked: WalkedBatch
+    ) -> tuple[chain.BatchDigest, int]:
+        """Blank the events of one batch; return its new digest and the number of payload bytes removed."""
+        new, removed = chain.BatchDigest(), 0
+        async for page in walked.events():
+            if walked.unreadable:
+                raise chain_broken(self.location, self.of, row, walked.row.first_seq)
+            changes = []
+            for entry in page:
+                if entry.id not in self.numbers:
+                    new.extend([encode(entry, self.ordinals)])
+                    continue
+                kept = log_fields(json_text.load_object(entry.meta), self.contains_redacted)
+                meta = json_text.dump({**kept, SEAL: self.seal})
+                flags = (entry.flags & ~NO_TEXT) | REDACTED
+                blank = entry._replace(flags=flags, msg_id=None, meta=meta, payload=b"")
+                if self.ids:
+                    flags &= ~(FROM_DERIVED | TO_DERIVED)
+                    blank = blank._replace(flags=flags, sender=None, recipient=None, from_id=None, to_id=None)
+                new.extend([encode(blank, self.ordinals)])
+                removed += len(entry.payload)
+                values = {f"new_{key}": getattr(blank, key) for key in ("flags", "meta", "from_id", "to_id")}
+                changes.append({"of_event": entry.id, **values})
+            if changes:
+                await connection.execute(_UPDATE_EVENT, changes)
+        if walked.digest.digest() != walked.row.digest:
+            raise chain_broken(self.location, self.of, row, walked.row.first_seq)
+        return new, removed
+
+
+def log_fields(meta: dict[str, Any], contains_redacted: Callable[[bytes], bool] | None = None) -> dict[str, Any]:
+    """Return the fields of an event's meta that the log wrote itself; those with redacted text are blanked."""
+    kept = {key: meta[key] for key, types in _LOG_FIELDS.items() if key in meta and type(meta[key]) in types}
+    if contains_redacted is None:
+        return kept
+    return {
+        key: BLANK if isinstance(value, str) and contains_redacted(value.encode("utf-8", "surrogatepass")) else value
+        for key, value in kept.items()
+    }

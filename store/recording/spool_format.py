@@ -1,0 +1,101 @@
+"""Format of a spool file: a line of JSON, then frames, each with a CRC-32.
+
+A frame is an event (a line of JSON and the payload) or a note (a line of JSON that changes what the first line says).
+A frame whose body is damaged stands for one lost event; without its head, nothing behind it can be found.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from pathlib import Path
+from typing import Any, BinaryIO
+from zlib import crc32
+
+from ..errors import SpoolDamaged
+from ..log.event import NewEvent
+
+FORMAT = "messager-spool/1"
+EVENT, NOTE = 1, 2
+
+_FRAME = struct.Struct("<BIII")  # its type, the lengths of its line and its payload, CRC-32 of both
+_CHECK = struct.Struct("<I")  # CRC-32 of the above
+_HEAD_BYTES = _FRAME.size + _CHECK.size
+_HEADER_BYTES = 1 << 16
+
+
+def read_header(file: BinaryIO, path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(file.readline(_HEADER_BYTES))
+        fits = facts["format"] == FORMAT and isinstance(facts["first_seq"], int) and isinstance(facts["recorder"], str)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        fits, facts = False, {}
+    if not fits:
+        raise SpoolDamaged(str(path), "it does not begin as a spool does")
+    return dict(facts)
+
+
+def frame(what: int, line: bytes, payload: bytes = b"") -> bytes:
+    head = _FRAME.pack(what, len(line), len(payload), crc32(payload, crc32(line)))
+    return b"".join((head, _CHECK.pack(crc32(head)), line, payload))
+
+
+def event_line(entry: NewEvent) -> bytes:
+    kind, ts, channel, _, *others = entry
+    return json.dumps([kind, ts, channel, *others], default=str).encode()
+
+
+def read_event(line: bytes, payload: bytes) -> NewEvent:
+    kind, ts, channel, from_id, to_id, flags, msg_id, duration, receivers, cause, meta = json.loads(line)
+    origin = None if cause is None else (cause[0], cause[1])
+    return NewEvent(kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, origin, meta)
+
+
+def lost_event(before: list[NewEvent]) -> NewEvent:
+    """Return the gap event that stands for an event that was damaged on the disk."""
+    at = before[-1].ts if before else time.time_ns()
+    meta = {"reason": "an event was damaged in the spool", "since": at, "until": at, "count": 1}
+    return NewEvent("gap", at, None, b"", meta=meta)
+
+
+def read_frame(file: BinaryIO, path: Path) -> tuple[int, bytes | None, bytes]:
+    """Return the type of the next frame, its line and its payload; None for the line if the body was damaged."""
+    head = _read_head(file)
+    if head is not None:
+        what, line_length, payload_length, check = head
+        line, payload = file.read(line_length), file.read(payload_length)
+        if len(line) == line_length and len(payload) == payload_length:
+            whole = crc32(payload, crc32(line)) == check and _is_json(line, what)
+            return (what, line, payload) if whole else (what, None, b"")
+    raise SpoolDamaged(str(path), "a frame of it is not whole")
+
+
+def cut_short(file: BinaryIO, at: int, end: int) -> bool:
+    """Return True if the frame at `at` only lacks its end, or is all zeros."""
+    file.seek(at)
+    if end - at < _HEAD_BYTES:
+        return True
+    head = _read_head(file)
+    if head is not None:
+        return at + _HEAD_BYTES + head[1] + head[2] > end
+    file.seek(at)
+    return not any(file.read(min(end - at, 1 << 20)))
+
+
+def _read_head(file: BinaryIO) -> tuple[int, int, int, int] | None:
+    """Return the head of the next frame; None if there is none."""
+    data = file.read(_HEAD_BYTES)
+    head = data[: _FRAME.size]
+    if len(data) < _HEAD_BYTES or _CHECK.unpack(data[_FRAME.size :])[0] != crc32(head):
+        return None
+    what, line_length, payload_length, check = _FRAME.unpack(head)
+    return what, line_length, payload_length, check
+
+
+def _is_json(line: bytes, what: int) -> bool:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) if what == NOTE else isinstance(data, list) and len(data) == 11

@@ -1,0 +1,40 @@
+"""State of a recorder towards its store: decides what its committer does next."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(Enum):
+    """State of a recorder.
+
+        begin()                              start()
+           |                                    |
+           v          registered                v    <-----------------------.
+      REGISTERING ------------------------> COMMITTING --- no answer ----> RETRYING
+        ^      |                             ^      |     <- batch taken -     |
+        |      | refused                own  |      | fenced                  | fenced
+        |      v                        row  |      v                         |
+        |    ENDED <--- no successor ------ FENCED <--------------------------'
+        |      ^                             |
+        |      | stop()                      | the experiment was closed or removed, or the store replaced
+        |      |                             v
+        '------+---- successor ---------- CLOSED
+                 (once an event waits)
+
+    `stop` leads to ENDED from every state: the rest is committed first, or left in the spool after `STOP_SECONDS`.
+    """
+
+    REGISTERING = "registering"
+    """The store has no row for this recorder yet. Register, again and again while the store is unreachable."""
+    COMMITTING = "committing"
+    """The store took the last batch. Append the next one."""
+    RETRYING = "retrying"
+    """The store did not answer. Ask it what it committed, then append again. Events go to the spool earlier."""
+    FENCED = "fenced"
+    """The store refused a batch: a repair, a drain or a closing ended the recorder. Take over its own row, if
+    the experiment is open, else continue as a successor, if the recorder may have one."""
+    CLOSED = "closed"
+    """The log takes nothing more from this recorder. Continue as its successor as soon as an event waits."""
+    ENDED = "ended"
+    """Nothing more is recorded. What the store did not take is in the spool."""
