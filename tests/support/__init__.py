@@ -301,13 +301,14 @@ class Proxy:
             writer.close()  # the server has ended it, or is gone
 
 
-def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, **options: Any) -> Any:
+def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, text: bool = True, **options: Any) -> Any:
     """Run the command line in a process of its own, a fork if possible."""
     env = {**os.environ, **(env or {})}
     if not options and forks.fits(env):
         code, stdout, stderr = forks.run(arguments, cwd, env, 60)
+        if not text:
+            return subprocess.CompletedProcess(arguments, code, stdout, stderr)
         return subprocess.CompletedProcess(arguments, code, stdout.decode(), stderr.decode())
-    text = options.pop("text", True)
     return subprocess.run(
         [*MESSAGER, *arguments], cwd=cwd, env=env, capture_output=True, text=text, timeout=60, **options
     )

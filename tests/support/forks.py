@@ -37,11 +37,17 @@ def fits(env: Mapping[str, str]) -> bool:
     return _read_at_start(env) == _STARTED_WITH
 
 
-def run(arguments: Sequence[str | bytes], cwd: Path, env: dict[str, str], timeout: float) -> tuple[int, bytes, bytes]:
-    """Run the command line. Return its exit code, negative for a signal, and what it wrote to stdout and stderr."""
+def run(
+    arguments: Sequence[str | bytes], cwd: Path, env: dict[str, str], timeout: float, output: int | None = None
+) -> tuple[int, bytes, bytes]:
+    """Run the command line. Return its exit code, negative for a signal, and what it wrote to stdout and stderr.
+
+    With `output`, a file descriptor, stdout goes there instead.
+    """
     words = [os.fsdecode(word) for word in arguments]
     with TemporaryFile() as stdout, TemporaryFile() as stderr:
-        with start(COMMAND_LINE, words, cwd, env, stdout.fileno(), stderr.fileno()) as watcher:
+        output = stdout.fileno() if output is None else output
+        with start(COMMAND_LINE, words, cwd, env, output, stderr.fileno()) as watcher:
             watcher.settimeout(timeout)
             answers = watcher.makefile("r")
             process = int(answers.readline())

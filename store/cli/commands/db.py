@@ -100,6 +100,7 @@ def check(store: str) -> None:
 
 async def _on(store: str, act: Callable[[Connection], T], *, write: bool = False, there: bool = False) -> T:
     """Run a function on a connection of the store, in one transaction. With `there`, the store must exist."""
+    from alembic.script.revision import RevisionError
     from alembic.util import CommandError
 
     from ...db.database import Database
@@ -113,7 +114,7 @@ async def _on(store: str, act: Callable[[Connection], T], *, write: bool = False
         await database.look()
         async with database.writing(long=True) if write else database.reading() as connection:
             return await connection.run_sync(act)
-    except CommandError as error:
+    except (CommandError, RevisionError) as error:
         raise StoreError(f"{error}. `messager db history` lists the revisions.") from None
     finally:
         await database.close()

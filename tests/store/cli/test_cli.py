@@ -18,7 +18,7 @@ import pytest
 from messager.testing import RedisServer, free_port, redis_server
 from messager_store.cli.verbs import VERBS
 from messager_store.db.schema import HEAD_REVISION
-from tests.support import MESSAGER, messager
+from tests.support import MESSAGER, forks, messager
 
 Run = Callable[..., Any]
 
@@ -426,11 +426,9 @@ def test_an_output_that_takes_no_more_is_told_and_is_no_negative_answer(imported
     later = "verify big, status, diff big big, db current, replay big --dry-run, tag big full"
     for verb in f"{first}, {later}".split(", "):
         with open("/dev/full", "wb") as full:
-            done = subprocess.run(
-                [*MESSAGER, *verb.split()], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30
-            )
-        said = done.stderr.strip().splitlines()
-        assert done.returncode == 3 and "Traceback" not in done.stderr, (verb, done.stderr)
+            code, _, stderr = forks.run(verb.split(), tmp_path, dict(os.environ), 30, full.fileno())
+        said = stderr.decode().strip().splitlines()
+        assert code == 3 and b"Traceback" not in stderr, (verb, stderr)
         assert said[-1] == "messager: cannot write to standard output: No space left on device", verb
 
 
