@@ -100,7 +100,7 @@ def test_a_dry_run_of_redact_only_says_what_it_would_do(run: Run) -> None:
         (("e1", "--where", "kind=sent", "--yes"), ["--why"]),
         (("e1", "--where", "kind=sent", "--why", " ", "--yes"), ["--why"]),
         (("no-such", "--where", "kind=sent", "--why", "x", "--yes"), ["no-such"]),
-        (("e1", "--scrub"), ["--scrub goes with --store alone"]),
+        (("e1", "--scrub"), ["combine it with --store only"]),
     ],
 )
 def test_wrong_uses_of_redact_are_told_in_one_line(run: Run, arguments: tuple[str, ...], words: list[str]) -> None:
