@@ -45,7 +45,7 @@ async def test_a_locked_store_is_waited_for_on_disk_and_drained_in_order(
         assert await payloads(log) == numbers(0, 400)
         assert not taker.spool_path.parent.exists()
     assert (await verify(log, await log.experiment("e1"))).problems == []
-    assert taker.dropped == 0 and "takes events again" in caplog.text
+    assert taker.dropped == 0 and "accepts events again" in caplog.text
     assert caplog.text.count("keeping events in") == 1  # not once for each try
 
 
@@ -148,7 +148,7 @@ async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(
         await taker.stop()
     assert taker.spooled == 10
     [done] = await everything_drained(log, taker.spool_path.parent)
-    assert done.left == 10 and "knows no such recorder" in (done.reason or "")
+    assert done.left == 10 and "has no such recorder" in (done.reason or "")
     stores.move_back(store)
     async with EventLog.open(store) as back:
         assert [done.events for done in await everything_drained(back, taker.spool_path.parent)] == [10]
@@ -206,7 +206,7 @@ async def test_where_store_and_spool_are_full_senders_are_held_for_a_while_and_t
             await until(lambda: not len(taker))
             await messager.send_message("c", {"n": 30})
     assert held and (taker.accepted, taker.dropped) == (21, 10)
-    assert "takes no more events" in caplog.text and "being dropped" in caplog.text
+    assert "accepts no more events" in caplog.text and "being dropped" in caplog.text
     found = [entry async for entry in log.read("e1")]
     assert [entry.payload for entry in found if entry.kind == "sent"] == [b'{"n": %d}' % at for at in (*range(20), 30)]
     assert [entry.meta["count"] for entry in found if entry.kind == "gap" and entry.meta] == [10]

@@ -152,7 +152,7 @@ async def test_strict_stops_only_the_message_whose_redact_raises(log: EventLog, 
         for entry in entries
         if entry.kind == "failed"
     ]
-    error = "`redact` raised ValueError, so only this is kept"
+    error = "`redact` raised ValueError, so only this is stored"
     assert bare == [(None, b"", None, None, {"outcome": "not_sent", "error": error})] * 2
     assert b"hunter2" not in on_disk(store)
     assert (await verify(log, of)).problems == []
