@@ -212,9 +212,9 @@ def test_the_hook_that_workers_are_told_to_call_is_there() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({}, "no store to record into: name one, or set MESSAGER_STORE"),
-        ({"store": ":memory:"}, "seen by one process only"),
-        ({"store": "sqlite://"}, "seen by one process only"),
+        ({}, "no store to record into. Name one, or set MESSAGER_STORE."),
+        ({"store": ":memory:"}, "visible to one process only"),
+        ({"store": "sqlite://"}, "visible to one process only"),
         ({"store": "mongodb://u:hush@h"}, "no store of scheme 'mongodb'"),
         ({"store": "a.db", "also": {"worker_process_setup_hook": "theirs"}}, "Ray runs only one"),
     ],
