@@ -1,4 +1,4 @@
-"""Whatever was on the wire comes back: through the log, through a file, and onto the wire again."""
+"""Messages survive the log, a file and a replay unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Messages = list[tuple[int, bytes, bytes, Any, Any]]
 
 
 async def recorded(log: EventLog, wanted: Messages) -> Experiment:
-    """An experiment of these messages, in batches of seven, beside those of earlier examples."""
+    """Create an experiment with these messages, in batches of seven, beside those of earlier examples."""
     of = await registry.create(log.database, uuid4().hex, name=None, tags=[], meta={})
     assert of is not None
     writer = await log.register(of, role="tap")
@@ -49,7 +49,7 @@ async def recorded(log: EventLog, wanted: Messages) -> Experiment:
 
 
 def in_order(wanted: Messages) -> Messages:
-    """In replay order: stable, because seq breaks ties."""
+    """Return the messages in replay order, where seq breaks ties."""
     return sorted(wanted, key=lambda message: message[0])
 
 

@@ -15,7 +15,7 @@ from messager_store.testing import transaction
 
 @contextlib.contextmanager
 def locked(store: str) -> Iterator[None]:
-    """Somebody else keeps the store locked; who only reads may go on."""
+    """Context in which another connection locks the store against writers."""
     if "://" in store:
         with transaction(store, "LOCK TABLE experiment, recorder, name, event IN EXCLUSIVE MODE"):
             yield

@@ -192,7 +192,7 @@ async def test_a_messager_with_a_recorder_of_its_own_is_not_recorded_twice(
     if first:
         assert sql(store, "SELECT count(*) FROM experiment") == [(0,)] and not told
     else:
-        assert await said(store) == [0] and "Recorder of the program's own" in told
+        assert await said(store) == [0] and "Recorder that the program added" in told
 
 
 async def test_a_recorder_that_is_added_while_the_messager_connects_records_alone(

@@ -206,7 +206,7 @@ async def test_where_store_and_spool_are_full_senders_are_held_for_a_while_and_t
             await until(lambda: not len(taker))
             await messager.send_message("c", {"n": 30})
     assert held and (taker.accepted, taker.dropped) == (21, 10)
-    assert "accepts no more events" in caplog.text and "being dropped" in caplog.text
+    assert "takes no more events" in caplog.text and "being dropped" in caplog.text
     found = [entry async for entry in log.read("e1")]
     assert [entry.payload for entry in found if entry.kind == "sent"] == [b'{"n": %d}' % at for at in (*range(20), 30)]
     assert [entry.meta["count"] for entry in found if entry.kind == "gap" and entry.meta] == [10]
@@ -252,7 +252,7 @@ async def test_what_a_cancelled_committer_had_is_in_the_spool_where_the_store_is
     with locked(store):
         await taker.stop()
     assert taker.spooled == 10
-    with pytest.raises(StoreError, match="10 events wait"):
+    with pytest.raises(StoreError, match="10 events are in the spool"):
         await taker.flush()
     assert [done.events for done in await everything_drained(log, taker.spool_path.parent)] == [10]
     assert await payloads(log) == numbers(0, 20)

@@ -143,7 +143,7 @@ async def test_closing_under_a_live_recorder_asks_for_force_and_then_refuses_its
         await close(log, of)
     await close(log, of, force=True)
     recorder.mark("after")
-    await until(lambda: "nothing more is recorded" in caplog.text)
+    await until(lambda: "the recording has ended" in caplog.text)
     with pytest.raises(StoreError):
         await recorder.flush()
     assert len(await kinds(log)) == 1

@@ -76,7 +76,7 @@ async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_i
         await say(messager, 1, 3)
     assert await said(store) == [0, 1, 2, 3] and not hook._recorder.spool_path.exists()
     out_of_reach, recording = capsys.readouterr().err.splitlines()
-    assert "it is away; e1 waits in" in out_of_reach and "recording e1 into" in recording
+    assert "it is away; events of e1 are kept in" in out_of_reach and "recording e1 into" in recording
     async with EventLog.open(store) as log:
         [row] = await recorders_of(log.database)
         assert (await log.experiment("first run")).meta["seed"] == 7
