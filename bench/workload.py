@@ -44,9 +44,9 @@ def batches(count: int, *, agents: int = 10) -> Iterator[list[NewEvent]]:
 
 async def fill(log: EventLog, exp_id: str, count: int, *, agents: int = 10) -> None:
     """Create an experiment with `count` events."""
-    from messager_store.experiments import registry
+    from messager_store.experiments import lifecycle
 
-    of = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
+    of = await lifecycle.create(log.database, exp_id, name=None, tags=[], meta={})
     assert of is not None
     writer = await log.register(of, role="tap")
     for batch in batches(count, agents=agents):

@@ -11,7 +11,7 @@ import click
 from .output import note
 
 if TYPE_CHECKING:
-    from ..experiments.registry import Experiment
+    from ..experiments.records import Experiment
     from ..log.event_log import EventLog
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,9 +13,9 @@ from .. import json_text
 from ..db.database import Database
 from ..db.schema import KINDS, SEQ_BITS, event, experiment, recorder
 from ..errors import ExperimentClosed, RecorderFenced
-from ..experiments import registry
+from ..experiments import lifecycle, registry
 from ..experiments.provenance import this_process
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from . import batch, chain, reading, tail
 from .cursor import Point
 from .event import Event, Fields
@@ -95,7 +95,7 @@ class EventLog:
         }
         async with self.database.writing() as connection:
             if again:
-                await registry.lock(connection, of.id)  # an earlier call may be committed only now
+                await lifecycle.lock(connection, of.id)  # an earlier call may be committed only now
                 query = select(recorder).where(recorder.c.uuid == name)
                 there = (await connection.execute(query)).one_or_none()
                 if there is not None:
@@ -125,7 +125,7 @@ class EventLog:
         owner = select(recorder.c.experiment_id).where(recorder.c.uuid == name)
         query = select(recorder, experiment.c.exp_id, experiment.c.status).join(experiment)
         async with self.database.writing() as connection:
-            await registry.lock(connection, (await connection.execute(owner)).scalar_one_or_none())
+            await lifecycle.lock(connection, (await connection.execute(owner)).scalar_one_or_none())
             row = (await connection.execute(query.where(recorder.c.uuid == name).with_for_update())).one_or_none()
             if row is None:
                 raise RecorderFenced(name, f"it is not in {self.location}: its experiment was removed")

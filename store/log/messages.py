@@ -19,7 +19,8 @@ from sqlalchemy import func, select
 
 from ..db.database import Database
 from ..db.schema import KINDS, RECORDER_ID, SEQ_BITS, event
-from ..experiments.registry import Experiment, RecorderRow, recorders_of
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import recorders_of
 from .event import Event
 from .names import NameReader
 from .reading import Span, count, pages

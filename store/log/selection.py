@@ -14,7 +14,8 @@ from messager.brokers import BROKER_KINDS, BrokerKind, kind_of
 from ..db.database import Database
 from ..db.schema import AGENT, CHANNEL, KINDS, REDACTED, event
 from ..errors import StoreError
-from ..experiments.registry import Experiment, recorders_of
+from ..experiments.records import Experiment
+from ..experiments.registry import recorders_of
 from .event import Event
 from .names import agent_value, all_names
 

@@ -14,8 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, metadata, name, recorder, redaction, tag
 from ..errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld, StoreError
+from ..experiments.lifecycle import check_idle, lock
 from ..experiments.provenance import this_process
-from ..experiments.registry import SILENT_NS, Experiment, RecorderRow, check_idle, lock, recorders_of
+from ..experiments.records import SILENT_NS, Experiment, RecorderRow
+from ..experiments.registry import recorders_of
 from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 from ..recording.spool import Spool

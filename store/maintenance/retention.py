@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..experiments.registry import Experiment, RecorderRow, every, recorders_of
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import every, recorders_of
 from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 

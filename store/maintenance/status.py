@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from ..db.schema import VISIBLE, batch, experiment
 from ..experiments import registry
 from ..experiments.provenance import this_process
-from ..experiments.registry import RecorderRow
+from ..experiments.records import RecorderRow
 from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 from ..recording.spools import SpoolInfo, spools

@@ -36,7 +36,8 @@ from ..db.schema import (
     tag,
 )
 from ..errors import ExperimentNotFound
-from ..experiments.registry import Experiment, RecorderRow, by_exp_id, every, recorders_of
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import by_exp_id, every, recorders_of
 from ..json_text import is_deep, is_no_text
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE

@@ -12,7 +12,9 @@ from messager.credentials import find_credentials, mask_json
 
 from .. import json_text
 from ..db.schema import experiment, recorder
-from ..experiments.registry import Experiment, RecorderRow, lock, recorders_of
+from ..experiments.lifecycle import lock
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import recorders_of
 from ..log.event_log import EventLog
 from .refusal import check_recorders
 from .scrubbing import finish_scrub, scrub

@@ -12,7 +12,8 @@ from messager.brokers import BROKER_KINDS
 from ..db.database import Database
 from ..db.schema import CHANNEL
 from ..errors import StoreError
-from ..experiments.registry import Experiment, recorders_of
+from ..experiments.records import Experiment
+from ..experiments.registry import recorders_of
 from ..log.channel_map import ChannelMap, spelling
 from ..log.cursor import Point
 from ..log.event import Cursor, Event

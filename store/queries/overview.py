@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from ..db.schema import AGENT, CHANNEL, KINDS, name
-from ..experiments.registry import Experiment, RecorderRow, recorders_of
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import recorders_of
 from ..log.chain import head_of
 from ..log.event import iso
 from ..log.event_log import EventLog

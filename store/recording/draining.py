@@ -28,7 +28,8 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..experiments.provenance import this_process
-from ..experiments.registry import RecorderRow, recorder_by_uuid, recorders_of
+from ..experiments.records import RecorderRow
+from ..experiments.registry import recorder_by_uuid, recorders_of
 from ..log.event import NewEvent
 from ..log.event_log import EventLog
 from ..log.writer import Writer

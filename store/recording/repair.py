@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from ..db.schema import recorder
 from ..experiments import registry
-from ..experiments.registry import SILENT_NS, Experiment, RecorderRow
+from ..experiments.records import SILENT_NS, Experiment, RecorderRow
 from ..log.event import NewEvent, iso
 from ..log.event_log import EventLog
 

@@ -21,7 +21,8 @@ from messager.brokers import Broker, kind_of
 
 from ..db.schema import CHANNEL
 from ..errors import ReplayRefused
-from ..experiments.registry import RecorderRow, recorders_of
+from ..experiments.records import RecorderRow
+from ..experiments.registry import recorders_of
 from ..log.event import Event
 from ..log.names import all_names
 from .flow_control import FlowControl, Message

@@ -12,7 +12,8 @@ from messager.brokers import kind_of
 
 from ..db.schema import CHANNEL
 from ..errors import StoreError
-from ..experiments.registry import Experiment, RecorderRow, recorders_of
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import recorders_of
 from ..log.channel_map import ChannelMap, between
 from ..log.cursor import Point, resolve
 from ..log.event import Event

@@ -18,7 +18,7 @@ from ..output import KIND_COLOURS, fitted, note, shortened
 from ..waiting import open_when_created
 
 if TYPE_CHECKING:
-    from ...experiments.registry import Experiment
+    from ...experiments.records import Experiment
     from ...log.event import Event
     from ...log.event_log import EventLog
     from ...log.selection import Selection

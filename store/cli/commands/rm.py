@@ -12,7 +12,7 @@ from ..output import note, size, table
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...experiments.registry import Experiment
+    from ...experiments.records import Experiment
     from ...log.event_log import EventLog
     from ...maintenance.retention import Usage
 
@@ -58,7 +58,7 @@ async def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> 
 
 async def _refuse_busy(log: EventLog, found: list[Usage]) -> None:
     """Raise `ExperimentBusy` if a recorder is running, before anything is asked or removed."""
-    from ...experiments.registry import refuse_while_recorded
+    from ...experiments.lifecycle import refuse_while_recorded
 
     for each in found:
         if each.recording:

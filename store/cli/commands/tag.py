@@ -17,7 +17,7 @@ from ..output import note
 @asynchronous
 async def command(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
     """Add tags to an experiment, or remove them, and print the tags that it has afterwards."""
-    from ...experiments.registry import retag
+    from ...experiments.lifecycle import retag
 
     async with open_log(store) as log:
         of = await log.experiment(exp)

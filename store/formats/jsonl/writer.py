@@ -11,7 +11,7 @@ from messager import channels
 
 from ...db.schema import AGENT
 from ...experiments import registry
-from ...experiments.registry import Experiment, RecorderRow
+from ...experiments.records import Experiment, RecorderRow
 from ...log.event import Event
 from ...log.event_log import EventLog
 from ...log.messages import causes

@@ -15,7 +15,7 @@ from ...db.database import Database
 from ...db.schema import KINDS, SEQ_BITS, SEQ_MASK, experiment, recorder, redaction, tag
 from ...errors import StoreError
 from ...experiments import registry
-from ...experiments.registry import Experiment
+from ...experiments.records import Experiment
 from ...log.chain import head as head_of
 from ...log.chain_walk import ChainEvent, WalkedBatch, fetch_from, walk
 from ...log.event_log import EventLog

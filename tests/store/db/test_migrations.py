@@ -17,7 +17,7 @@ from messager_store.db import migrations
 from messager_store.db.database import Database
 from messager_store.db.schema import HEAD_REVISION, metadata
 from messager_store.errors import DowngradeRefused, WrongRevision
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle, registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
@@ -78,7 +78,7 @@ async def test_a_migration_that_fails_leaves_nothing_half_done(unmade: str) -> N
 
 async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verified(store: str) -> None:
     async with EventLog.open(store) as log:
-        of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+        of = await lifecycle.create(log.database, "e1", name=None, tags=[], meta={})
         assert of is not None
         writer = await log.register(of, role="tap")
         await log.append(writer, [sent(1), sent(2)], unacknowledged_ns=7)

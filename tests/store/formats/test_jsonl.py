@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from messager import channels
 from messager_store import EventLog, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, StoreError
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle, registry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
@@ -34,7 +34,7 @@ def write(path: Path, *lines: Any) -> Path:
 
 async def everything(log: EventLog) -> None:
     """An experiment with all that is hard: two recorders, ties, hostile values, every kind."""
-    of = await registry.create(log.database, "e1", name="n\u00e4me", tags=["b", "a"], meta={"seed": 7, "\u65e5": [1]})
+    of = await lifecycle.create(log.database, "e1", name="n\u00e4me", tags=["b", "a"], meta={"seed": 7, "\u65e5": [1]})
     assert of is not None
     for _ in range(2):
         writer = await log.register(of, role="messager", patterns=["exps:*"], meta={"versions": {"python": "3"}})
@@ -222,7 +222,7 @@ async def test_an_import_is_invisible_until_it_is_complete(log: EventLog, tmp_pa
 
 
 async def test_what_a_killed_import_left_is_cleared_away_by_the_next(log: EventLog, tmp_path: Path) -> None:
-    of = await registry.create(log.database, "importing e1 0", name=None, tags=[], meta={}, status="importing")
+    of = await lifecycle.create(log.database, "importing e1 0", name=None, tags=[], meta={}, status="importing")
     assert of is not None
     writer = await log.register(of, role="import")
     await log.append(writer, [sent(1)])
@@ -265,15 +265,15 @@ async def test_imports_at_the_same_time_leave_each_other_alone(tmp_path: Path) -
 
 
 async def test_an_import_that_was_swept_away_says_so_and_a_published_one_cannot_be(log: EventLog) -> None:
-    of = await registry.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
+    of = await lifecycle.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
     assert of is not None
     writer = await log.register(of, role="import")
     await log.append(writer, [sent(1)])
-    await registry.publish_import(log.database, of, "e1")
+    await lifecycle.publish_import(log.database, of, "e1")
     await remove(log, of)  # believes that it is still importing
     assert len([entry async for entry in log.read("e1")]) == 1
     with pytest.raises(StoreError, match="cleared away"):
-        await registry.publish_import(log.database, of, "e2")
+        await lifecycle.publish_import(log.database, of, "e2")
 
 
 async def test_a_recorder_number_out_of_all_proportion_is_refused(log: EventLog, tmp_path: Path) -> None:

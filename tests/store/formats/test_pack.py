@@ -15,7 +15,7 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle, registry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.pack import layout, loader, pack, unpack
 from messager_store.formats.pack import writer as packing
@@ -125,7 +125,7 @@ async def test_deliveries_are_worked_out_again(log: EventLog, store: str, other:
 
 
 async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    of = await lifecycle.create(log.database, "e1", name=None, tags=[], meta={})
     assert of is not None
     of.schema_version = 1
     async with log.database.writing() as connection:
@@ -139,7 +139,7 @@ async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, ot
 
 
 async def test_an_empty_experiment_can_be_packed(log: EventLog, other: EventLog, tmp_path: Path) -> None:
-    await registry.create(log.database, "e1", name="nothing yet", tags=[], meta={})
+    await lifecycle.create(log.database, "e1", name="nothing yet", tags=[], meta={})
     await pack(log, "e1", tmp_path / "a.pack")
     of = await unpack(other, tmp_path / "a.pack")
     assert (of.name, of.status, of.recorders) == ("nothing yet", "open", 0)
@@ -148,7 +148,7 @@ async def test_an_empty_experiment_can_be_packed(log: EventLog, other: EventLog,
 async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
     log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    of = await lifecycle.create(log.database, "e1", name=None, tags=[], meta={})
     assert of is not None
     writers = [await log.register(of, role="tap") for _ in range(2)]
     for writer in writers:

@@ -16,7 +16,7 @@ from messager import channels
 from messager_store import Cursor, Event, EventLog, NewEvent
 from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import AmbiguousExperiment, BadCursor, ExperimentNotFound, StoreError
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle, registry, validation
 from messager_store.log.cursor import resolve
 from messager_store.log.event_query import HELD
 from messager_store.log.event_rows import MAX_FETCHED
@@ -56,7 +56,7 @@ async def test_every_hostile_payload_channel_and_id_comes_back_as_it_went_in(log
 
 async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_they_went_in(log: EventLog) -> None:
     odd = "a\x00b\x01c\x010\x00"
-    of = await registry.create(log.database, "e1", name=odd, tags=["t"], meta={odd: odd})
+    of = await lifecycle.create(log.database, "e1", name=odd, tags=["t"], meta={odd: odd})
     assert of is not None
     writer = await log.register(of, role="tap", patterns=[odd], meta={odd: odd}, spool=odd)
     mark = NewEvent("mark", 2, None, b"", meta={"name": odd, "fields": {odd: odd}})
@@ -71,7 +71,7 @@ async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_t
     assert (row.patterns, row.meta, row.spool) == ([odd], {odd: odd}, odd)
     assert str(await resolve(log.database, of, f"mark:{odd}")) == "2:1:2"
     with pytest.raises(StoreError, match="cannot be a tag"):
-        await registry.retag(log.database, of, [odd], [])
+        await lifecycle.retag(log.database, of, [odd], [])
     await log.touch(writer, ended_at=1)
     assert (await redact(log, "e1", RedactionFilter(kinds=("mark",)), who=odd, why=odd)).events == 1
     assert [(row.who, row.why) for row in await redactions_of(log.database, of.id)] == [(odd, odd)]
@@ -277,7 +277,7 @@ async def test_a_time_of_day_is_within_the_experiment_or_nearest_to_it(log: Even
 
 async def test_an_experiment_is_named_by_exp_id_prefix_name_or_last(log: EventLog) -> None:
     for exp_id, name in (("abc-1", "first"), ("abc-2", "second"), ("xyz", "second"), ("abc", None)):
-        await registry.create(log.database, exp_id, name=name, tags=[], meta={})
+        await lifecycle.create(log.database, exp_id, name=name, tags=[], meta={})
     assert (await log.experiment("abc")).exp_id == "abc"  # whole before prefix
     assert (await log.experiment("x")).exp_id == "xyz"
     assert (await log.experiment("first")).exp_id == "abc-1"
@@ -296,7 +296,7 @@ async def test_an_experiment_is_named_by_exp_id_prefix_name_or_last(log: EventLo
 @pytest.mark.parametrize("exp_id", ["", " a", "a ", "a\nb", "@last", "x" * 201, "\ud800"])
 def test_an_exp_id_is_something_a_person_can_type(exp_id: str) -> None:
     with pytest.raises(StoreError, match="cannot be an exp_id"):
-        registry.checked_exp_id(exp_id)
+        validation.checked_exp_id(exp_id)
 
 
 async def test_a_read_sees_what_was_there_when_it_began(log: EventLog) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import ExperimentBusy
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle, registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.meta_credentials import mask_meta
 from tests.store.cli.test_cli import one_line
@@ -21,7 +21,7 @@ OLD = {"command": ["run", "--passphrase", "hunter2", "--seed", "7"], "host": "h"
 
 
 async def recorded(log: EventLog, *, ended: bool = True) -> Experiment:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={"config": {"jwt": "hunter2"}, "seed": 7})
+    of = await lifecycle.create(log.database, "e1", name=None, tags=[], meta={"config": {"jwt": "hunter2"}, "seed": 7})
     assert of is not None
     writer = await log.register(of, role="messager", meta=OLD)
     await log.append(writer, [NewEvent("sent", 1, "c", b"x")])

@@ -13,7 +13,7 @@ from messager import MemoryBroker, Messager, MessageRecord
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.db.sqlite.append import Appender
 from messager_store.errors import RecorderFenced, StoreError, StoreUnavailable
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle
 from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.verify import verify
 from messager_store.recording import buffer, committer
@@ -142,7 +142,7 @@ async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(
     stores.move_away(store)
     stores.put_another(store)
     async with EventLog.open(store) as fresh:
-        await registry.create(fresh.database, "other", name=None, tags=[], meta={})
+        await lifecycle.create(fresh.database, "other", name=None, tags=[], meta={})
     take(taker, 10, 10)
     with pytest.raises(RecorderFenced):
         await taker.stop()

@@ -16,7 +16,7 @@ import pytest
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError, StoreUnavailable
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle, records, registry
 from messager_store.log.chain import head_of
 from messager_store.maintenance.verify import verify
 from messager_store.recording.closing import close
@@ -215,11 +215,11 @@ async def test_a_tap_that_starts_again_says_what_it_missed(log: EventLog) -> Non
 
 async def test_what_a_recorder_whose_clock_was_ahead_may_have_lost_lies_in_a_gap(log: EventLog, store: str) -> None:
     """The gap was empty: by our clock, the recorder had not even begun when it was repaired."""
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    of = await lifecycle.create(log.database, "e1", name=None, tags=[], meta={})
     assert of is not None
     writer = await log.register(of, role="messager")
     ahead = time.time_ns() + 3_600_000_000_000
     await log.append(writer, [NewEvent("sent", ahead, "c", b"x")], complete_until=ahead)
     sql(store, f"UPDATE recorder SET pid = {1 << 22 | 1}")
     [known] = await repair(log, of)
-    assert (known.since, known.until) == (ahead, ahead + registry.SILENT_NS)
+    assert (known.since, known.until) == (ahead, ahead + records.SILENT_NS)

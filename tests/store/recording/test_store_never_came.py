@@ -18,7 +18,7 @@ from messager_store import EventLog, Recorder
 from messager_store.db.database import Database
 from messager_store.db.databases import for_store
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle, registry
 from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.status import status
@@ -259,8 +259,8 @@ async def test_an_experiment_is_not_closed_while_events_wait_that_would_go_into_
         await say(messager, 2)
     away.comes()
     async with EventLog.open(store) as log:
-        other = await registry.create(log.database, "e2", name=None, tags=[], meta={})
-        of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+        other = await lifecycle.create(log.database, "e2", name=None, tags=[], meta={})
+        of = await lifecycle.create(log.database, "e1", name=None, tags=[], meta={})
         assert of is not None and other is not None
         [left] = tmp_path.glob("*.spool")
         held = Spool.open(left)

@@ -18,7 +18,7 @@ from messager_store.db.database import Database
 from messager_store.db.postgres import append
 from messager_store.db.schema import SEQ_BITS
 from messager_store.errors import RecorderFenced, StoreUnavailable
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle, registry
 from messager_store.log.writer import new_uuid
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify, verify_all
@@ -223,7 +223,7 @@ async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_regi
         if if_exists == "new":
             await experiment(log)
         taker = Recorder(log, "e1", if_exists=if_exists)
-        joined = registry.join
+        joined = lifecycle.join
 
         async def then_cut(*given: Any, **more: Any) -> Any:
             of = await joined(*given, **more)
@@ -312,7 +312,7 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
             ),
         )
         with pytest.raises(StoreUnavailable, match="does not answer"):
-            await registry.describe(log.database, of, name="n", tags=[], meta={})
+            await lifecycle.describe(log.database, of, name="n", tags=[], meta={})
         async with log.database.writing(long=True) as connection:
             await connection.run_sync(migrations.downgrade, "0001")
             await connection.run_sync(migrations.upgrade)
@@ -386,7 +386,7 @@ async def test_what_a_recorder_left_in_its_spool_is_found_by_drain_and_status(
 async def test_a_closed_experiment_takes_no_recorder_that_joined_while_it_was_closed(log: EventLog, store: str) -> None:
     of = await experiment(log)
     with transaction(store, f"SELECT 1 FROM experiment WHERE id = {of.id} FOR UPDATE"):
-        closing = asyncio.create_task(registry.mark_closed(log.database, of))
+        closing = asyncio.create_task(lifecycle.mark_closed(log.database, of))
         joining = [asyncio.create_task(log.register(of, role="tap")) for _ in range(3)]
         await until(lambda: len(sql(store, "SELECT 1 FROM pg_locks WHERE NOT granted")) >= 3)
     done = await asyncio.gather(closing, *joining, return_exceptions=True)
