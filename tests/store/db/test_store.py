@@ -195,7 +195,7 @@ def test_a_url_without_a_file_is_told_without_its_secrets(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["postgresql:ann:hunter2@h", "postgres:/ann:hunter2@h", "postgresql//ann:hunter2@h/db"])
 def test_a_mistyped_url_is_not_taken_for_the_name_of_a_file(url: str) -> None:
-    with pytest.raises(StoreError, match="no :// behind its scheme") as caught:
+    with pytest.raises(StoreError, match="no :// after the scheme") as caught:
         for_store(url)
     assert "hunter2" not in str(caught.value)
     assert for_store("postgres.db").location.endswith("postgres.db")
