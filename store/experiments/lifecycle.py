@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
@@ -145,19 +145,16 @@ async def _add_tags(database: Database, connection: AsyncConnection, experiment_
         await connection.execute(database.dialect.insert_or_ignore(tag), rows)
 
 
-def check_idle(of: Experiment, rows: Iterable[Row[Any]], intent: str | None) -> list[RecorderRow]:
-    """Return the live recorders. With an intent, such as "close it", raise `ExperimentBusy` if there are any."""
-    alive = [row for row in map(recorder_of, rows) if row.state == "alive"]
+def check_idle(of: Experiment, recorders: Iterable[RecorderRow], intent: str | None) -> list[RecorderRow]:
+    """Return the recorders that are alive.
+
+    With an intent, such as "close it", raises `ExperimentBusy` if there are any.
+    """
+    alive = [row for row in recorders if row.state == "alive"]
     if alive and intent:
         who = (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive)
         raise ExperimentBusy(of.exp_id, who, intent)
     return alive
-
-
-async def refuse_while_recorded(database: Database, of: Experiment, intent: str) -> None:
-    """Raise `ExperimentBusy` while a recorder is alive; `intent` is as for `check_idle`."""
-    async with database.reading() as connection:
-        check_idle(of, await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id)), intent)
 
 
 async def mark_closed(database: Database, of: Experiment, *, force: bool = False) -> None:
@@ -170,7 +167,7 @@ async def mark_closed(database: Database, of: Experiment, *, force: bool = False
     async with database.writing() as connection:
         await lock(connection, of.id)
         rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
-        alive = check_idle(of, rows, None if force else "close it")
+        alive = check_idle(of, map(recorder_of, rows), None if force else "close it")
         await connection.execute(
             update(recorder)
             .where(recorder.c.experiment_id == of.id, recorder.c.ended_at.is_(None))

@@ -19,12 +19,9 @@ from dataclasses import dataclass
 from messager import channels
 from messager.brokers import Broker, kind_of
 
-from ..db.schema import CHANNEL
 from ..errors import ReplayRefused
 from ..experiments.records import RecorderRow
-from ..experiments.registry import recorders_of
 from ..log.event import Event
-from ..log.names import all_names
 from .flow_control import FlowControl, Message
 from .plan import Plan
 
@@ -54,13 +51,12 @@ class Guard:
         """
         if self.into_live or plan.of.status != "open":
             return
-        database, of = plan.log.database, plan.of
-        recorders = await recorders_of(database, of.id)
-        alive = [row for row in recorders if row.state == "alive" and _may_hear(row, self.broker.url)]
+        log, of = plan.log, plan.of
+        alive = [row for row in await log.recorders(of) if row.state == "alive" and _may_hear(row, self.broker.url)]
         if not alive:
             return
         targets = await plan.published_channels()
-        own = {channels.encode(channel) for channel in (await all_names(database, of.id, CHANNEL)).values()}
+        own = {channels.encode(channel) for channel in await log.channels(of)}
         for row in alive:
             heard = next((target for target in targets if _hears(row, target, own)), None)
             if heard is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from ...errors import ExperimentExists
-from ...experiments import lifecycle, registry, validation
+from ...experiments import lifecycle, validation
 from ...experiments.records import Experiment
 from ...log.event import NewEvent
 from ...log.event_log import EventLog
@@ -39,7 +39,7 @@ async def import_jsonl(
     line, and `ExperimentExists`.
     """
     validation.checked_exp_id(exp_id)
-    if await registry.by_exp_id(log.database, exp_id) is not None:
+    if await log.has_experiment(exp_id):
         raise ExperimentExists(exp_id, "Import under another --exp.")
     source = Parser(path)
     with source.opened():
@@ -61,9 +61,7 @@ async def import_jsonl(
         except BaseException:
             await discard(log, of)
             raise
-    made = await registry.by_exp_id(log.database, exp_id)
-    assert made is not None
-    return made
+    return await log.experiment(exp_id)
 
 
 async def _import_events(

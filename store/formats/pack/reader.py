@@ -15,7 +15,7 @@ from typing import Any
 
 from ...db.schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
 from ...errors import ExperimentExists, StoreError
-from ...experiments import registry, validation
+from ...experiments import validation
 from ...experiments.records import Experiment
 from ...json_text import is_no_text
 from ...log import chain
@@ -93,7 +93,7 @@ async def _unpack(
     loading = await Loader.begin(log.database, of, wanted, tags)
     try:
         await _recorders(lines, loading, of["recorders"])
-        if await registry.by_exp_id(log.database, wanted) is not None:  # and it is a different recording
+        if await log.has_experiment(wanted):  # and it is a different recording
             raise ExperimentExists(wanted, "Unpack it under another --exp.")
         claimed = chain.head((row["uuid"], row["head_hash"]) for row in loading.claims)
         if claimed != told:
@@ -108,9 +108,7 @@ async def _unpack(
     except BaseException:
         await discard(log, loading.of)
         raise
-    made = await registry.by_exp_id(log.database, wanted)
-    assert made is not None
-    return made
+    return await log.experiment(wanted)
 
 
 def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str]:

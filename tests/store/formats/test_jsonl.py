@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from messager import channels
 from messager_store import EventLog, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, StoreError
-from messager_store.experiments import lifecycle, registry
+from messager_store.experiments import lifecycle
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
@@ -34,8 +34,7 @@ def write(path: Path, *lines: Any) -> Path:
 
 async def everything(log: EventLog) -> None:
     """An experiment with all that is hard: two recorders, ties, hostile values, every kind."""
-    of = await lifecycle.create(log.database, "e1", name="n\u00e4me", tags=["b", "a"], meta={"seed": 7, "\u65e5": [1]})
-    assert of is not None
+    of = await log.create_experiment("e1", name="n\u00e4me", tags=["b", "a"], meta={"seed": 7, "\u65e5": [1]})
     for _ in range(2):
         writer = await log.register(of, role="messager", patterns=["exps:*"], meta={"versions": {"python": "3"}})
         await log.append(
@@ -189,7 +188,7 @@ async def test_any_file_is_imported_whole_or_refused_in_one_line(tmp_path: Path,
         try:
             await import_jsonl(log, path, "e1")
         except BadFile:
-            assert await registry.every(log.database) == []
+            assert await log.experiments() == []
         else:
             assert (await verify(log, await log.experiment("e1"))).problems == []
 
@@ -203,7 +202,7 @@ async def test_damaged_gzip_and_missing_files_are_told(log: EventLog, tmp_path: 
     for path in (tmp_path / "missing.jsonl", tmp_path):
         with pytest.raises(BadFile, match=r"No such file|Is a directory"):
             await import_jsonl(log, path, "e1")
-    assert await registry.every(log.database) == []
+    assert await log.experiments() == []
 
 
 async def test_an_import_is_invisible_until_it_is_complete(log: EventLog, tmp_path: Path) -> None:
@@ -261,7 +260,7 @@ async def test_imports_at_the_same_time_leave_each_other_alone(tmp_path: Path) -
     for round_ in range(3):
         await asyncio.gather(*(one(round_ * 8 + number) for number in range(8)))
     async with EventLog.open(store) as log:
-        assert len(await registry.every(log.database)) == 24
+        assert len(await log.experiments()) == 24
 
 
 async def test_an_import_that_was_swept_away_says_so_and_a_published_one_cannot_be(log: EventLog) -> None:
@@ -272,7 +271,7 @@ async def test_an_import_that_was_swept_away_says_so_and_a_published_one_cannot_
     await lifecycle.publish_import(log.database, of, "e1")
     await remove(log, of)  # believes that it is still importing
     assert len([entry async for entry in log.read("e1")]) == 1
-    with pytest.raises(StoreError, match="cleared away"):
+    with pytest.raises(StoreError, match="removed as unfinished"):
         await lifecycle.publish_import(log.database, of, "e2")
 
 

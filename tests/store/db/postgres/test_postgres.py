@@ -231,7 +231,7 @@ async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_regi
             return of
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(registry, "join", then_cut)
+            patched.setattr(lifecycle, "join", then_cut)
             with pytest.raises(StoreUnavailable, match="connection broke"):
                 await taker.start()
         exp_id = "e1-2" if if_exists == "new" else "e1"
@@ -239,7 +239,7 @@ async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_regi
         async with taker:
             take(taker, 0, 3)
         assert (taker.exp_id, taker.ordinal) == (exp_id, 1)
-        assert [of.exp_id for of in await registry.every(log.database)] == sorted({"e1", exp_id})
+        assert [of.exp_id for of in await log.experiments()] == sorted({"e1", exp_id})
         assert await payloads(log, exp_id) == numbers(0, 3)
         assert [(verdict.problems, verdict.events) async for verdict in verify_all(log)][-1] == ([], 3)
 
