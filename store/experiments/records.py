@@ -10,6 +10,8 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from messager.brokers import BrokerKind, kind_of
+
 from .. import json_text
 from ..db.schema import KINDS
 from .provenance import this_process
@@ -72,6 +74,11 @@ class RecorderRow:
     """buffered or strict"""
     spool: str | None
     """The file on its host to which it writes while the store is unreachable."""
+
+    @property
+    def broker_kind(self) -> BrokerKind | None:
+        """The kind of broker that it listens to; None if unknown, as before it connects and in some imports."""
+        return kind_of(self.broker) if self.broker else None
 
     @property
     def original_role(self) -> str:

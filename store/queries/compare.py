@@ -222,8 +222,8 @@ class _EitherSpelling(Selection):
 
 
 async def _spelling(log: EventLog, of: Experiment) -> channels.Separator | None:
-    brokers = [row.broker for row in await log.recorders(of)]
-    return spelling(brokers, await log.channels(of))
+    kinds = [row.broker_kind for row in await log.recorders(of)]
+    return spelling(kinds, await log.channels(of))
 
 
 async def _messages(

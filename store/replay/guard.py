@@ -98,16 +98,16 @@ def _may_hear(row: RecorderRow, broker_url: str) -> bool:
 
     Two names of one Redis server cannot be distinguished from two servers. An in-memory broker is only in its process.
     """
-    if row.broker is None:  # not connected yet: a tap is about to connect, a program may never do so
+    if row.broker_kind is None:  # not connected yet: a tap is about to connect, a program may never do so
         return row.role == "tap"
     kind = kind_of(broker_url)
-    return kind is kind_of(row.broker) and (not kind.in_process or row.pid == os.getpid())
+    return kind is row.broker_kind and (not kind.in_process or row.pid == os.getpid())
 
 
 def _hears(row: RecorderRow, target: bytes, own: set[bytes]) -> bool:
     if row.role != "tap":
         return target in own
-    if row.broker is None:
+    kind = row.broker_kind
+    if kind is None:
         return channels.matches_any(row.patterns, target)
-    kind = kind_of(row.broker)
     return any(kind.matches(pattern, target) for pattern in row.patterns)

@@ -97,7 +97,7 @@ async def make_plan(
     recorders = await log.recorders(of)
     span = replace(span, last_seqs={row.ordinal: row.last_seq for row in recorders})
     if not keep_names:
-        channel_map.rename = between((row.broker for row in recorders), broker_url)
+        channel_map.rename = between((row.broker_kind for row in recorders), kind_of(broker_url))
     plan = Plan(
         log,
         of,
@@ -107,7 +107,7 @@ async def make_plan(
         channel_map=channel_map,
         recorders=recorders,
         complete=complete,
-        delivery_defaults={row.ordinal: kind_of(row.broker).default_meta for row in recorders if row.broker},
+        delivery_defaults={row.ordinal: kind.default_meta for row in recorders if (kind := row.broker_kind)},
     )
     names = set(await log.channels(of))
     unfitted = channel_map.unfitted(names)
@@ -123,7 +123,7 @@ async def _leave_out_internal(plan: Plan, names: set[str], broker_url: str) -> N
     Raises `StoreError` if a pair of the mapping leads to such a channel.
     """
     mapped = plan.channel_map
-    kinds = {kind_of(broker_url), *(kind_of(row.broker) for row in plan.recorders if row.broker)}
+    kinds = {kind_of(broker_url), *(kind for row in plan.recorders if (kind := row.broker_kind))}
     internal = {name for name in names if any(kind.is_internal(mapped(name)) for kind in kinds)}
     for name in internal:
         if (pair := mapped.pair_for(name)) is not None:

@@ -18,7 +18,7 @@ from messager_store.db.database import Database
 from messager_store.db.postgres import append
 from messager_store.db.schema import SEQ_BITS
 from messager_store.errors import RecorderFenced, StoreUnavailable
-from messager_store.experiments import lifecycle, registry
+from messager_store.experiments import lifecycle
 from messager_store.log.writer import new_uuid
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify, verify_all
