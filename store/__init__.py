@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import StoreError
-    from .experiments.registry import Experiment
+    from .experiments.records import Experiment
     from .formats.jsonl import export_jsonl, import_jsonl
     from .formats.pack import pack, unpack
     from .log.channel_map import ChannelMap
@@ -33,7 +33,7 @@ _MODULE_OF = {
     "Cursor": "log.event",
     "Event": "log.event",
     "EventLog": "log.event_log",
-    "Experiment": "experiments.registry",
+    "Experiment": "experiments.records",
     "NewEvent": "log.event",
     "Recorder": "recording.recorder",
     "RedactionFilter": "privacy.redaction_filter",

@@ -12,7 +12,7 @@ from ..db.database import Database
 from ..db.schema import SEQ_BITS, event, recorder
 from ..db.statements import Row
 from ..errors import DamagedStore
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from . import event_rows
 from .event import Event
 from .names import NameReader

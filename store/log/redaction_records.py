@@ -23,7 +23,7 @@ from . import chain
 from .event import iso
 
 if TYPE_CHECKING:
-    from ..experiments.registry import Experiment
+    from ..experiments.records import Experiment
 
 SEAL = "redaction"
 """The key of a redacted event's meta that holds the seal, in hex."""

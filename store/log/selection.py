@@ -9,12 +9,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, bindparam, or_
 
 from messager import channels
-from messager.brokers import BROKER_KINDS, BrokerKind, kind_of
+from messager.brokers import BROKER_KINDS, BrokerKind
 
 from ..db.database import Database
 from ..db.schema import AGENT, CHANNEL, KINDS, REDACTED, event
 from ..errors import StoreError
-from ..experiments.registry import Experiment, recorders_of
+from ..experiments.records import Experiment
+from ..experiments.registry import recorders_of
 from .event import Event
 from .names import agent_value, all_names
 
@@ -89,7 +90,7 @@ class Selection:
         if not wild:
             return self
         other = copy(self)
-        kinds = {kind_of(row.broker) for row in await recorders_of(database, of.id) if row.broker}
+        kinds = {kind for row in await recorders_of(database, of.id) if (kind := row.broker_kind)}
         if kinds:
             other._kinds = tuple(kinds)
         elif wild.isdisjoint((await all_names(database, of.id, CHANNEL)).values()):

@@ -18,7 +18,7 @@ from sqlalchemy import func, select
 
 from ..db.database import Database
 from ..db.schema import KINDS, SEQ_BITS, SEQ_MASK, event
-from ..experiments.registry import Experiment, RecorderRow
+from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE, ChainEvent, WalkedBatch, fetch_from, walk
 from ..log.event import iso

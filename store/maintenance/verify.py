@@ -36,7 +36,8 @@ from ..db.schema import (
     tag,
 )
 from ..errors import ExperimentNotFound
-from ..experiments.registry import Experiment, RecorderRow, by_exp_id, every, recorders_of
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import by_exp_id, recorders_of
 from ..json_text import is_deep, is_no_text
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE
@@ -62,7 +63,7 @@ Progress = Callable[[int, int], None]
 
 async def verify_all(log: EventLog, progress: Progress | None = None) -> AsyncIterator[Verdict]:
     """Check every experiment, then the store around them."""
-    for of in await every(log.database):
+    for of in await log.experiments():
         yield await verify(log, of, progress=progress)
     store = Verdict("(store)", "")
     async with log.database.reading() as connection:

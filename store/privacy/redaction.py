@@ -16,7 +16,9 @@ from sqlalchemy import delete, except_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.schema import AGENT, SEQ_BITS, SEQ_MASK, event, name, recorder, redaction
-from ..experiments.registry import Experiment, RecorderRow, lock, recorders_of
+from ..experiments.lifecycle import lock
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import recorders_of
 from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import NameReader

@@ -28,7 +28,8 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..experiments.provenance import this_process
-from ..experiments.registry import RecorderRow, recorder_by_uuid, recorders_of
+from ..experiments.records import RecorderRow
+from ..experiments.registry import recorder_by_uuid
 from ..log.event import NewEvent
 from ..log.event_log import EventLog
 from ..log.writer import Writer
@@ -63,7 +64,7 @@ class DrainResult:
 async def folders_of(log_: EventLog) -> list[Path]:
     """Return the existing folders that may hold spools: the one beside the store, `MESSAGER_SPOOL`, and those in the
     rows of its recorders."""
-    named = {Path(row.spool).parent for row in await recorders_of(log_.database) if row.spool}
+    named = {Path(row.spool).parent for row in await log_.recorders() if row.spool}
     beside = log_.database.dialect.spool_folder
     return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
 

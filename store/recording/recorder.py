@@ -21,9 +21,9 @@ from messager.record import MessageRecord, mark_record
 
 from .. import json_text
 from ..errors import ExperimentBusy, StoreError, StoreUnavailable
-from ..experiments import registry
+from ..experiments import lifecycle, validation
 from ..experiments.provenance import circumstances, this_process
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from ..log.event import Fields
 from ..log.event_log import EventLog
 from ..log.writer import Writer, new_uuid
@@ -90,7 +90,7 @@ class Recorder:
         path = spool_folder(log.database.dialect.spool_folder, spool) / f"{uuid}{ENDING}"
         self._registration = Registration(
             uuid=uuid,
-            exp_id=registry.checked_exp_id(exp_id),
+            exp_id=validation.checked_exp_id(exp_id),
             if_exists=if_exists,
             name=name,
             tags=list(tags),
@@ -414,7 +414,7 @@ class Recorder:
             await asyncio.wait([before])
         given = self._registration
         try:
-            await registry.describe(
+            await lifecycle.describe(
                 self.log.database, self.experiment, name=given.name, tags=given.tags, meta=given.meta
             )
         except StoreError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import ExperimentClosed, StoreError
-from ..experiments import registry
+from ..experiments import lifecycle, validation
 from ..log.event_log import EventLog
 from ..log.writer import Writer
 
@@ -48,18 +48,18 @@ class Registration:
 
     def check(self) -> None:
         """Raise `StoreError` if the name or the tags are invalid."""
-        registry.checked_name(self.name)
-        registry.checked_tags(self.tags)
+        validation.checked_name(self.name)
+        validation.checked_tags(self.tags)
 
     def drop_invalid_labels(self) -> None:
         """Drop an invalid name and invalid tags with a warning, as they must not prevent a recording."""
         try:
-            self.name = registry.checked_name(self.name)
+            self.name = validation.checked_name(self.name)
         except StoreError as error:
             log.warning("%s; %s is registered without a name", error, self.exp_id)
             self.name = None
         try:
-            self.tags = registry.checked_tags(self.tags)
+            self.tags = validation.checked_tags(self.tags)
         except StoreError as error:
             log.warning("%s; %s is registered without tags", error, self.exp_id)
             self.tags = []
@@ -76,7 +76,7 @@ async def register(
     registration.drop_invalid_labels()
     noted = {key: value for key, value in registration.facts.items() if key in _NOTED}
     while True:
-        of = await registry.join(
+        of = await lifecycle.join(
             store.database,
             registration.exp_id,
             registration.if_exists,

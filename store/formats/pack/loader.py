@@ -12,7 +12,7 @@ from ...db.database import Database
 from ...db.schema import AGENT, KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
 from ...errors import ExperimentExists, RecorderExists, StoreError
 from ...experiments.provenance import this_process
-from ...experiments.registry import Experiment
+from ...experiments.records import Experiment
 from ...log import chain
 from ...log.names import intern
 from ...log.writer import new_uuid

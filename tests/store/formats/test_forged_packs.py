@@ -14,7 +14,6 @@ import pytest
 
 from messager_store import EventLog
 from messager_store.errors import BadFile, StoreError
-from messager_store.experiments import registry
 from messager_store.formats import input_file
 from messager_store.formats.jsonl import import_jsonl
 from messager_store.formats.pack import pack, unpack
@@ -193,7 +192,7 @@ async def test_a_pack_with_a_forged_redaction_is_refused(
     log: EventLog, other: EventLog, tmp_path: Path, what: str
 ) -> None:
     of = await filled(log, [sent(1, b"secret"), sent(2, b"plain")])
-    for row in await registry.recorders_of(log.database, of.id):
+    for row in await log.recorders(of):
         async with log.database.writing() as connection:
             await connection.exec_driver_sql(f"UPDATE recorder SET ended_at = 1 WHERE id = {row.id}")
     await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="asked to")
@@ -269,7 +268,7 @@ async def test_a_recorder_from_the_future_is_not_alive_for_ever(log: EventLog, o
     lines = lines_of(tmp_path / "a.pack")
     lines[2]["recorder"].update(ended_at=None, heartbeat_at=2**62, host="elsewhere")
     of = await unpack(other, seal(tmp_path / "b.pack", lines))
-    row = (await registry.recorders_of(other.database, of.id))[0]
+    row = (await other.recorders(of))[0]
     assert row.heartbeat_at < 2**62
 
 
