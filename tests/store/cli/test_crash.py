@@ -40,7 +40,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
-    """A folder in which a recorder was killed while the store was locked."""
+    """Folder in which a recorder was killed while the store was locked."""
     (tmp_path / "crash.py").write_text(textwrap.dedent(CRASH))
     done = subprocess.run(
         [sys.executable, "crash.py", "strict"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False

@@ -1,4 +1,4 @@
-"""With MESSAGER_STORE set, every Messager records itself, and no agent ever sees an error of it."""
+"""With MESSAGER_STORE set, every Messager is recorded, and errors never reach the agents."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_record
 
 
 class Slow:
-    """A hook that takes its time."""
+    """Slow hook."""
 
     def __init__(self) -> None:
         self.asked, self.let = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""While the store is away: nothing is lost, nothing is doubled, nothing goes unnoticed."""
+"""Outages of the store: no loss, no duplicates, and a gap for every dropped event."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ async def test_room_in_the_spool_spares_the_senders(log: EventLog, store: str, m
 
 
 async def cancelled(taker: Recorder) -> None:
-    """As an event loop does with every task when it ends."""
+    """Cancel all tasks, as an event loop does at its end."""
     await taker.start()
     take(taker, 0, 10)
     await taker.flush()

@@ -1,4 +1,4 @@
-"""With MESSAGER_STORE set and the store out of reach from the beginning: events wait in the spool."""
+"""With MESSAGER_STORE set and a store that is unreachable from the start, events wait in the spool."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["recording"]
 
 
 class Away:
-    """A store that is out of reach until it is let come."""
+    """Store that is unreachable until `comes` is called."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch

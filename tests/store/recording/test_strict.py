@@ -1,4 +1,4 @@
-"""Strict: nothing is published that is not in the log, or on disk, before."""
+"""Strict: messages are in the log, or on disk, before they are published."""
 
 from __future__ import annotations
 
