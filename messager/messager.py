@@ -125,7 +125,7 @@ class Messager:
             vars(self).update(state)
             return
         self._make(state["given"])
-        self._owned = True  # the broker was pickled with it, so nobody else uses it
+        self._owned = True  # the broker was pickled with it and is not shared
         self._name, self._meta = state["name"], state["meta"]
 
     def _make(self, given: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Input files, which may come from anybody: lines of limited length, each a JSON object of limited size."""
+"""Input files, which are not trusted: lines of limited length, each a JSON object of limited size."""
 
 from __future__ import annotations
 

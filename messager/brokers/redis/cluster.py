@@ -1,6 +1,6 @@
 """Endpoint of a cluster: a node that answers and is a member.
 
-A node that was removed goes on answering but gets no messages from the others, so the others are asked about it.
+A removed node continues to answer but gets no messages from the others, so the others are asked about it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Monitor of a connection: sentinels, or other nodes of a cluster, confirm that its server is the right one.
 
 After a planned failover the old master answers as a master for seconds, and a node that was removed from a cluster
-goes on answering. The connection stands and pings are answered, so only others can tell.
+continues to answer. The connection stays open and pings are answered, so only other servers can reveal it.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class SubscribedConnection:
     def resume(self) -> None:
         """Continue reading."""
         if self._wire.resume():
-            self._alive = time.monotonic_ns()  # it was silent only because nobody read
+            self._alive = time.monotonic_ns()  # silence while reading was stopped does not count
 
     async def serves(self) -> bool:
         """Return True if the superseded server may still deliver messages of its own (see `ServerCheck.serves`)."""

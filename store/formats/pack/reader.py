@@ -1,6 +1,6 @@
 """Unpacking: a pack becomes the same experiment again, and every link of its hash chains is checked.
 
-A pack may come from anybody. Every value is checked before it is used, memory does not grow with what a pack claims,
+Packs are not trusted. Every value is checked before it is used, memory does not grow with what a pack claims,
 and nothing is visible in the store before the end of the pack was read.
 """
 
