@@ -270,8 +270,7 @@ class Committer:
         """Get a place in the log, if this recorder has none or lost it."""
         if self.state is State.FENCED:
             await self._take_over()
-        if self.state is State.CLOSED and self._buffer.waiting and self._succeed is not None:
-            await self._succeed()
+        if self.state is State.CLOSED and self._buffer.waiting:
             self.state = State.REGISTERING
         if self.state is State.REGISTERING:
             self._writer = await self._register()
@@ -301,6 +300,7 @@ class Committer:
             reason = "another writer appended in its name"
         if self._succeed is None:
             raise RecorderFenced(uuid, reason)
+        await self._succeed()  # now: an event that comes next may have to be saved while the process ends
         log.warning("%s records nothing more (%s): a successor takes what is left, and what comes", self._name, reason)
         self.state = State.CLOSED
 
