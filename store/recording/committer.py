@@ -129,6 +129,8 @@ class Committer:
         """Return once everything up to `seq` is in the store or on disk. Raises `StoreError` if neither takes it:
         at once, if senders were held back in vain already."""
         while self._buffer.durable < seq:
+            if self.state is State.ENDED:
+                raise self.failure or StoreError(f"not sent: {self._name} has ended")
             if self._overflowing and self._spooler.error is not None:
                 raise StoreUnavailable(self._log.location, f"not sent, and {self._spooler.error}")
             self._relieve()
