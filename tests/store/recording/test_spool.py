@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -193,10 +194,11 @@ def test_a_spool_that_somebody_removed_is_kept_if_it_cannot_be_made_again(
 
 def test_a_full_spool_can_still_be_given_to_a_successor_and_ended(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "r1.spool", dict(FACTS), 4000)
-    with pytest.raises(SpoolFull):
+    with contextlib.suppress(SpoolFull):
         for first in range(1, 1000):
             spool.write(first, events(1), 5)
     last = spool.last_seq
+    assert last < 999
     spool.succeed("r2", last - 3, {"uuid": "r2", "meta": "m" * 1000})
     spool.end(9, last + 1)
     spool.close()
