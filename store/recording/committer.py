@@ -129,6 +129,8 @@ class Committer:
         """Return once everything up to `seq` is in the store or on disk. Raises `StoreError` if neither takes it:
         at once, if senders were held back in vain already."""
         while self._buffer.durable < seq:
+            if self.state is State.ENDED:
+                raise self.failure or StoreError(f"not sent: {self._name} has ended")
             if self._overflowing and self._spooler.error is not None:
                 raise StoreUnavailable(self._log.location, f"not sent, and {self._spooler.error}")
             self._relieve()
@@ -270,8 +272,7 @@ class Committer:
         """Get a place in the log, if this recorder has none or lost it."""
         if self.state is State.FENCED:
             await self._take_over()
-        if self.state is State.CLOSED and self._buffer.waiting and self._succeed is not None:
-            await self._succeed()
+        if self.state is State.CLOSED and self._buffer.waiting:
             self.state = State.REGISTERING
         if self.state is State.REGISTERING:
             self._writer = await self._register()
@@ -301,6 +302,7 @@ class Committer:
             reason = "another writer appended in its name"
         if self._succeed is None:
             raise RecorderFenced(uuid, reason)
+        await self._succeed()  # now: an event that comes next may have to be saved while the process ends
         log.warning("%s records nothing more (%s): a successor takes what is left, and what comes", self._name, reason)
         self.state = State.CLOSED
 
