@@ -52,6 +52,9 @@ class Dialect(Protocol):
     look_seconds: float | None
     """Time limit of connecting and checking the tables, in seconds; None for no limit."""
 
+    one_host_file: str | None
+    """The file of a store that only processes of its host may open (see `one_host`); None for a server."""
+
     def exists(self) -> bool:
         """Return whether the store may exist; a server is always asked."""
 

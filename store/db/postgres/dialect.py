@@ -70,6 +70,7 @@ class Postgres:
 
     errors = ERRORS
     commits_late = True
+    one_host_file: str | None = None
     look_seconds: float | None = LOOK_SECONDS
 
     def __init__(self, url: str) -> None:

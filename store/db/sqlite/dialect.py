@@ -32,6 +32,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
 from ..dialect import Need
+from ..one_host import ELSEWHERE, HOST, refusal
 from . import file
 from .append import Appender
 
@@ -43,10 +44,6 @@ REWRITE_SECONDS = 10.0
 _WAL = "PRAGMA journal_mode=WAL"
 _WANTED = "PRAGMA user_version"
 _CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
-HOST = "MESSAGER_STORE_HOST"
-"""Environment variable: the only host whose processes may open the store file, for workers on several hosts."""
-ELSEWHERE = "MESSAGER_STORE_ELSEWHERE"
-"""Environment variable: the store file on that host, in processes of other hosts."""
 _READ_ONLY = "you may read it, but not write it: ask for the right to write to the file and its folder, or take a copy"
 _UNREADABLE = "reading it takes a right to write beside it: ask for that, or copy it, with the -wal file beside it"
 
@@ -67,6 +64,7 @@ class SQLite:
         self.path = (
             os.path.realpath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
         )
+        self.one_host_file: str | None = self.path
         self.location = self.path if self._folder is None else path
         self.spool_folder = f"{self.path}-spool"
         self._may_write = True
@@ -287,7 +285,7 @@ class SQLite:
         path = Path(self.path)
         elsewhere = os.environ.get(ELSEWHERE)
         if elsewhere and self.path == os.path.realpath(elsewhere):
-            raise StoreError(why_not_from_here(elsewhere, os.environ.get(HOST) or "another host"))
+            raise StoreError(refusal(elsewhere, os.environ.get(HOST) or "another host"))
         if path.is_dir():
             raise NotAStore(self.location, "it is a folder")
         if not path.parent.is_dir():
@@ -297,14 +295,6 @@ class SQLite:
                 raise NotAStore(self.location, "it is not an SQLite database")
         except OSError as error:
             raise StoreUnavailable(self.location, error.strerror or str(error)) from None
-
-
-def why_not_from_here(path: str, host: str) -> str:
-    """Return the reason why processes of other hosts may not open a file, and what to do."""
-    return (
-        f"{path} is a SQLite file on {host}, and SQLite's locks do not reach from one host to another: "
-        "record into PostgreSQL (MESSAGER_STORE=postgresql://...)"
-    )
 
 
 async def _into_wal(connection: aiosqlite.Connection) -> None:
