@@ -47,7 +47,7 @@ class Dialect(Protocol):
     """The errors of its driver, raised through SQLAlchemy or directly; `translate` turns them into `StoreError`."""
 
     commits_late: bool
-    """Whether a server may commit a batch after its append failed on the client."""
+    """True if a server may commit a batch after its append failed on the client."""
 
     look_seconds: float | None
     """Time limit of connecting and checking the tables, in seconds; None for no limit."""

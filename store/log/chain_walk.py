@@ -48,7 +48,7 @@ class ChainEvent(NamedTuple):
     from_id: int | None
     to_id: int | None
     strange_names: bool
-    """Whether a name is missing, of another experiment, or a channel where an agent should be or the reverse."""
+    """True if a name is missing, belongs to another experiment, or is a channel instead of an agent or the reverse."""
 
     @property
     def seq(self) -> int:

@@ -165,18 +165,18 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
 
 
 FORGED_REDACTIONS: dict[str, tuple[Change, str]] = {
-    "who": (lambda p: p[3]["redaction"].update(who="somebody else"), "no redaction that is written down"),
+    "who": (lambda p: p[3]["redaction"].update(who="somebody else"), "no redaction record matches"),
     "which events": (
         lambda p: p[3]["redaction"].update(events='{"ranges":[[1,1,2]],"recorders":[2]}'),
-        "no redaction that is written down",
+        "no redaction record matches",
     ),
     "events that cannot be read": (lambda p: p[3]["redaction"].update(events="[]"), "table redaction was changed"),
     "more events than there are": (
         lambda p: p[3]["redaction"].update(events='{"ranges":[[2,1,1]],"recorders":[2]}'),
-        "no redaction that is written down",
+        "no redaction record matches",
     ),
-    "one dropped": (lambda p: (p.pop(3), p[1].update(redactions=0)), "no redaction that is written down"),
-    "the head it left": (lambda p: p[3]["redaction"].update(head_after="00" * 32), "left another head"),
+    "one dropped": (lambda p: (p.pop(3), p[1].update(redactions=0)), "no redaction record matches"),
+    "the head it left": (lambda p: p[3]["redaction"].update(head_after="00" * 32), "is not the recorded one"),
     "one added": (
         lambda p: (
             p.insert(4, {"redaction": {**p[3]["redaction"], "events": '{"ranges":[],"recorders":[2]}'}}),
