@@ -57,7 +57,7 @@ class SQLite:
 
     errors: tuple[type[Exception], ...] = (DBAPIError, SQLiteError, PoolTimeout)
     commits_late = False
-    look_seconds: float | None = None
+    open_seconds: float | None = None
 
     def __init__(self, path: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="messager-") if path == ":memory:" else None
@@ -78,7 +78,7 @@ class SQLite:
             self._folder.cleanup()
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
-        self.look()
+        self.check_location()
         rights = ((self.path, os.W_OK), (os.path.dirname(self.path), os.W_OK | os.X_OK))
         self._may_write = not self.exists() or all(os.access(*right) for right in rights)
         if self._may_write and not self.exists():
@@ -104,7 +104,7 @@ class SQLite:
         return rows
 
     def appender(self) -> Appender:
-        return Appender(self._open_for_appends, self._place)
+        return Appender(self._open_for_appends, self._file_id)
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         raw = await connection.get_raw_connection()
@@ -131,8 +131,8 @@ class SQLite:
             reason = "the disk is full"
         return StoreUnavailable(self.location, reason)
 
-    async def check_place(self, connection: AsyncConnection) -> None:
-        """Nothing to check: `look` has checked the file."""
+    async def check_visible(self, connection: AsyncConnection) -> None:
+        """Nothing to check: `check_location` has checked the file."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("PRAGMA secure_delete=ON")
@@ -184,7 +184,7 @@ class SQLite:
         page_size = (await connection.execute(text("PRAGMA page_size"))).scalar_one()
         return int(pages) * int(page_size)
 
-    def room(self) -> int | None:
+    def free_bytes(self) -> int | None:
         return shutil.disk_usage(os.path.dirname(self.path)).free
 
     async def bytes_on_disk(self, connection: AsyncConnection) -> int:
@@ -217,7 +217,7 @@ class SQLite:
         )
 
         def on_connect(connection: Any, record: Any) -> None:
-            record.info["file"] = self._place()
+            record.info["file"] = self._file_id()
             connection.isolation_level = None  # the driver must not begin transactions
             cursor = connection.cursor()
             for statement in _settings():
@@ -230,7 +230,7 @@ class SQLite:
 
         def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
             # SQLite would continue to write to a file that was moved away
-            if record.info["file"] != self._place():
+            if record.info["file"] != self._file_id():
                 raise DisconnectionError("the store's file is another one now")
 
         def on_begin(connection: Any) -> None:
@@ -272,7 +272,7 @@ class SQLite:
             raise
         return connection
 
-    def _place(self) -> tuple[int, int] | None:
+    def _file_id(self) -> tuple[int, int] | None:
         """Return the device and inode of the file at the path, None if there is none."""
         try:
             there = os.stat(self.path)
@@ -280,7 +280,7 @@ class SQLite:
             return None
         return there.st_dev, there.st_ino
 
-    def look(self) -> None:
+    def check_location(self) -> None:
         """Check the path, for clearer errors than those of SQLite."""
         path = Path(self.path)
         elsewhere = os.environ.get(ELSEWHERE)

@@ -156,7 +156,7 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
     lines: list[dict[str, Any]] = json.loads(packed)
     change, complaint = FORGERIES[what]
     change(lines)
-    if complaint == "are free beside" and log.database.dialect.room() is None:
+    if complaint == "are free beside" and log.database.dialect.free_bytes() is None:
         complaint = "its row says payload_bytes|the batch after seq 9"  # nobody can tell: found on the way
     with pytest.raises(StoreError, match=complaint):
         await unpack(log, seal(tmp_path / "forged.pack", lines))
