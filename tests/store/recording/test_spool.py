@@ -64,7 +64,7 @@ def test_a_spool_is_held_by_its_recorder_alone(tmp_path: Path) -> None:
     path = tmp_path / "r1.spool"
     spool = Spool(path, FACTS)
     spool.write(1, events(), 5)
-    with pytest.raises(SpoolHeld, match="still runs"):
+    with pytest.raises(SpoolHeld, match="held by a live recorder"):
         Spool.open(path)
     assert [info.held for info in spools(tmp_path)] == [True]
     spool.close()

@@ -258,7 +258,7 @@ async def test_what_was_heard_of_senders_that_nobody_recorded_is_left_out_and_to
     report = await Replay(log, "e1", MemoryBroker(), dry_run=True).run()
     assert (report.planned, report.unrecorded_senders) == (2, {"group": 2})
     assert report.to_dict()["unrecorded_senders"] == {"group": 2}
-    for part in ({"kinds": ["received"]}, {"channels": ["alone"]}, {"start": "5"}):
+    for part in ({"kinds": ["received"]}, {"channels": ["alone"]}, {"since": "5"}):
         partly = await Replay(log, "e1", MemoryBroker(), dry_run=True, **part).run()  # type: ignore[arg-type]
         assert partly.unrecorded_senders == {}
     done = await asyncio.to_thread(messager, "--store", store, "replay", "e1", "--dry-run", cwd=tmp_path)
