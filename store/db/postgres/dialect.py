@@ -39,7 +39,7 @@ CONNECT_SECONDS = 4.0
 OPEN_SECONDS = 4.5
 """Time limit of connecting and checking the tables: a server may fall silent after connecting."""
 LOCK_TIMEOUT_MS = 4000
-"""How long one writer waits for another."""
+"""Maximum wait of one writer for another."""
 WRITERS, READERS = 4, 4
 """Maximum of connections for writes other than appends, and for reading. They are made on demand."""
 WRITING_SECONDS = 30.0
@@ -47,7 +47,7 @@ WRITING_SECONDS = 30.0
 LONG_SECONDS: float | None = None
 """The same for redactions, removals, migrations and rewrites, whose time depends on the size of the log."""
 REWRITE_SECONDS = 10.0
-"""How long a rewrite waits for readers of older states; it also waits for each table."""
+"""Maximum wait of a rewrite for readers of older states, and for the lock of each table."""
 _SETTINGS = {
     "application_name": "messager",
     "client_encoding": "utf-8",
@@ -78,7 +78,7 @@ class Postgres:
         self.location = self._url.location
         self.spool_folder = self._url.spool_folder
         self._doubted = 0
-        """How often connections were given up. Connections made before the last time are not used again."""
+        """Number of times that all connections were discarded. Older connections are not used again."""
 
     def exists(self) -> bool:
         return True

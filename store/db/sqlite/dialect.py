@@ -37,10 +37,10 @@ from . import file
 from .append import Appender
 
 BUSY_TIMEOUT_MS = 4000
-"""How long one writer waits for another; an unreachable store is reported within five seconds."""
+"""Maximum wait of one writer for another; an unreachable store is reported within five seconds."""
 READERS = 4
 REWRITE_SECONDS = 10.0
-"""How long a rewrite retries while other programs block it; each try waits for `BUSY_TIMEOUT_MS` itself."""
+"""Maximum time that a rewrite retries while other programs block it; each try waits for `BUSY_TIMEOUT_MS` itself."""
 _WAL = "PRAGMA journal_mode=WAL"
 _WANTED = "PRAGMA user_version"
 _CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
