@@ -31,7 +31,7 @@ def recording(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     monkeypatch.setenv("MESSAGER_STORE", store)
     monkeypatch.setattr(auto_recorder, "_announced", set())
     monkeypatch.setattr(dialect, "CONNECT_SECONDS", 60)
-    monkeypatch.setattr(dialect.Postgres, "look_seconds", 60)
+    monkeypatch.setattr(dialect.Postgres, "open_seconds", 60)
 
 
 async def say(messager: Messager, number: int, first: int = 0) -> None:

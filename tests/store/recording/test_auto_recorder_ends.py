@@ -44,7 +44,7 @@ from messager_store.recording import committer
 from messager_store.db.postgres import dialect as postgres
 from messager_store.db.postgres import append as postgres_append
 autorecord.START_SECONDS = committer.STOP_SECONDS = postgres_append.SECONDS = 600
-postgres.CONNECT_SECONDS = postgres.Postgres.look_seconds = 600
+postgres.CONNECT_SECONDS = postgres.Postgres.open_seconds = 600
 """
 """What a busy machine needs: a server that has not answered for some seconds counts as out of reach."""
 
