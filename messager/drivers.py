@@ -12,7 +12,7 @@ from .errors import MissingDriver
 
 @contextmanager
 def needed(package: str, module: str | None = None) -> Iterator[None]:
-    """Context in which a driver is imported. Raises `MissingDriver` for whatever prevents that.
+    """Context in which a driver is imported. Raises `MissingDriver` for any error.
 
     `package` is the name to install it by, `module` the one to import it by, if these differ. A version below the
     lowest one of our own requirements is refused too, as it may fail only when it is used.

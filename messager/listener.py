@@ -54,7 +54,7 @@ class Listener:
         reason = "the listener ended while disconnected"
         if since is None:
             since = self._ask("unconfirmed_since")
-            reason = "the listener ended while nobody confirmed its server"
+            reason = "the listener ended before its server was confirmed again"
         if self._queue.limit is not None and (unread := self._ask("unread_since")) is not None:
             since = unread if since is None else min(since, unread)
             reason = "the listener ended before it had read everything (queue_bytes)"

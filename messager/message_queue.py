@@ -32,12 +32,12 @@ class MessageQueue(asyncio.Queue[dict[str, Any]]):
         self.limit = limit
         self._exp_id = exp_id
         self._threshold = WARN_BYTES if limit is None else limit
-        self._exceeded = False  # more than the threshold waited, and the queue was not empty since
+        self._exceeded = False  # True from the warning until the queue is empty
         self._emptied = asyncio.Event()
 
     @property
     def stops_reading(self) -> bool:
-        """True from the moment when more than the limit waits until the queue is empty. Never True without a limit."""
+        """True after the limit was exceeded until the queue is empty. Always False without a limit."""
         return self._exceeded and self.limit is not None
 
     def take_all(self) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ class MessageQueue(asyncio.Queue[dict[str, Any]]):
     # asyncio.Queue has _init, _put and _get for subclasses to override. They are called for each message.
     def _init(self, maxsize: int) -> None:
         self._messages: deque[dict[str, Any]] = deque()
-        self._queue = self._messages  # where asyncio.Queue looks
+        self._queue = self._messages  # used by asyncio.Queue
 
     def _put(self, item: dict[str, Any]) -> None:
         self._messages.append(item)

@@ -150,7 +150,7 @@ class Messager:
         self._log_list.clear()
 
     def add_log_hook(self, hook: LogHook) -> None:
-        """Tell this hook of every event from now on, except messages that are on their way already.
+        """Add a hook for all later events, except the outcomes of messages in flight.
 
         A `Recorder` added after `init` replaces the recorder that came with `MESSAGER_STORE`.
         """
@@ -160,7 +160,7 @@ class Messager:
             self._introduce(hook)
 
     def remove_log_hook(self, hook: LogHook) -> None:
-        """Tell this hook nothing more, except of messages that are on their way already."""
+        """Remove a hook. It still receives the outcomes of messages in flight."""
         if hook in self._hooks:
             self._hooks.remove(hook)
 

@@ -1,8 +1,8 @@
-"""Publisher: sends that wait at the same time leave in one batch, a single one leaves at once.
+"""Publisher: concurrent sends are written in one batch, a single send is written at once.
 
-While one batch is being written, further sends gather; the next batch takes them all. Each batch asks the hooks
-first, is stamped immediately before it is written, and reports the outcome to the hooks that it asked, and to no
-others. A message that a hook refuses is not written; its outcome is reported with those of the others, in order.
+Sends that arrive while a batch is being written form the next batch. A batch first calls `before_send` of the hooks, is
+stamped immediately before it is written, and reports the outcome only to the hooks that it called. A message that a
+hook refuses is not written; its outcome is reported with those of the others, in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .record import MessageRecord
 BATCH_MESSAGES = 1000
 BATCH_BYTES = 1 << 20
 TURN_SECONDS = 0.001
-"""Time for which a sender whose answers are there at once may continue before others get their turn."""
+"""Maximum time for which a sender whose answers arrive at once may run before it yields to other tasks."""
 
 _Result = int | Exception | None
 """Outcome of one message: the number of its subscribers, None if unknown, or the reason why it was not published."""
@@ -33,9 +33,9 @@ log = logging.getLogger("messager")
 
 
 class _Batch:
-    """Messages that leave together: records, the start of their callers (ns UTC), and what these wait for.
+    """Messages that are written together: records, the start of their calls (ns UTC), and the futures of the callers.
 
-    Three lists instead of a list of triples, because the garbage collector goes through every object again and again.
+    Three lists instead of a list of triples, because the garbage collector traverses every object repeatedly.
     """
 
     __slots__ = ("asked", "futures", "hooks", "records", "refused", "size", "started")
@@ -45,20 +45,20 @@ class _Batch:
         self.started: list[int] = []
         self.futures: list[asyncio.Future[None]] = []
         self.hooks: list[LogHook] = []
-        """The hooks that are asked, in turn, before it is written."""
+        """Hooks to call, in order, before the batch is written."""
         self.asked = 0
-        """Number of them that were asked: these are told the outcome."""
+        """Number of hooks that were called: these receive the outcome."""
         self.refused: dict[int, tuple[Exception, int]] = {}
-        """By id of the record: the error of the hook that refused it, and how many hooks had been asked about it."""
+        """By id of the record: the error of the hook that refused it, and the number of hooks called with it."""
         self.size = 0
-        """Bytes of its payloads."""
+        """Total bytes of the payloads."""
 
     @property
     def full(self) -> bool:
         return len(self.records) >= BATCH_MESSAGES or self.size >= BATCH_BYTES
 
     def add(self, record: MessageRecord, started: int) -> asyncio.Future[None]:
-        """Add a message; return what its caller waits for."""
+        """Add a message; return the future of its caller."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.records.append(record)
         self.started.append(started)
@@ -74,18 +74,18 @@ class _Batch:
         return [record for record in self.records if id(record) not in self.refused]
 
     def results(self, written: Sequence[_Result]) -> Sequence[_Result]:
-        """Return one result for each record, from those of the accepted ones."""
+        """Return one result per record, given those of the accepted ones."""
         if not self.refused:
             return written
         left = iter(written)
         return [self.refused[id(record)][0] if id(record) in self.refused else next(left) for record in self.records]
 
     def told(self, record: MessageRecord) -> Sequence[LogHook]:
-        """Return the hooks that were asked about a record."""
+        """Return the hooks that were called with a record."""
         return self.hooks[: self.refused[id(record)][1] if id(record) in self.refused else self.asked]
 
     def without_cancelled(self) -> _Batch:
-        """Return the batch of those whose callers still wait."""
+        """Return a batch of the messages whose callers are not cancelled."""
         if not any(map(asyncio.Future.cancelled, self.futures)):
             return self
         left = _Batch()
@@ -97,30 +97,29 @@ class _Batch:
         return left
 
     def cancel(self) -> None:
-        """Cancel every caller that waits."""
+        """Cancel all waiting callers."""
         for future in self.futures:
             future.cancel()
 
 
 class Publisher:
-    """Publishes records through a broker, in the order in which they were handed over."""
+    """Publishes records through a broker, in the order of the calls of `send`."""
 
     def __init__(self, broker: Broker, clock: Clock, hooks: Sequence[LogHook]) -> None:
         self._broker = broker
         self._clock = clock
         self._hooks = hooks
-        self._waiting: deque[_Batch] = deque()  # until the batch on its way has landed
+        self._waiting: deque[_Batch] = deque()  # batches that wait until the one in flight is done
         self._task: asyncio.Task[None] | None = None
-        self._turned = 0.0  # when a sender last yielded
-        self._idle = asyncio.Event()  # no batch is on its way
+        self._turned = 0.0  # time at which a sender last yielded
+        self._idle = asyncio.Event()  # set while no batch is in flight
         self._idle.set()
 
     def send(self, record: MessageRecord, started: int) -> Awaitable[None]:
-        """Publish one record; `started` is the start of its caller (ns UTC). To be awaited at once.
+        """Publish one record; `started` is the start of the call (ns UTC). Must be awaited at once.
 
-        Raises `PublishError`, or what a hook's `before_send` raised. A caller that is
-        cancelled while its message still waits has not sent it; once it is being
-        written, it goes out and is logged.
+        Raises `PublishError`, or the error of a hook's `before_send`. If the caller is cancelled while the message
+        waits, it is not sent; if it is being written already, it is sent and logged.
         """
         if self._idle.is_set():
             return self._send_alone(record, started)
@@ -129,7 +128,7 @@ class Publisher:
         return self._waiting[-1].add(record, started)
 
     async def _send_alone(self, record: MessageRecord, started: int) -> None:
-        """Send the only message there is, without a task, which would cost a third more."""
+        """Send a single message without a task, which would cost a third more."""
         self._idle.clear()
         batch = _Batch()
         future = batch.add(record, started)
@@ -144,17 +143,17 @@ class Publisher:
             self._landed(batch, answer)
             if future.exception() is None and time.monotonic() - self._turned >= TURN_SECONDS:
                 self._turned = time.monotonic()
-                await asyncio.sleep(0)  # a sender that never waits would block all others
+                await asyncio.sleep(0)  # otherwise a sender that never waits would block all others
         else:
             answer.add_done_callback(lambda answer: self._landed(batch, answer))
         await future
 
     async def flushed(self) -> None:
-        """Return once everything that was handed over has landed."""
+        """Return once the outcome of every record is known."""
         await self._idle.wait()
 
     def tell(self, record: MessageRecord, hooks: Sequence[LogHook] | None = None) -> None:
-        """Tell these hooks, or all, of an event. A hook that raises is logged; the others are told all the same."""
+        """Pass an event to these hooks, or to all. An error of a hook is logged and does not stop the others."""
         for hook in tuple(self._hooks) if hooks is None else hooks:
             try:
                 hook.after(record)
@@ -162,7 +161,7 @@ class Publisher:
                 log.exception("the log hook %r raised on %s", hook, record.kind)
 
     def _landed(self, batch: _Batch, answer: asyncio.Future[list[int | PublishError | None]]) -> None:
-        """Settle a message that was sent alone."""
+        """Report the outcome of a message that was sent alone."""
         results: Sequence[_Result]
         if answer.cancelled():
             results = [_cancelled("unknown")]
@@ -173,7 +172,7 @@ class Publisher:
         self._continue()
 
     def _continue(self) -> None:
-        """Send what has gathered meanwhile."""
+        """Send the messages that have gathered meanwhile."""
         if self._waiting:
             self._task = asyncio.create_task(self._drain())
             self._task.add_done_callback(self._drained)
@@ -187,7 +186,7 @@ class Publisher:
                 await self._send_batch(batch)
 
     def _drained(self, task: asyncio.Task[None]) -> None:
-        """Continue, also if the task was cancelled before its first step: nobody must wait for ever."""
+        """Continue, also if the task was cancelled before its first step, so that no caller waits for ever."""
         if task.cancelled():  # the loop is shutting down
             for batch in self._waiting:
                 batch.cancel()
@@ -210,14 +209,14 @@ class Publisher:
         self._settle(batch, results)
 
     async def _write(self, batch: _Batch) -> asyncio.Future[list[int | PublishError | None]]:
-        """Ask the hooks, stamp, and write what they accept; return the broker's answers. Raises what a hook raised."""
+        """Call the hooks, stamp and write what they accept; return the broker's answers. Raises errors of hooks."""
         records = batch.records
         if (meta := getattr(self._broker, "sends_with", None)) is not None:
             for record in records:
                 record.meta = meta
-        batch.hooks = list(self._hooks)  # hooks that come or go meanwhile change nothing for this batch
+        batch.hooks = list(self._hooks)  # hooks added or removed meanwhile do not affect this batch
         for hook in batch.hooks:
-            batch.asked += 1  # also if it raises: those behind it are not asked
+            batch.asked += 1  # also if it raises; later hooks are not called
             try:
                 await hook.before_send(records)
             except MessagesRefused as refusal:
@@ -237,7 +236,7 @@ class Publisher:
         return asyncio.ensure_future(self._broker.publish(wire))
 
     def _settle(self, batch: _Batch, written: Sequence[_Result]) -> None:
-        """Report the outcome of each message to hooks and senders. `written` has those of the accepted ones."""
+        """Report the outcome of each message to hooks and senders. `written` has the results of the accepted ones."""
         done, told, results = self._clock.now(), batch.hooks[: batch.asked], batch.results(written)
         for record, started, future, result in zip(batch.records, batch.started, batch.futures, results, strict=True):
             record.duration_ns = done - started

@@ -1,6 +1,6 @@
 """Temporary folder of a server. When the process that made it ends, the server is ended and the folder removed.
 
-No process can clean up after its own SIGKILL. So each folder has a keeper, a small process that reads the pid of the
+No process can clean up after its own SIGKILL. So each folder has a watchdog, a small process that reads the pid of the
 server from a pipe. The pipe closes when the process at its other end exits.
 """
 
@@ -31,23 +31,23 @@ class ServerFolder:
         self.path = Path(tempfile.mkdtemp(prefix=f"messager-{server}-"))
         command = [sys.executable, "-I", "-S", __file__, str(self.path), str(int(last_signal))]
         quiet = subprocess.DEVNULL
-        self._keeper = subprocess.Popen(
+        self._watchdog = subprocess.Popen(
             command, bufsize=0, cwd="/", stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
         )
 
     def runs(self, process: subprocess.Popen[Any] | None) -> None:
         """Set the process that runs in the folder, or None."""
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.write(b"%d\n" % (process.pid if process is not None else 0))
+        assert self._watchdog.stdin is not None
+        self._watchdog.stdin.write(b"%d\n" % (process.pid if process is not None else 0))
 
     def remove(self) -> None:
         """End the server if one runs, and remove the folder."""
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.close()
-        self._keeper.wait()
+        assert self._watchdog.stdin is not None
+        self._watchdog.stdin.close()
+        self._watchdog.wait()
 
 
-def _keep(folder: str, last_signal: int) -> None:
+def _watch(folder: str, last_signal: int) -> None:
     """Wait for the end of the pipe, then end the server and remove the folder."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     server = 0
@@ -66,4 +66,4 @@ def _keep(folder: str, last_signal: int) -> None:
 
 
 if __name__ == "__main__":
-    _keep(sys.argv[1], int(sys.argv[2]))
+    _watch(sys.argv[1], int(sys.argv[2]))

@@ -25,11 +25,11 @@ from .server_folder import ServerFolder
 
 
 class NoRedisServer(MessagerError):
-    """No redis-server was found. The text says what to install."""
+    """No redis-server was found, or it does not start. The text says what to do."""
 
 
 class NoMqttServer(MessagerError):
-    """No MQTT broker was found. The text says what to install."""
+    """No MQTT broker was found, or it does not start. The text says what to do."""
 
 
 def find_redis_server() -> str:
@@ -86,7 +86,7 @@ class _Server:
         self._folder.runs(None)
 
     def suspend(self) -> None:
-        """Suspend the server: connections stand, but nothing is answered until `resume`."""
+        """Suspend the server: connections stay open, but it answers nothing until `resume`."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
@@ -109,7 +109,7 @@ class RedisServer(_Server):
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._binary = find_redis_server()
         self._arguments = arguments
-        self._folder = ServerFolder("redis", last_signal=signal.SIGKILL)  # it has nothing to save
+        self._folder = ServerFolder("redis", last_signal=signal.SIGKILL)  # it does not save data
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -143,8 +143,8 @@ def redis_server(*arguments: str) -> Iterator[RedisServer]:
 class MqttServer(_Server):
     """An MQTT broker on the loopback interface that can be stopped, killed and started again.
 
-    It is the mosquitto on PATH, else amqtt, a broker in Python. `users` has passwords by name; without users, anybody
-    may connect. `certificate` has the files of a certificate and its key, for TLS. Raises `NoMqttServer`.
+    It is the mosquitto on PATH, else amqtt, a broker in Python. `users` has passwords by name; without users, any
+    client may connect. `certificate` has the files of a certificate and its key, for TLS. Raises `NoMqttServer`.
     """
 
     def __init__(self, *, users: Mapping[str, str] | None = None, certificate: tuple[str, str] | None = None) -> None:

@@ -1,9 +1,9 @@
-"""Recording inside Ray: the `runtime_env` with which every task and actor of a job records itself.
+"""Recording inside Ray: a `runtime_env` that turns recording on in every task and actor of a job.
 
     os.environ["MESSAGER_STORE"] = "postgresql://..."     # for the driver
     ray.init(runtime_env=messager_store.ray.runtime_env())  # for the workers
 
-Ray must be installed to use this; this module never imports it.
+Requires Ray at run time; this module does not import it.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ def runtime_env(
     spool: str | os.PathLike[str] | None = None,
     also: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return a Ray `runtime_env` with which every `Messager` in a task or an actor records itself.
+    """Return a Ray `runtime_env` that records every `Messager` in a task or an actor.
 
-    Arguments that are missing are taken from the environment of this process: `MESSAGER_STORE`,
-    `MESSAGER_DURABILITY`, `MESSAGER_SPOOL`. The path of a SQLite file is made absolute, as workers run in other
+    Missing arguments are taken from the environment of this process: `MESSAGER_STORE`, `MESSAGER_DURABILITY`,
+    `MESSAGER_SPOOL`. The path of a SQLite file is made absolute, as workers run in other
     folders. `also` is a runtime_env to extend. Raises `StoreError` if no store is named, for a SQLite file while Ray
     runs on other hosts too, and if `also` has a worker setup hook.
     """
     wanted = store or os.environ.get("MESSAGER_STORE")
     if not wanted:
-        raise StoreError("there is no store to record into: name one, or set MESSAGER_STORE")
+        raise StoreError("no store to record into. Name one, or set MESSAGER_STORE.")
     made = dict(also or {})
     if made.get("worker_process_setup_hook", WORKER_SETUP) != WORKER_SETUP:
         raise StoreError(
-            "`also` has a worker_process_setup_hook, and Ray runs only one: call "
-            f"{WORKER_SETUP}() in it, and add the hook to what this gives"
+            "`also` has a worker_process_setup_hook, and Ray runs only one. Call "
+            f"{WORKER_SETUP}() in that hook, and add it to the returned runtime_env."
         )
     variables = {"MESSAGER_STORE": wanted}
     if in_memory(wanted):
-        raise StoreError("a store in memory is seen by one process only: Ray's workers need a file, or PostgreSQL")
+        raise StoreError("a store in memory is visible to one process only. Use a file or PostgreSQL with Ray.")
     path = for_store(wanted).one_host_file
     if path is not None:
         variables |= {"MESSAGER_STORE": path, HOST: socket.gethostname()}
         _refuse_other_hosts(path)
     for name, value in (("MESSAGER_DURABILITY", durability), ("MESSAGER_SPOOL", spool)):
-        told = value or os.environ.get(name)
-        if told:
-            variables[name] = str(Path(told).absolute()) if name == "MESSAGER_SPOOL" else str(told)
+        setting = value or os.environ.get(name)
+        if setting:
+            variables[name] = str(Path(setting).absolute()) if name == "MESSAGER_SPOOL" else str(setting)
     made["env_vars"] = {**made.get("env_vars", {}), **variables}
     made["worker_process_setup_hook"] = WORKER_SETUP
     return made
 
 
 def set_up_worker() -> None:
-    """Called by Ray when a worker process starts: turn recording off if the store is a SQLite file of another host.
+    """Turn recording off if the store is a SQLite file of another host. Ray calls this in each new worker process.
 
-    The worker continues without being recorded; a line on standard error says why. Code that opens the file there
-    gets a `StoreError`.
+    The worker is not recorded; a line on standard error gives the reason. Opening the store there raises
+    `StoreError`.
     """
     host = os.environ.get(HOST)
     if host and host != socket.gethostname():
@@ -76,7 +76,7 @@ def set_up_worker() -> None:
 
 
 def _refuse_other_hosts(path: str) -> None:
-    """Raise `StoreError` if Ray runs on other hosts. It may not run yet, and hosts may join later."""
+    """Raise `StoreError` if Ray runs on other hosts now. Hosts that join later are refused in `set_up_worker`."""
     ray: Any = sys.modules.get("ray")
     here = socket.gethostname()
     if ray is not None and ray.is_initialized():

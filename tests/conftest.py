@@ -135,7 +135,7 @@ def mqtt() -> Iterator[MqttServer]:
 
 @pytest.fixture(params=["redis", "memory", "mqtt"])
 async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
-    """Each broker in turn."""
+    """Each kind of broker in turn."""
     if request.param == "memory":
         yield MemoryBroker()
         return
@@ -242,6 +242,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """A PostgreSQL of the test's own, which it may stop and kill."""
+    """PostgreSQL server for one test, which may stop and kill it."""
     with postgres_server(durable=True) as started:
         yield started

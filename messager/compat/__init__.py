@@ -1,1 +1,1 @@
-"""Other systems made to talk through this Messager: one module a system. None of them is imported unless asked for."""
+"""Adapters of other systems to this Messager, a module for each. None is imported unless it is used."""

@@ -16,7 +16,7 @@ from ..msg import Msg, as_dict
 
 Version = Literal["0.1", "1", "2"]
 Known = Mapping[str, Mapping[str, Callable[[Any], bool]]]
-"""Types of content blocks, each with the fields that it needs and a check of each field."""
+"""Types of content blocks, with the required fields of each and a check for each field."""
 
 _CLASS = {"__module__": "agentscope.message.msg", "__name__": "Msg"}
 _MEDIA_1 = ("image", "audio", "video")
@@ -32,7 +32,7 @@ def to_agentscope(msg: Msg, version: Version | None = None) -> dict[str, Any]:
     - "2": text, urls and other content become blocks, and `timestamp` becomes `created_at`.
     - None: the fields of "0.1", with text blocks as content. 1.x and 2.x ignore its `url`, 2.x its `timestamp`.
 
-    A block that the version does not know, or that lacks a field, becomes a text block with its JSON. Metadata other
+    A block of an unknown type, or without a required field, becomes a text block with its JSON. Metadata other
     than a dict goes into one under the key `metadata`, except in "0.1". `extra` is written in "1" and "2". Values
     without a JSON form become text. Raises `ValueError` for an unknown version.
     """
@@ -55,7 +55,7 @@ def _fields(msg: Msg) -> dict[str, Any]:
 
 
 def _form(value: object) -> Any:
-    """Return the JSON form of an object that has none of its own."""
+    """Return the JSON form of an object that `json` cannot encode."""
     message = as_dict(value)
     return str(value) if message is None else message
 

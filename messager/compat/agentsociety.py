@@ -4,9 +4,9 @@
 
     agentsociety.install()
 
-or `with agentsociety.install():`, which undoes it at the end. Every Messager that AgentSociety makes is then one of
-this package; its steps and stages become marks in the log, and its configuration, without secrets, the meta of the
-experiment. AgentSociety makes its Messagers without an interceptor, even if one is configured; that is not changed.
+or `with agentsociety.install():`, which restores AgentSociety at the end. AgentSociety then creates Messagers of this
+package; its steps and stages become marks in the log, and its configuration, without secrets, the meta of the
+experiment. AgentSociety creates its Messagers without an interceptor, even if one is configured; that is unchanged.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ..json_text import MOST_DEPTH, is_deep
 INT64 = 2**63
 
 
-class Unfit(Exception):
+class InvalidEntry(Exception):
     """A line or a row that is invalid, or exceeds a limit of the file or the store; the text is the reason."""
 
 
@@ -34,19 +34,19 @@ def bytes_of(data: dict[str, Any], field: str) -> bytes | None:
     if packed is None:
         return None if plain is None else text(plain, field).encode()
     if plain is not None:
-        raise Unfit(f"both {field} and {field}_base64")
+        raise InvalidEntry(f"both {field} and {field}_base64")
     try:
         return base64.b64decode(packed, validate=True)
     except (ValueError, TypeError, binascii.Error):
-        raise Unfit(f"{field}_base64 is not base64") from None
+        raise InvalidEntry(f"{field}_base64 is not base64") from None
 
 
 def integer(value: Any, what: str, low: int, high: int) -> int:
     """Return a value that must be an integer within bounds."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Unfit(f"{what} is not an integer")
+        raise InvalidEntry(f"{what} is not an integer")
     if not low <= value <= high:
-        raise Unfit(f"{what} is not between {low} and {high}")
+        raise InvalidEntry(f"{what} is not between {low} and {high}")
     return value
 
 
@@ -59,11 +59,11 @@ def integer_of(data: dict[str, Any], field: str, low: int, high: int) -> int | N
 def text(value: Any, what: str) -> str:
     """Return a value that must be a string without lone surrogates, which no database accepts."""
     if not isinstance(value, str):
-        raise Unfit(f"{what} is not a string")
+        raise InvalidEntry(f"{what} is not a string")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Unfit(f"{what} holds half a character (a lone surrogate)") from None
+        raise InvalidEntry(f"{what} holds half a character (a lone surrogate)") from None
     return value
 
 
@@ -78,13 +78,13 @@ def json_text(value: str, what: str, kind: type) -> Any:
     try:
         data = json.loads(value)
     except (ValueError, RecursionError):
-        raise Unfit(f"{what} is not JSON") from None
+        raise InvalidEntry(f"{what} is not JSON") from None
     if not isinstance(data, kind):
-        raise Unfit(f"{what} is not a JSON {'object' if kind is dict else 'list'}")
+        raise InvalidEntry(f"{what} is not a JSON {'object' if kind is dict else 'list'}")
     return data
 
 
 def check_depth(value: Any, what: str) -> None:
-    """Raise `Unfit` for a value nested so deeply that reading it again could fail."""
+    """Raise `InvalidEntry` for a value nested so deeply that reading it again could fail."""
     if is_deep(value):
-        raise Unfit(f"{what} is nested deeper than {MOST_DEPTH} levels")
+        raise InvalidEntry(f"{what} is nested deeper than {MOST_DEPTH} levels")

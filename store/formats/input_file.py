@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import BadFile
 from ..json_text import MOST_PARTS, is_crowded
-from .fields import Unfit
+from .fields import InvalidEntry
 
 MOST_LINE = 256 * 1024 * 1024
 """Maximum bytes of a line, uncompressed. One event must fit into a line; Redis disconnects a subscriber at 32 MB."""
@@ -23,7 +23,7 @@ MOST_LINE = 256 * 1024 * 1024
 class InputFile:
     """The lines of a file (`-` for standard input), in order.
 
-    While the file is open, `Unfit` becomes a `BadFile` that names the last line read.
+    While the file is open, `InvalidEntry` becomes a `BadFile` that names the last line read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -41,7 +41,7 @@ class InputFile:
                 zipped = buffered.peek(2)[:2] == b"\x1f\x8b"
                 self._file = stack.enter_context(gzip.GzipFile(fileobj=buffered)) if zipped else buffered
                 yield
-        except Unfit as error:
+        except InvalidEntry as error:
             raise self._bad(str(error)) from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise self._bad(f"the gzip data is damaged ({error})") from None
@@ -53,7 +53,7 @@ class InputFile:
         line: bytes = self._file.readline(MOST_LINE + 1)
         self._number += 1
         if len(line) > MOST_LINE:
-            raise Unfit(f"longer than {MOST_LINE:,} bytes")
+            raise InvalidEntry(f"longer than {MOST_LINE:,} bytes")
         return line
 
     def _bad(self, reason: str) -> BadFile:
@@ -65,13 +65,13 @@ def parse_object(
 ) -> dict[str, Any]:
     """Return the JSON object of a line. `pairs_hook`, as in `json.loads`, may raise `ValueError`."""
     if is_crowded(line):
-        raise Unfit(f"made of more than {MOST_PARTS:,} values")
+        raise InvalidEntry(f"made of more than {MOST_PARTS:,} values")
     try:
         data = json.loads(line, object_pairs_hook=pairs_hook)
     except UnicodeDecodeError:
-        raise Unfit("not UTF-8") from None
+        raise InvalidEntry("not UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise Unfit(f"not JSON ({error})") from None
+        raise InvalidEntry(f"not JSON ({error})") from None
     if not isinstance(data, dict):
-        raise Unfit("not a JSON object")
+        raise InvalidEntry("not a JSON object")
     return data

@@ -1,8 +1,8 @@
 """Zero-code recording: with `MESSAGER_STORE` set, every `Messager` of a process records itself.
 
-`messager` finds `begin` as an entry point of the group `messager.hooks`, and knows nothing else of it. The settings
-are environment variables: `MESSAGER_STORE`, `MESSAGER_DURABILITY` (buffered or strict) and `MESSAGER_SPOOL`. Agents
-never see an error: a line on standard error says what is wrong, and they continue.
+`messager` finds `begin` as an entry point of the group `messager.hooks` and does not import this package. The settings
+are environment variables: `MESSAGER_STORE`, `MESSAGER_DURABILITY` (buffered or strict) and `MESSAGER_SPOOL`. Errors
+are lines on standard error and are never raised, so that agents continue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..log.writer import Writer
 from .recorder import Durability, Recorder
 
 START_SECONDS = 5.0
-"""Time for which `Messager.init` waits for the store; after that, events go to the spool."""
+"""Time that `Messager.init` waits for the store; after that, events go to the spool."""
 EXIT_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ log = logging.getLogger("messager_store")
 
 
 class _ToStandardError(logging.Handler):
-    """Writes log records as the lines of this module, in a program that has set up no logging."""
+    """Log handler for programs without logging: writes records as lines on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not log.root.handlers and log.handlers == [self]:
@@ -54,8 +54,8 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     """Return the hook that records a Messager of `exp_id`; None if one of its hooks is a `Recorder` already.
 
     It records into the experiment of that exp_id or, if that is closed, into the first of `exp_id-2`, `exp_id-3` ...
-    that is open or does not exist, so that all processes of a society meet in one. An unreachable store is tried
-    again, and events go to the spool meanwhile.
+    that is open or does not exist, so that all processes of a society use the same one. Registration is retried
+    while the store is unreachable, and events go to the spool meanwhile.
     """
     if any(isinstance(hook, Recorder) for hook in hooks):
         return None
@@ -86,36 +86,36 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
 
 
 class AutoRecorder:
-    """A recorder that starts, retries and ends by itself. A `LogHook`; belongs to the running event loop."""
+    """Recorder that starts, retries and ends without its caller. A `LogHook`; belongs to the running event loop."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._tried = asyncio.Event()  # the first registration succeeded or failed
-        self._ending = asyncio.Event()  # the end was asked for
-        self._recording = True  # until it was refused, or has ended
+        self._ending = asyncio.Event()  # set when the recording is to end
+        self._recording = True  # False once it was refused or has ended
         self._opened = False
-        self._said: set[str] = set()  # what is said once
+        self._said: set[str] = set()  # keys of the lines that are written once
         self._missed = 0  # events after the tasks of the event loop were cancelled
         recorder.begin(self._register)
         self._task = self._loop.create_task(self._run())
         _live.add(self)
 
     async def ready(self) -> None:
-        """Return once it records, or cannot, or its store is unreachable, or `START_SECONDS` have passed."""
+        """Return after the first registration succeeded or failed, or after `START_SECONDS`."""
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(START_SECONDS):
                     await self._tried.wait()
         except asyncio.CancelledError:
-            self._ending.set()  # the Messager will not know of this hook
+            self._ending.set()  # the Messager will not get this hook
             raise
 
     async def stop(self) -> None:
-        """Return once everything is in the store, or in the spool. Never raises."""
+        """Return once all events are in the store or in the spool. Never raises."""
         if asyncio.get_running_loop() is not self._loop:
-            if self._loop.is_running():  # in another thread
+            if self._loop.is_running():  # called from another thread
                 stopping = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.stop(), self._loop))
                 while not stopping.done() and self._loop.is_running():
                     await asyncio.wait([stopping], timeout=1)
@@ -127,10 +127,10 @@ class AutoRecorder:
             await asyncio.wait([self._task])
         missed, self._missed = self._missed, 0
         if missed:
-            say(f"{missed} events of {self._recorder.exp_id} are lost: they happened after its tasks were cancelled")
+            say(f"{missed} events of {self._recorder.exp_id} are lost: they came after its tasks were cancelled")
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
-        """Await `Recorder.before_send`; say on standard error that a promise is broken, and raise nothing."""
+        """Await `Recorder.before_send`. Errors are lines on standard error and are not raised."""
         recorder = self._recorder
         if not self._recording:
             return
@@ -138,7 +138,7 @@ class AutoRecorder:
             await recorder.before_send(records)
         except Exception as error:
             text = str(error) or repr(error)
-            self._say_once("broken", f"{recorder.durability} cannot be kept, and messages go out all the same: {text}")
+            self._say_once("broken", f"{recorder.durability} cannot be kept; messages are sent nevertheless: {text}")
 
     def after(self, record: MessageRecord) -> None:
         if self._recording:
@@ -155,11 +155,11 @@ class AutoRecorder:
         self._recorder.described(name, meta)
 
     def yields_to(self, hook: LogHook) -> bool:
-        """Return True for a `Recorder` of the program's own: nothing is recorded twice."""
+        """Return True for a `Recorder` added by the program, so that nothing is recorded twice."""
         if not isinstance(hook, Recorder):
             return False
         exp_id = self._recorder.exp_id
-        text = f"{exp_id} is recorded by a Recorder of the program's own from now on, not by MESSAGER_STORE"
+        text = f"{exp_id} is now recorded by the Recorder that the program added, not by MESSAGER_STORE"
         self._say_once("yields", text)
         return True
 
@@ -169,19 +169,22 @@ class AutoRecorder:
             say(text)
 
     async def _run(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):  # the event loop ends, and nobody called close()
+        with contextlib.suppress(asyncio.CancelledError):  # the event loop ends, and close() was not called
             await self._ending.wait()
         await self._end()
 
     async def _register(self) -> Writer:
-        """Open the store and register; say on standard error what went wrong."""
+        """Open the store and register. Errors are also written to standard error."""
         recorder = self._recorder
         try:
             writer = await self._in_time(self._open())
         except StoreUnavailable as error:
             if not self._ending.is_set():
                 folder = recorder.spool_path.parent
-                self._say_once("away", f"{error}; {recorder.exp_id} waits in {folder}, and it is tried again")
+                self._say_once(
+                    "away",
+                    f"{error}; events of {recorder.exp_id} are kept in {folder}; registration is retried",
+                )
             self._said.add("away")
             await self._close_log()
             raise
@@ -205,7 +208,7 @@ class AutoRecorder:
         return await self._recorder.register()
 
     async def _in_time(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work`; once the end is asked for, for `START_SECONDS` more: a server may accept and never answer."""
+        """Await `work`, but only `START_SECONDS` after the end was requested, as a server may never answer."""
         task, ending = self._loop.create_task(work), self._loop.create_task(self._ending.wait())
         try:
             await asyncio.wait([task, ending], return_when=asyncio.FIRST_COMPLETED)
@@ -237,7 +240,7 @@ class AutoRecorder:
         self._say_what_is_left()
 
     def save(self) -> None:
-        """Do what `stop` does when nothing can be awaited any more: what waits goes to the spool."""
+        """Synchronous form of `stop`, for the end of a process: write the waiting events to the spool."""
         _live.discard(self)
         if self._recording:
             self._recording = False
@@ -251,13 +254,13 @@ class AutoRecorder:
         recorder = self._recorder
         if recorder.spooled:
             say(f"{recorder.spooled} events of {recorder.exp_id} wait in {recorder.spool_path}: run `messager drain`")
-        if recorder.dropped and not isinstance(recorder.failure, StoreUnavailable):  # which says so
-            say(f"{recorder.dropped} events of {recorder.exp_id} are lost: the log has their number at most")
+        if recorder.dropped and not isinstance(recorder.failure, StoreUnavailable):  # whose text has the number
+            say(f"{recorder.dropped} events of {recorder.exp_id} are lost: the log has at most their number")
 
     def save_at_exit(self) -> None:
-        """Call `save`: in the thread of an event loop that still runs, else here."""
+        """Call `save`, in the thread of the event loop if that is still running."""
         if self._pid != os.getpid():
-            return  # a copy, in a process that was forked
+            return  # a copy in a forked process
         if not self._loop.is_running():
             self.save()
             return
@@ -267,7 +270,7 @@ class AutoRecorder:
             self.save()
             saved.set_result(None)
 
-        with contextlib.suppress(RuntimeError, TimeoutError):  # it ended just now; or it is stuck
+        with contextlib.suppress(RuntimeError, TimeoutError):  # the loop has just ended, or is blocked
             self._loop.call_soon_threadsafe(save)
             saved.result(EXIT_SECONDS)
 

@@ -1,7 +1,7 @@
 """Buffer: the events that a recorder accepted and the store has not acknowledged, in order.
 
-New events wait in memory. Those that wait too long are moved to the spool, on disk. An event has its
-position, 1, 2, 3 ..., from the moment it is accepted, so that one number tells what the store has.
+New events are kept in memory. Those that wait too long are moved to the spool, on disk. Accepted events are numbered
+1, 2, 3 ...; the position of the last acknowledged event separates those in the store from the rest.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class Batch(NamedTuple):
     unacknowledged_ns: int
     """Time for which the oldest of them has waited."""
     complete_until: int
-    """Moment (ns UTC) before which nothing happened that is not in this batch, before it, or never reported;
-    0 if that is not known."""
+    """Low watermark (ns UTC): all earlier events are in this batch or before it; 0 if unknown."""
 
 
 class Buffer:
@@ -57,15 +56,15 @@ class Buffer:
         self.spool = spool
         self.watermark = watermark
         self.acknowledged = 0
-        """The position of the last event that is in the store."""
+        """Position of the last event that is in the store."""
         self.lost = 0
-        """The number of events that were not kept, in all."""
+        """Total number of dropped events."""
         self._clock = clock
         self._memory: list[Fields] = []
         self._times: list[int] = []  # when each of these was accepted, monotonic ns
         self._bytes = 0
-        self._first = 1  # the position of the first in memory
-        self._thread = ThreadPoolExecutor(1, "messager-spool")  # not the loop's own, which agents may keep busy
+        self._first = 1  # position of the first event in memory
+        self._thread = ThreadPoolExecutor(1, "messager-spool")  # agents may keep the default executor of the loop busy
         self._lock = asyncio.Lock()
         self._many = min(BATCH_EVENTS, MEMORY_EVENTS // 2)
         self._much = min(BATCH_BYTES, MEMORY_BYTES // 2)
@@ -73,7 +72,7 @@ class Buffer:
         self._drop_since = 0
 
     def __len__(self) -> int:
-        """The number of events that are in memory only."""
+        """Number of events that are only in memory."""
         return len(self._memory)
 
     def __bool__(self) -> bool:
@@ -81,32 +80,32 @@ class Buffer:
 
     @property
     def offset(self) -> int:
-        """The position of the last event that belongs to a former recorder; 0 for none."""
+        """Position of the last event of a former recorder; 0 without one."""
         return self.spool.offset
 
     @property
     def last(self) -> int:
-        """The position of the newest event."""
+        """Position of the newest event."""
         return self._first + len(self._memory) - 1
 
     @property
     def durable(self) -> int:
-        """The position of the last event that is in the store or on disk, where no crash takes it away."""
+        """Position of the last event that is in the store or on disk, and so survives a crash."""
         return max(self.acknowledged, self.spool.last_seq)
 
     @property
     def spool_only(self) -> int:
-        """The number of events that are in the spool and not in the store."""
+        """Number of events that are in the spool and not in the store."""
         return max(0, self.spool.last_seq - self.acknowledged)
 
     @property
     def waiting(self) -> int:
-        """The number of events that the store has not acknowledged, wherever they are."""
+        """Number of events in memory and spool that the store has not acknowledged."""
         return self.last - self.acknowledged + (1 if self._dropped else 0)
 
     @property
     def oldest_age(self) -> float:
-        """The time (s) that the oldest event in memory has been there."""
+        """Age (s) of the oldest event in memory."""
         return (time.monotonic_ns() - self._times[0]) / 1e9 if self._times else 0.0
 
     @property
@@ -116,12 +115,12 @@ class Buffer:
 
     @property
     def crowded(self) -> bool:
-        """True if so much is in memory that some of it should go to disk, whatever the store does."""
+        """True if memory is half full, so that events should go to disk even if the store is reachable."""
         return len(self._memory) >= MEMORY_EVENTS // 2 or self._bytes >= MEMORY_BYTES // 2
 
     @property
     def notable(self) -> bool:
-        """True if the committer should see the event that was just added: the first one, or one of many."""
+        """True if the committer should be woken for the event just added: the first one, or one of many."""
         return not 2 < len(self._memory) < self._many or self._bytes >= self._much
 
     def add(self, entry: Fields) -> int | None:
@@ -148,22 +147,22 @@ class Buffer:
         self.lost += number
 
     def tell_drops(self) -> None:
-        """Put a gap event for what was dropped behind the events that came before."""
+        """Append a gap event that counts the dropped events."""
         if self._dropped and not self.full:
-            reason = "events were not kept: store and spool took no more, or they could not be read"
+            reason = "events were dropped: store and spool were full or unreachable, or they could not be read"
             gap = _gap(reason, self._drop_since, self._clock.now(), self._dropped)
             self._dropped = 0
             self._keep(gap)
 
     def acknowledge(self, seq: int) -> None:
-        """Forget the events up to `seq`, as the log counts them: the store has them."""
+        """Remove the events up to `seq` (in the log), which are in the store."""
         self.acknowledged = seq + self.offset
         self._forget(self.acknowledged)
         if not self._lock.locked():
             self._empty_spool()
 
     async def next_batch(self) -> Batch | None:
-        """Return the oldest events that the store has not acknowledged; None if there are none."""
+        """Return the oldest events that the store has not acknowledged, or None."""
         self.tell_drops()
         position = self.acknowledged + 1
         if position <= self.spool.last_seq:
@@ -178,7 +177,7 @@ class Buffer:
         return Batch(events, time.monotonic_ns() - self._times[0], self._complete_behind(count))
 
     async def times(self, count: int) -> list[int]:
-        """Return the ts (ns UTC) of the next `count` events that the store has not acknowledged, or of all."""
+        """Return the ts (ns UTC) of at most `count` of the oldest events that the store has not acknowledged."""
         position = self.acknowledged + 1
         found: list[int] = []
         if position <= self.spool.last_seq:
@@ -188,32 +187,33 @@ class Buffer:
         return found + [_ts(entry) for entry in self._memory[start : start + count - len(found)]]
 
     async def to_disk(self) -> None:
-        """Move what is in memory now to the spool. Raises `SpoolFull`; what did not fit stays in memory."""
+        """Move the events in memory to the spool. Raises `SpoolFull`; the rest stays in memory then."""
         async with self._lock:
             self.tell_drops()
             last = self.last
             try:
                 while self._first <= last:
-                    self._empty_spool()  # if the store was faster, what follows is not next to what is there
+                    # Positions in a spool are contiguous, and the store may have acknowledged all of them meanwhile.
+                    self._empty_spool()
                     await self._move_some(last)
             finally:
                 self._empty_spool()
 
     async def succeed(self, recorder: str, registration: dict[str, Any]) -> None:
-        """Give what the store has not acknowledged to another recorder. Raises `SpoolFull`; nothing changes then."""
+        """Assign the unacknowledged events to another recorder. Raises `SpoolFull`, and changes nothing then."""
         async with self._lock:
             await self._in_thread(self.spool.succeed, recorder, self.acknowledged, registration)
 
     async def end(self, ended_at: int) -> None:
-        """Move everything to the spool, and note there that its recorder has ended. Raises `SpoolFull`."""
+        """Move all events to the spool, and note there that the recorder has ended. Raises `SpoolFull`."""
         await self.to_disk()
         await self._in_thread(self.spool.end, ended_at, self.acknowledged + 1)
 
     def save(self, ended_at: int) -> None:
-        """Do what `end` does when nothing can be awaited any more. Raises `SpoolFull`."""
+        """Synchronous form of `end`, for the end of a process. Raises `SpoolFull`."""
         self.tell_drops()
-        with contextlib.suppress(RuntimeError):  # the process ends: its threads have
-            self._thread.submit(int).result()  # what is being written is written then
+        with contextlib.suppress(RuntimeError):  # at interpreter exit, the thread has ended already
+            self._thread.submit(int).result()  # wait for a running write
         self._forget(self.spool.last_seq)
         self._empty_spool()
         while self._memory:
@@ -227,10 +227,10 @@ class Buffer:
         try:
             await self._in_thread(self._write, first, entries, complete)
         finally:
-            self._forget(self.spool.last_seq)  # also if we were cancelled: it is written all the same
+            self._forget(self.spool.last_seq)  # a cancelled write is completed by the thread
 
     def _oldest(self, last: int) -> tuple[int, list[NewEvent], int]:
-        """Return what goes to the spool next: position of the first, the events, and what is complete with them."""
+        """Return the next events for the spool: position of the first, the events, and their low watermark."""
         count = self._fitting(min(BATCH_EVENTS, last - self._first + 1))
         entries = [NewEvent._make(entry) for entry in self._memory[:count]]
         return self._first, entries, self._complete_behind(count)
@@ -240,11 +240,11 @@ class Buffer:
             try:
                 return self.spool.write(first, entries, complete)
             except BadEvent as error:
-                log.error("%s; it is not recorded", error)
-                entries[error.index] = unfit(entries[error.index], error)
+                log.error("%s; the event is not recorded", error)
+                entries[error.index] = replacement_gap(entries[error.index], error)
 
     def close(self) -> None:
-        """Close the spool, and end the thread that writes it."""
+        """Close the spool, and end its thread."""
         self._thread.shutdown(wait=False)
         self.spool.close()
 
@@ -252,7 +252,7 @@ class Buffer:
         return await finish_then_cancel(asyncio.get_running_loop().run_in_executor(self._thread, call, *given))
 
     def _fitting(self, most: int) -> int:
-        """Return how many of the first `most` in memory make a batch."""
+        """Return the number of events in the next batch, at most `most`."""
         if len(self._memory) <= most and self._bytes <= BATCH_BYTES:
             return len(self._memory)
         count = total = 0
@@ -264,11 +264,11 @@ class Buffer:
         return count
 
     def _complete_behind(self, count: int) -> int:
-        """Return the low watermark of a batch of the first `count` in memory: no other event is older."""
+        """Return the low watermark of a batch of the first `count` events in memory: no other event is older."""
         return min([self.watermark(), *map(_ts, self._memory[count:])])
 
     def _forget(self, position: int) -> None:
-        """Remove what is in memory up to this position."""
+        """Remove the events in memory up to this position."""
         count = position - self._first + 1
         if count > 0:
             self._bytes = 0 if count == len(self._memory) else self._bytes - sum(map(_size, self._memory[:count]))
@@ -281,14 +281,14 @@ class Buffer:
 
 
 def _size(entry: Fields) -> int:
-    """Return the bytes that an event takes in memory, but for a constant."""
+    """Return the variable part of the size of an event in memory, in bytes."""
     payload, meta = _content(entry)
     size: int = len(payload)
     return size if meta is None else size + len(repr(meta))
 
 
-def unfit(entry: Fields, error: BadEvent) -> NewEvent:
-    """Return the gap event that stands in the log for an event that the log cannot hold."""
+def replacement_gap(entry: Fields, error: BadEvent) -> NewEvent:
+    """Return the gap event that replaces an event that the log cannot hold."""
     ts = NewEvent._make(entry).ts
     at = ts if isinstance(ts, int) and abs(ts) < 1 << 63 else time.time_ns()
     return _gap(f"an event that the log cannot hold: {error}"[:1000], at, at, 1)

@@ -17,11 +17,10 @@ from .spools import spools
 async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
     """Repair recorders that ended uncleanly, close the experiment and fill its deliveries; return the repairs.
 
-    A closed experiment may be closed again: that fills the deliveries if the first call was killed before it did.
+    A closed experiment may be closed again, which fills the deliveries if the first call was killed before that.
 
-    Raises `ExperimentBusy` while a recorder is alive, and `StoreError` if a recorder left a spool that is not
-    drained, registered in the store or not. With `force` it raises neither; what those recorders still hold is
-    refused from then on.
+    Raises `ExperimentBusy` while a recorder is alive, and `StoreError` if a spool of a recorder, registered or not,
+    is not drained. With `force` neither is raised; later events of those recorders are refused.
     """
     if not force:
         await _refuse_left_over(log, of)
@@ -38,14 +37,14 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
 
 
 async def _refuse_left_over(log: EventLog, of: Experiment) -> None:
-    """Raise as `close` does if recorders that were never registered in the store hold events for the experiment."""
+    """Raise the errors of `close` if unregistered recorders have spools for the experiment."""
     for folder in await folders_of(log):
         for info in await asyncio.to_thread(list, spools(folder)):
             if info.registered or (info.store, info.exp_id) != (log.location, of.exp_id):
                 continue
             if info.held:
-                raise ExperimentBusy(of.exp_id, [f"one that has no place in it yet, with its spool {info.path}"])
+                raise ExperimentBusy(of.exp_id, [f"an unregistered one, with its spool {info.path}"])
             raise StoreError(
-                f"events for {of.exp_id} wait in {info.path}. Put them into the store with `messager drain`, "
+                f"events for {of.exp_id} are in the spool {info.path}. Put them into the store with `messager drain`, "
                 "or close without them with --force."
             )

@@ -1,7 +1,7 @@
 """Committer: brings the events of a recorder from its buffer into the store.
 
-One task commits whatever waits, in order. `State` says what it does next. What the store does not take in
-time goes to the spool, so that a crash does not lose it, and from there into the store once that is back.
+One task commits the waiting events in order. `State` decides its next step. Events that the store does not accept in
+time are written to the spool, so that a crash does not lose them, and committed from there later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import BadEvent, RecorderFenced, SpoolDamaged, StoreError, StoreUn
 from ..experiments.registry import recorder_by_uuid
 from ..log.event_log import EventLog
 from ..log.writer import Writer
-from .buffer import BATCH_EVENTS, Buffer, unfit
+from .buffer import BATCH_EVENTS, Buffer, replacement_gap
 from .spooler import Spooler
 from .state import State
 
@@ -27,7 +27,7 @@ SPOOL_SECONDS = 1.0
 SPOOL_AGAIN_SECONDS = 0.1
 """... and this time while the store is known to be unreachable."""
 HOLD_SECONDS = 5.0
-"""Time, in one outage, for which senders are held back if neither store nor spool takes more."""
+"""Maximum time per outage for which senders are blocked if neither store nor spool accepts events."""
 HEARTBEAT_SECONDS = 5.0
 STOP_SECONDS = 10.0
 
@@ -43,11 +43,11 @@ class _Waiter(NamedTuple):
 
 
 class Committer:
-    """Commits the buffer of one recorder; made in the event loop that it works in.
+    """Commits the buffer of one recorder. Create it in the event loop in which it will run.
 
-    Without a `writer`, it awaits `register` for one, again while that raises `StoreUnavailable`; its caller reports
-    such errors. If the log takes no more from the recorder, the committer awaits `succeed`, which makes the recorder
-    its own successor, and registers again; without `succeed`, the recorder ends.
+    Without a `writer`, it awaits `register` for one, and retries after `StoreUnavailable`; `register` reports
+    such errors itself. If the log accepts no more events of the recorder, the committer awaits `succeed`, which turns
+    the recorder into a successor, and registers again; without `succeed`, the recorder ends.
     """
 
     def __init__(
@@ -60,19 +60,19 @@ class Committer:
     ) -> None:
         self.state = State.REGISTERING if writer is None else State.COMMITTING
         self.failure: StoreError | None = None
-        """Reason why nothing more is recorded, if there is one."""
+        """Error that ended the recording, or None."""
         self.loop = asyncio.get_running_loop()
         self._log = events
         self._buffer = buffer
         self._writer = writer
         self._register = register
         self._succeed = succeed
-        self._facts: dict[str, Any] = {}  # written into the recorder's row with the next heartbeat
-        self._deadline: float | None = None  # monotonic; once it is set, nothing new is accepted
-        self._overflowing = False  # senders were held back in vain; not again before something is taken
+        self._facts: dict[str, Any] = {}  # columns to write with the next heartbeat
+        self._deadline: float | None = None  # monotonic; set when the recorder ends
+        self._overflowing = False  # senders waited in vain; do not block them again before an event is accepted
         self._waiters: list[_Waiter] = []
         self._wake = asyncio.Event()
-        self._moved = asyncio.Event()  # something left the memory
+        self._moved = asyncio.Event()  # events left the memory
         self._last_commit = time.monotonic()
         self._spooler = Spooler(buffer, self._patience, self._answer)
         self._task = self.loop.create_task(self._run())
@@ -81,36 +81,38 @@ class Committer:
 
     @property
     def ending(self) -> bool:
-        """True once nothing new is accepted."""
+        """True once new events are not accepted any more."""
         return self._deadline is not None
 
     @property
     def registered(self) -> bool:
-        """True while this recorder has a row of its own in an experiment."""
+        """True while this recorder has a row in an open experiment."""
         return self.state in (State.COMMITTING, State.RETRYING, State.FENCED)
 
     @property
     def writer(self) -> Writer:
-        """The recorder's place in the log. Raises `StoreUnavailable` before it has registered."""
+        """Writer of the recorder. Raises `StoreUnavailable` before the registration."""
         if self._writer is None:
             raise StoreUnavailable(self._log.location, f"{self._name} is not registered yet")
         return self._writer
 
     def inspect(self) -> None:
-        """Take note of a first event in memory, or of more than a batch."""
+        """Wake the committer for new events in memory."""
         self._wake.set()
         self._spooler.watch()
         if self._buffer.crowded and self._spooler.error is None:
             self._spooler.write()
 
     def note(self, facts: dict[str, Any]) -> None:
-        """Write these facts into the recorder's row."""
+        """Write these columns into the row of the recorder with the next heartbeat."""
         self._facts.update(facts)
         self._wake.set()
 
     async def wait_for_capacity(self, most: int | None = None) -> None:
-        """Return once the buffer is not full, and has at most `most` events in memory; in one outage, after
-        `HOLD_SECONDS` in all."""
+        """Return once the buffer is not full and has at most `most` events in memory.
+
+        Blocks for at most `HOLD_SECONDS` per outage.
+        """
         deadline = time.monotonic() + HOLD_SECONDS
         while self._buffer.full or (most is not None and len(self._buffer) > most):
             left = deadline - time.monotonic()
@@ -126,8 +128,10 @@ class Committer:
                     await self._moved.wait()
 
     async def wait_until_durable(self, seq: int) -> None:
-        """Return once everything up to `seq` is in the store or on disk. Raises `StoreError` if neither takes it:
-        at once, if senders were held back in vain already."""
+        """Return once all events up to `seq` are in the store or on disk. Raises `StoreError` if neither accepts them.
+
+        Raises at once if senders have waited in vain in the same outage.
+        """
         while self._buffer.durable < seq:
             if self.state is State.ENDED:
                 raise self.failure or StoreError(f"not sent: {self._name} has ended")
@@ -142,23 +146,24 @@ class Committer:
                 self._overflowing = True
 
     async def flush(self) -> None:
-        """Return once everything accepted so far is in the store. Raises `StoreError` if a commit fails."""
+        """Return once all accepted events are in the store. Raises `StoreError` if a commit fails."""
         if self.failure is not None:
             raise self.failure
         if self.state is State.ENDED and self._buffer.waiting:
             raise StoreError(
-                f"the recorder has ended; {self._buffer.spool_only} events wait in {self._buffer.spool.path}"
+                f"the recorder has ended; {self._buffer.spool_only} events are in the spool {self._buffer.spool.path}. "
+                "Put them into the store with `messager drain`."
             )
         if self._buffer.waiting:
             self._buffer.tell_drops()
             await self._wait_for(self._buffer.last, in_store=True)
 
     def abandon(self) -> None:
-        """Accept nothing new, and do not wait for the store: the buffer is saved by the caller."""
+        """Accept no more events, and stop without the store: the caller saves the buffer."""
         self._deadline = 0.0
 
     async def stop(self) -> None:
-        """Commit what waits and end the recorder; what the store does not take stays in the spool."""
+        """Commit the waiting events and end the recorder; events that the store does not accept stay in the spool."""
         if not self.ending:
             self._deadline = time.monotonic() + STOP_SECONDS
         self._wake.set()
@@ -172,8 +177,8 @@ class Committer:
                 await asyncio.wait([self._task], timeout=STOP_SECONDS)
         if self.state is not State.ENDED and not stuck and self._task.cancelled():
             if self.state is State.COMMITTING:
-                self.state = State.RETRYING  # a batch may have been under way
-            await self._run()  # the event loop ends and has cancelled every task: do the rest here
+                self.state = State.RETRYING  # the fate of the last batch is unknown
+            await self._run()  # the event loop ends and has cancelled all tasks: finish here
         if self.state is not State.ENDED:
             cancelled = not self._task.done() or self._task.cancelled()
             reason = "its task was cancelled" if cancelled else f"{self._task.exception()!r}"
@@ -206,28 +211,28 @@ class Committer:
             self._overflowing = False
         self._moved.set()
 
-    def _refuse(self, error: Exception, *, everybody: bool) -> None:
+    def _refuse(self, error: Exception, *, all_callers: bool) -> None:
         """Raise an error in the callers that wait for the store, or in all callers."""
         for waiter in self._waiters:
-            if (waiter.in_store or everybody) and not waiter.done.done():
+            if (waiter.in_store or all_callers) and not waiter.done.done():
                 waiter.done.set_exception(error)
         self._waiters = [waiter for waiter in self._waiters if not waiter.done.done()]
         self._moved.set()
 
     async def _run(self) -> None:
-        """Commit what waits, again and again; send a heartbeat in between. Nothing else commits."""
+        """Commit waiting events until the recorder ends, and send heartbeats. No other task commits."""
         pause = FLUSH_SECONDS
         while True:
             if not self.ending and self.state not in (State.REGISTERING, State.FENCED):
-                await self._something_to_do()
-            ending = self.ending  # once this is set, nothing new comes
+                await self._wait_for_work()
+            ending = self.ending  # once set, no event is added
             try:
-                await self._find_place()
+                await self._ensure_writer()
                 while self.registered and self._buffer.waiting:
                     await self._commit()
                     self._answer()
                     if not self._pressing:
-                        break  # what came meanwhile is gathered first
+                        break  # gather more events for the next batch
                 if self.registered:
                     await self._touch(ending=ending)
                 pause = FLUSH_SECONDS
@@ -240,7 +245,7 @@ class Committer:
                     return await self._end(error)
                 self.state = State.FENCED
             except Exception as error:
-                self._refuse(error, everybody=False)
+                self._refuse(error, all_callers=False)
                 registering = self.state is State.REGISTERING
                 refused = registering and isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
                 if refused or (self._deadline is not None and (registering or time.monotonic() > self._deadline)):
@@ -256,7 +261,7 @@ class Committer:
         waiting = len(self._buffer)
         return bool(self.ending or self._waiters or waiting >= BATCH_EVENTS or self._buffer.waiting > waiting)
 
-    async def _something_to_do(self) -> None:
+    async def _wait_for_work(self) -> None:
         if not self._buffer.waiting:
             await self._woken(HEARTBEAT_SECONDS)
         self._wake.clear()
@@ -268,8 +273,8 @@ class Committer:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
 
-    async def _find_place(self) -> None:
-        """Get a place in the log, if this recorder has none or lost it."""
+    async def _ensure_writer(self) -> None:
+        """Register the recorder, or take over its row, if it has no valid writer."""
         if self.state is State.FENCED:
             await self._take_over()
         if self.state is State.CLOSED and self._buffer.waiting:
@@ -279,9 +284,9 @@ class Committer:
             self.state = State.COMMITTING
 
     async def _take_over(self) -> None:
-        """Continue in the recorder's own row; if the log takes no more from it, leave the rest to a successor.
+        """Take over the row of this recorder again; if its experiment is closed, continue as a successor.
 
-        Raises `RecorderFenced` if there can be no successor.
+        Raises `RecorderFenced` if the recorder may not have a successor.
         """
         uuid = self.writer.uuid
         try:
@@ -297,19 +302,19 @@ class Committer:
         else:
             if await self._acknowledge_own(writer):
                 self._writer, self.state = writer, State.COMMITTING
-                log.warning("%s had been taken for dead; it continues", self._name)
+                log.warning("%s was ended by another process, but is running; it continues", self._name)
                 return
-            reason = "another writer appended in its name"
+            reason = "another writer used its row"
         if self._succeed is None:
             raise RecorderFenced(uuid, reason)
         await self._succeed()  # now: an event that comes next may have to be saved while the process ends
-        log.warning("%s records nothing more (%s): a successor takes what is left, and what comes", self._name, reason)
+        log.warning("%s has ended (%s); its other events are recorded by a successor", self._name, reason)
         self.state = State.CLOSED
 
     async def _acknowledge_own(self, writer: Writer) -> bool:
         """Acknowledge what was committed without an answer, or drained by another process.
 
-        Return False if what the log has behind the last acknowledged event is not what this recorder accepted.
+        Return False if the events in the log behind the last acknowledged one are not those of this recorder.
         """
         known = self._buffer.acknowledged - self._buffer.offset
         count = writer.last_seq - known
@@ -319,7 +324,7 @@ class Committer:
         return True
 
     async def _commit(self) -> None:
-        """Append the next batch. If the fate of the last one is unknown, ask for it first."""
+        """Append the next batch. If the fate of the last one is unknown, read it from the store first."""
         if self.state is State.RETRYING:
             await self._recover()
         batch = await self._buffer.next_batch()
@@ -332,9 +337,9 @@ class Committer:
                     self.writer, events, unacknowledged_ns=batch.unacknowledged_ns, complete_until=batch.complete_until
                 )
                 break
-            except BadEvent as error:  # it must not stop those behind it
-                log.error("%s; it is not recorded", error)
-                events[error.index] = unfit(events[error.index], error)
+            except BadEvent as error:  # replace it, so that later events are still recorded
+                log.error("%s; the event is not recorded", error)
+                events[error.index] = replacement_gap(events[error.index], error)
                 self._buffer.lost += 1
             except StoreUnavailable:
                 if not await self._recover():
@@ -343,19 +348,19 @@ class Committer:
         self._overflowing = False
         self._buffer.acknowledge(self.writer.last_seq)
         self._last_commit = time.monotonic()
-        if self.state is State.RETRYING and not self._task.done():  # else `stop` continues a cancelled task
-            log.warning("the store %s takes events again", self._log.location)
+        if self.state is State.RETRYING and not self._task.done():  # a cancelled task is finished by `stop`
+            log.warning("the store %s accepts events again", self._log.location)
         self.state = State.COMMITTING
 
     async def _recover(self) -> int:
-        """Acknowledge what the store has; return the number of events that were not known to be there."""
+        """Acknowledge the events in the store; return the number of those acknowledged only now."""
         found = await self._log.recover(self.writer)
         self._overflowing = False
         self._buffer.acknowledge(self.writer.last_seq)
         return found
 
     async def _touch(self, *, ending: bool) -> None:
-        """Write a heartbeat, or the end, with whatever else is new."""
+        """Write a heartbeat, or the end, and the columns that changed."""
         facts, self._facts = self._facts, {}
         if ending:
             facts |= {"ended_at": time.time_ns(), "unclean": 0}
@@ -370,9 +375,9 @@ class Committer:
 
     def _miss_store(self, error: Exception) -> None:
         if not isinstance(error, StoreError):
-            log.exception("%s cannot commit; trying again", self._name)
+            log.exception("%s cannot commit; retrying", self._name)
         elif self.state is State.COMMITTING:
-            log.warning("%s; trying again, and keeping events in %s meanwhile", error, self._buffer.spool.path)
+            log.warning("%s; retrying, and keeping events in %s meanwhile", error, self._buffer.spool.path)
         if self.state is State.COMMITTING:
             self.state = State.RETRYING
 
@@ -384,13 +389,13 @@ class Committer:
         return SPOOL_AGAIN_SECONDS if away else SPOOL_SECONDS
 
     def _relieve(self) -> None:
-        """Spool at once for a caller that waits, if the store will not answer soon."""
+        """Write to the spool at once if a caller waits and the store is unreachable."""
         away = self.state is not State.COMMITTING or self._buffer.spool_only
         if away and self.state is not State.ENDED and self._spooler.error is None:
             self._spooler.write()
 
     async def _end(self, error: Exception | None = None) -> None:
-        """End the recorder; what the store does not have stays in the spool."""
+        """End the recorder; unacknowledged events stay in the spool."""
         registered = self.registered
         self.state = State.ENDED
         if self._deadline is None:
@@ -409,8 +414,8 @@ class Committer:
                 lost = f"{self._buffer.lost} events are lost: {error}; and {full}"
                 self.failure = StoreUnavailable(self._log.location, lost)
             waiting, path = self._buffer.spool_only, self._buffer.spool.path
-            left = f"{waiting} events wait in {path}: put them into the store with `messager drain`"
+            left = f"{waiting} events are in the spool {path}: put them into the store with `messager drain`"
             if registered:
-                log.error("%s; nothing more is recorded; %s", error, left if waiting else "nothing is left over")
-        self._refuse(error or StoreError("the recorder has ended"), everybody=True)
+                log.error("%s; the recording has ended; %s", error, left if waiting else "no events are left")
+        self._refuse(error or StoreError("the recorder has ended"), all_callers=True)
         self._buffer.close()

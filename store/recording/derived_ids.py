@@ -20,7 +20,7 @@ _MOST_CHANNELS = 100_000
 
 
 class DerivedIds:
-    """Applies the rules. A rule is `Msg.name`, or a path of keys such as `from` or `header.sender`."""
+    """Derivation of ids. A rule is `Msg.name`, or a path of keys such as `from` or `header.sender`."""
 
     def __init__(self, sender: Sequence[str] = DEFAULT_SENDER) -> None:
         self._paths = [(rule, rule.split(".")) for rule in sender]
@@ -85,7 +85,7 @@ def _at(message: Any, path: list[str]) -> Any:
 
 
 def _plain(text: Any) -> str | None:
-    """Return text that a database can hold, or None."""
+    """Return the text if every database accepts it, else None."""
     if not isinstance(text, str) or len(text) > 200 or "\x00" in text:
         return None
     try:

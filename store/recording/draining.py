@@ -1,8 +1,8 @@
-"""Draining: copy what recorders left in their spools into the store, in order and once.
+"""Draining: copy the events in spools into the store, in order and once.
 
-A recorder drains its own spool while it lives. One that was killed leaves its spool behind; a drain takes
-over its row in the log, with a higher epoch. The row's `last_seq` tells what was committed before, so an
-interrupted drain continues where it stopped.
+A running recorder drains its own spool. A killed recorder leaves its spool behind; a drain takes over its row in the
+log, with a higher epoch. The `last_seq` of the row is the last committed event, so an interrupted drain continues
+behind it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..experiments.registry import recorder_by_uuid
 from ..log.event import NewEvent
 from ..log.event_log import EventLog
 from ..log.writer import Writer
-from .buffer import BATCH_BYTES, BATCH_EVENTS, unfit
+from .buffer import BATCH_BYTES, BATCH_EVENTS, replacement_gap
 from .registration import Registration, register
 from .spool import LOCKS, Spool
 from .spools import left_in, spool_folder, spools
@@ -42,37 +42,37 @@ log = logging.getLogger("messager_store")
 
 
 @dataclass(slots=True)
-class Drained:
-    """The outcome for one spool."""
+class DrainResult:
+    """Result of draining one spool."""
 
     path: str
     exp_id: str
     recorder: str
-    """The recorder's uuid."""
+    """UUID of the recorder."""
     events: int = 0
-    """The number of events that this drain put into the store."""
+    """Number of events that this drain committed."""
     ended: bool = False
-    """True if its recorder had ended cleanly; else `messager repair` says what may be missing."""
+    """True if the recorder ended cleanly; otherwise `messager repair` reports what may be missing."""
     left: int = 0
-    """The number of events that could not be put into the store; the file stays."""
+    """Number of events that could not be committed; the file is kept."""
     reason: str | None = None
-    """The reason why the file stays, if it does."""
+    """Reason why the file is kept; None if it was removed."""
     held: bool = False
-    """True if it stays because its recorder lives, and drains it itself."""
+    """True if the file is kept because its recorder is running and drains it itself."""
 
 
 async def folders_of(log_: EventLog) -> list[Path]:
-    """Return the folders that may hold spools: beside the store, that of `MESSAGER_SPOOL`, and those that its
-    recorders named, if they are seen from here."""
+    """Return the existing folders that may hold spools: the one beside the store, `MESSAGER_SPOOL`, and those in the
+    rows of its recorders."""
     named = {Path(row.spool).parent for row in await log_.recorders() if row.spool}
     beside = log_.database.dialect.spool_folder
     return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
 
 
-def waited_for(store: str, folder: str | None = None, *, adopt: bool = False) -> bool:
-    """Return True if unregistered recorders left spools for a store, in this folder or in the default ones.
+def has_unregistered_spools(store: str, folder: str | None = None, *, adopt: bool = False) -> bool:
+    """Return True if this folder, or a default one, has spools of unregistered recorders for a store.
 
-    With `adopt`, for any store.
+    With `adopt`, the spools may be for any store.
     """
     dialect = for_store(store)
     beside = dialect.spool_folder
@@ -89,15 +89,15 @@ async def drain(
     adopt: bool = False,
     but: Path | None = None,
     progress: Callable[[int], None] | None = None,
-) -> AsyncIterator[Drained]:
-    """Copy the spools of a folder, or of one experiment, all `but` one, into the store, and delete their files.
+) -> AsyncIterator[DrainResult]:
+    """Copy the spools of a folder, or of one experiment, into the store, and delete their files. `but` is skipped.
 
-    Spools that a live recorder holds, that belong to another store, or whose experiment takes no more events stay
-    as they are; `reason` says why. With `adopt`, recorders that were never registered in another store are
-    registered in this one. Raises `StoreUnavailable`; calling it again continues.
+    A spool is kept if its recorder is running, if it belongs to another store, or if its experiment is closed;
+    `reason` describes why. With `adopt`, recorders that were never registered in another store are registered in
+    this one. Raises `StoreUnavailable`; calling it again continues.
     """
     for path in await asyncio.to_thread(left_in, folder):
-        if path == but:  # the caller's own, which a lock does not tell on every file system
+        if path == but:  # the spool of the caller: some file systems have no locks to reveal it
             continue
         try:
             spool = await asyncio.to_thread(Spool.open, path)
@@ -105,7 +105,7 @@ async def drain(
             continue
         except (SpoolHeld, SpoolDamaged) as error:
             if exp_id is None:
-                yield Drained(str(path), "", path.stem, reason=str(error), held=isinstance(error, SpoolHeld))
+                yield DrainResult(str(path), "", path.stem, reason=str(error), held=isinstance(error, SpoolHeld))
             continue
         try:
             if exp_id in (None, spool.facts.get("exp_id")):
@@ -115,28 +115,30 @@ async def drain(
 
 
 async def drain_left(log_: EventLog, own: Path, exp_id: str) -> None:
-    """Drain what earlier recorders of an experiment left beside the spool `own`. What cannot be drained is logged,
-    and stays."""
+    """Drain the spools of earlier recorders of an experiment in the folder of the spool `own`.
+
+    Errors are logged, and the spools concerned are kept.
+    """
     try:
         async for done in drain(log_, own.parent, exp_id=exp_id, but=own):
             if done.reason is None:
                 log.warning("%d events were drained from the spool %s", done.events, done.path)
             else:
-                log.warning("the spool %s stays: %s", done.path, done.reason)
+                log.warning("the spool %s is kept: %s", done.path, done.reason)
     except (StoreError, OSError) as error:
         log.warning("a spool of %s could not be drained: %s", exp_id, error)
 
 
-async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callable[[int], None] | None) -> Drained:
-    done = Drained(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
+async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callable[[int], None] | None) -> DrainResult:
+    done = DrainResult(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
     row = await recorder_by_uuid(log_.database, done.recorder)
     if row is None and spool.registration is not None and (adopt or spool.facts.get("store") == log_.location):
         try:
             done.exp_id = await _registered(log_, spool.registration)
         except (StoreUnavailable, DamagedStore):
             raise
-        except Exception as error:  # another version may have said anything; it must not keep others out
-            done.left, done.reason = len(spool), f"its experiment cannot be made: {error}"
+        except Exception as error:  # another version may have written anything; other spools must still be drained
+            done.left, done.reason = len(spool), f"its experiment cannot be created: {error}"
             return done
         row = await recorder_by_uuid(log_.database, done.recorder)
     done.reason = _why_not(log_, spool, row, adopt)
@@ -145,13 +147,13 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
         return done
     assert row is not None
     if row.ended_at is not None and row.last_seq >= spool.last_seq - spool.offset and spool.damaged_at is None:
-        done.ended = not row.unclean  # an earlier drain came as far as that
+        done.ended = not row.unclean  # an earlier drain was interrupted before it removed the file
         return await _removed(spool, done)
     last = spool.last_seq - spool.offset
     try:
         writer = await log_.take_over(done.recorder)
     except (RecorderFenced, ExperimentClosed) as error:
-        done.left, done.reason = len(spool), f"{error} To give up what is in it, delete it"
+        done.left, done.reason = len(spool), f"{error} Delete the file to discard its events."
         return done
     try:
         while writer.last_seq < last:
@@ -164,62 +166,62 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
     except (RecorderFenced, SpoolDamaged) as error:
         done.left, done.reason = last - writer.last_seq, str(error)
         return done
-    told: dict[str, int] = {"heartbeat_at": row.heartbeat_at}  # a drain is no sign of its life
+    columns: dict[str, int] = {"heartbeat_at": row.heartbeat_at}  # a drain does not show that the recorder is alive
     if spool.complete_until is not None:
-        told["complete_until"] = spool.complete_until
+        columns["complete_until"] = spool.complete_until
     if row.unclean and row.ended_at is not None:
-        told["ended_at"] = row.ended_at  # repaired already, and still so
+        columns["ended_at"] = row.ended_at  # repaired before
     elif spool.ended_at is not None and spool.damaged_at is None:
-        told["ended_at"] = spool.ended_at
+        columns["ended_at"] = spool.ended_at
         done.ended = True
-    await log_.touch(writer, **told)
+    await log_.touch(writer, **columns)
     if spool.damaged_at is not None:
         done.reason = (
-            f"it is damaged from byte {spool.damaged_at:,} on; what stood before is in the store. "
-            "To give up the rest, delete it"
+            f"it is damaged from byte {spool.damaged_at:,} on; the events before it are in the store. "
+            "Delete the file to discard the rest."
         )
         return done
     return await _removed(spool, done)
 
 
-async def _registered(log_: EventLog, said: dict[str, Any]) -> str:
-    """Register a recorder whose store never came, as it would have registered itself; return the exp_id."""
-    who = Registration(**said)
-    if unknown := who.row.keys() - recorder.c.keys():
-        raise StoreError(f"it says {', '.join(sorted(unknown))} of its recorder, which this version does not know")
-    who.row["heartbeat_at"] = who.row["started_at"]  # a drain is no sign of its life
-    return (await register(log_, who)).experiment.exp_id
+async def _registered(log_: EventLog, fields: dict[str, Any]) -> str:
+    """Register a recorder that could not register itself; return the exp_id."""
+    registration = Registration(**fields)
+    if unknown := registration.row.keys() - recorder.c.keys():
+        raise StoreError(f"its recorder has columns unknown to this version: {', '.join(sorted(unknown))}")
+    registration.row["heartbeat_at"] = registration.row["started_at"]  # a drain does not show that it is alive
+    return (await register(log_, registration)).experiment.exp_id
 
 
 def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool) -> str | None:
-    """Return the reason why a spool is not drained into this store, if there is one."""
+    """Return the reason why a spool cannot be drained into this store, or None."""
     store = str(spool.facts.get("store", ""))
     if store != log_.location and os.path.exists(store) and not (adopt and spool.registration is not None):
-        return f"it belongs to the store {store}: drain it into that one, with --store"
+        return f"it belongs to the store {store}. Drain it into that one with --store."
     if row is None and spool.registration is not None:
         return (
-            f"it belongs to the store {store}, which never took its recorder in: drain it into that one, with --store, "
-            "or into this one, with --adopt"
+            f"it belongs to the store {store}, where its recorder was never registered. Drain it into that one with "
+            "--store, or into this one with --adopt."
         )
     if row is None:
         return (
-            f"{log_.location} knows no such recorder: it wrote into {store or 'another store'}, which was replaced, "
-            "or its experiment was removed. Delete it only to give up what is in it"
+            f"{log_.location} has no such recorder: {store or 'another store'} was replaced, or the experiment was "
+            "removed. Delete the file to discard its events."
         )
     first = spool.facts["first_seq"] - spool.offset
     if row.last_seq < first - 1:
-        return f"it begins at seq {first}, the store ends at {row.last_seq}: events are gone between"
+        return f"it begins at seq {first}, the store ends at {row.last_seq}: the events between them are lost"
     locks = LOCKS and row.host == this_process().host
     if row.state == "alive" and spool.ended_at is None and not locks:
-        return "its recorder was alive a moment ago, and whether it still is cannot be seen from here; try again later"
+        return "its recorder may still be running, which cannot be checked from here. Try again later."
     return None
 
 
-async def _removed(spool: Spool, done: Drained) -> Drained:
+async def _removed(spool: Spool, done: DrainResult) -> DrainResult:
     try:
         await asyncio.to_thread(spool.remove)
     except OSError as error:
-        done.reason = f"all of it is in the store, but it cannot be removed: {error.strerror}"
+        done.reason = f"all its events are in the store, but the file cannot be removed: {error.strerror}"
     return done
 
 
@@ -229,7 +231,7 @@ async def _append(log_: EventLog, writer: Writer, entries: list[NewEvent]) -> No
             await log_.append(writer, entries, complete_until=0)
             return
         except BadEvent as error:
-            entries[error.index] = unfit(entries[error.index], error)
+            entries[error.index] = replacement_gap(entries[error.index], error)
         except StoreUnavailable:
             if not await log_.recover(writer):
                 raise

@@ -14,14 +14,14 @@ Redact = Callable[[NewEvent], NewEvent | None]
 
 
 class EventBuilder:
-    """Makes the event of a record. `sender` and `redact` are as in `Recorder`."""
+    """Builder of events. `sender` and `redact` are as in `Recorder`."""
 
     def __init__(self, sender: Sequence[str], redact: Redact | None) -> None:
         self._derived_ids = DerivedIds(sender)
         self._redact = redact
 
     def build(self, record: MessageRecord, ts: int, cause: tuple[int, int] | None = None) -> Fields | None:
-        """Return the event as it may be kept; None to leave it out. Raises what `redact` raises, and `TypeError`."""
+        """Return the redacted event; None if `redact` drops it. Raises the errors of `redact`, and `TypeError`."""
         channel, payload, from_id, to_id = record.channel, record.payload, record.from_id, record.to_id
         flags, msg_id = 0, None
         if channel is not None:
@@ -50,12 +50,12 @@ class EventBuilder:
             return entry
         kept = self._redact(NewEvent._make(entry))
         if kept is not None and not (isinstance(kept, NewEvent) and isinstance(kept.payload, bytes)):
-            raise TypeError(f"`redact` gave {kept!r:.100}, not a NewEvent with bytes as its payload, nor None")
+            raise TypeError(f"`redact` returned {kept!r:.100}. Return a NewEvent with a payload of bytes, or None.")
         return kept
 
 
 def outcome_only(record: MessageRecord, ts: int, cause: tuple[int, int] | None, error: Exception) -> NewEvent:
-    """Return a failed event without its message, because `redact` raised: it still retracts its intent."""
+    """Return a failed event without its message, for a record on which `redact` raised. It retracts its intent."""
     outcome = (record.meta or {}).get("outcome", "not_sent")
-    meta = {"outcome": outcome, "error": f"`redact` raised {type(error).__name__}, so only this is kept"}
+    meta = {"outcome": outcome, "error": f"`redact` raised {type(error).__name__}, so only this is stored"}
     return NewEvent("failed", ts, None, b"", cause=cause, meta=meta)

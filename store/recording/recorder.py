@@ -1,7 +1,7 @@
-"""Recorder: a log hook that turns the records it is given into events.
+"""Recorder: a log hook that records messages as events.
 
-In the mode `buffered`, sends never wait for the store. In `strict`, a sending is committed, or in the synced
-spool, before it is published. The committer brings the events into the store, and keeps them if that is unreachable.
+In the mode `buffered`, sends never wait for the store. In `strict`, a sent message is committed, or in the synced
+spool, before it is published. The committer writes the events to the store, or to the spool if it is unreachable.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Recorder:
         async with EventLog.open("runs.db") as log, Recorder(log, exp_id) as recorder:
             messager.add_log_hook(recorder)
 
-    `durability` is "buffered" or "strict" (see above). `if_exists` says what to do if the exp_id exists:
-    "append" (the default while it is open), "fail" (the default if it is closed), "new": a fresh experiment with a
+    `durability` is "buffered" or "strict" (see above). `if_exists` applies if the exp_id exists:
+    "append" (the default while it is open), "fail" (the default if it is closed), "new": a new experiment with a
     number behind its exp_id; "next": the first of exp_id, exp_id-2, exp_id-3 ... that is open or does not exist.
     `sender` are the rules for deriving a sender that is missing on the wire (see
-    `messager_store.recording.derived_ids`). `redact` is given every event before it is kept anywhere, and returns it
-    as it may be kept, or None to leave it out. `spool` is the folder for events that wait for the store (default:
-    `MESSAGER_SPOOL`, else one beside the store), and `spool_bytes` the limit of this recorder's file there. With
+    `messager_store.recording.derived_ids`). `redact` is called with every event before it is stored, and returns the
+    event to store, or None to drop it. `spool` is the folder for events that wait for the store (default:
+    `MESSAGER_SPOOL`, else one beside the store), and `spool_bytes` the limit of the file of this recorder there. With
     `close_experiment`, the experiment is closed when the recorder ends.
     """
 
@@ -79,11 +79,11 @@ class Recorder:
         clock: Clock | None = None,
     ) -> None:
         if durability not in ("buffered", "strict"):
-            raise StoreError(f"there is no durability {durability!r}: choose buffered or strict")
+            raise StoreError(f"unknown durability {durability!r}. Use buffered or strict.")
         self.log = log
         self.clock = clock or Clock()
         self.accepted = 0
-        """The number of events that this recorder was given and has kept."""
+        """Number of events that were accepted and not dropped."""
         self._events = EventBuilder(sender, redact)
         self._close_experiment = close_experiment
         uuid = new_uuid()
@@ -106,20 +106,20 @@ class Recorder:
         self._buffer = Buffer(Spool(path, facts, spool_bytes), self.clock, self._watermark)
         self._experiment: Experiment | None = None
         self._committer: Committer | None = None
-        self._in_flight: dict[int, tuple[MessageRecord, int]] = {}  # the last of each batch of sends, and its start
-        self._landed = asyncio.Event()  # one of these has its outcome
+        self._in_flight: dict[int, tuple[MessageRecord, int]] = {}  # last record of each batch of sends, and its start
+        self._landed = asyncio.Event()  # set when the outcome of a batch is known
         self._intents: dict[int, tuple[MessageRecord, int, int]] = {}  # position and ts of the intents in flight
         self._stamps = self.clock
         self._describing: asyncio.Task[None] | None = None
 
     @property
     def uuid(self) -> str:
-        """The name of this recorder in its row and its spool; a successor has another one."""
+        """UUID of this recorder in its row and its spool; a successor has another one."""
         return self._registration.uuid
 
     @property
     def exp_id(self) -> str:
-        """The exp_id of the experiment that is recorded into; the one that was asked for, before that is known."""
+        """Exp_id of the recorded experiment; the requested one before the registration."""
         return str(self._buffer.spool.facts["exp_id"])
 
     @property
@@ -129,7 +129,7 @@ class Recorder:
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment that is recorded into; known once the recorder has registered."""
+        """Recorded experiment; known once the recorder is registered."""
         if self._experiment is None:
             self._started()
             raise StoreUnavailable(self.log.location, f"a recorder of {self.exp_id} is not registered yet")
@@ -137,46 +137,46 @@ class Recorder:
 
     @property
     def ordinal(self) -> int:
-        """This recorder's number within the experiment; known when `experiment` is."""
+        """Number of this recorder within the experiment; known when `experiment` is."""
         return self._started().writer.ordinal
 
     @property
     def acknowledged(self) -> int:
-        """The number of its events, from the first, that the store has."""
+        """Number of its events, from the first, that are in the store."""
         return self._buffer.acknowledged
 
     @property
     def spooled(self) -> int:
-        """The number of events that are in the spool and not in the store."""
+        """Number of events that are in the spool and not in the store."""
         return self._buffer.spool_only
 
     @property
     def dropped(self) -> int:
-        """The number of events that are in the log only as the count of a gap, or not at all."""
+        """Number of events that are in the log only as the count of a gap, or not at all."""
         return self._buffer.lost
 
     @property
     def failure(self) -> StoreError | None:
-        """The reason why this recorder records nothing more, if there is one."""
+        """Error that ended the recording, or None."""
         return None if self._committer is None else self._committer.failure
 
     @property
     def spool_path(self) -> Path:
-        """The file that it spools to; it exists only while something is in it."""
+        """Path of the spool, which exists only while it holds events."""
         return self._buffer.spool.path
 
     def __len__(self) -> int:
-        """The number of events that wait for the store."""
+        """Number of events that wait for the store."""
         return self._buffer.waiting
 
     def __bool__(self) -> bool:
         return True
 
     async def start(self) -> None:
-        """Find or create the experiment and register in it. Once for each recorder.
+        """Find or create the experiment and register in it. May be called once.
 
-        What an earlier recorder of the experiment left in the spool is put into the store first.
-        Raises `ExperimentClosed`, `ExperimentExists`, or what opening the store raises.
+        Spools of earlier recorders of the experiment are drained first. Raises `ExperimentClosed`,
+        `ExperimentExists`, or the errors of opening the store.
         """
         self._registration.check()
         self._prepare()
@@ -186,9 +186,9 @@ class Recorder:
     def begin(self, register: Callable[[], Awaitable[Writer]]) -> None:
         """Accept events at once, and register as soon as `register`, which awaits `Recorder.register`, succeeds.
 
-        If it raises `StoreUnavailable`, it is called again, and events go to the spool meanwhile; any other
-        `StoreError` ends the recorder. If the experiment takes no more events, the recorder continues as its own
-        successor, which `register` registers. To be called in the event loop that it works in.
+        After `StoreUnavailable` it is called again, and events go to the spool meanwhile; any other `StoreError` ends
+        the recorder. If the experiment is closed, the recorder continues as a successor, which `register` registers.
+        Call it in the event loop in which the recorder will run.
         """
         self._prepare()
 
@@ -200,23 +200,22 @@ class Recorder:
 
     async def register(self) -> Writer:
         """Find or create the experiment, in an open store, and register in it. Raises as `start` does."""
-        who = self._registration
-        meta = who.meta
-        writer = await register(self.log, who, lambda exp_id: drain_left(self.log, self.spool_path, exp_id))
+        given = self._registration
+        meta = given.meta
+        writer = await register(self.log, given, lambda exp_id: drain_left(self.log, self.spool_path, exp_id))
         self._experiment = writer.experiment
         self._buffer.spool.facts["exp_id"] = writer.experiment.exp_id
         self._buffer.spool.registration = None
-        if who.meta is not meta:
+        if given.meta is not meta:
             self._describe()
         return writer
 
     async def stop(self) -> None:
-        """Commit what waits and end this recorder. May be called twice.
+        """Commit the waiting events and end this recorder. May be called twice.
 
-        What the store does not take within `STOP_SECONDS` stays in the spool for `messager drain`, and a warning
-        says so. What is handed over afterwards is not recorded. Raises `RecorderFenced` if the recorder was ended by
-        another process, and `StoreUnavailable` if the spool does not take the rest either; the log then shows
-        a recorder that ended uncleanly.
+        Events that the store does not accept within `STOP_SECONDS` stay in the spool for `messager drain`, with a
+        warning. Later events are not recorded. Raises `RecorderFenced` if another process ended the recorder, and
+        `StoreUnavailable` if the spool does not accept the rest either; the recorder then counts as ended uncleanly.
         """
         committer = self._committer
         if committer is None:
@@ -224,8 +223,8 @@ class Recorder:
         if not committer.ending:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
-                    await self._all_landed()  # their outcome is recorded too
-        await asyncio.sleep(0)  # a description that was given just now begins
+                    await self._until_none_in_flight()  # so that the outcomes are recorded too
+        await asyncio.sleep(0)  # start a description that was set just now
         if self._describing is not None:
             await asyncio.wait([self._describing], timeout=STOP_SECONDS)
         await committer.stop()
@@ -245,9 +244,9 @@ class Recorder:
     async def before_send(self, records: Sequence[MessageRecord]) -> None:
         """Return once these messages may be published.
 
-        Buffered: at once, unless the buffer is full; then after `HOLD_SECONDS` at most. Strict: once each is in
-        the log as an intent, committed or in the spool. Raises `StoreError` if that fails; they must not be published
-        then. Raises `MessagesRefused` for those whose `redact` raised, once the others are in the log.
+        Buffered: at once, or after at most `HOLD_SECONDS` if the buffer is full. Strict: once each is committed or
+        spooled as an intent. Raises `StoreError` if that fails; the messages must not be published then. Raises
+        `MessagesRefused` for those on which `redact` raised, once the others are durable.
         """
         if records:
             self._in_flight[id(records[-1])] = (records[-1], self._stamps.now())
@@ -267,38 +266,38 @@ class Recorder:
         for index, record in enumerate(records):
             try:
                 entry = self._events.build(record, now)
-            except Exception as error:  # its text may hold what `redact` was to take out
+            except Exception as error:  # its text may contain data that `redact` removes
                 name = type(error).__name__
                 refused[index] = StoreError(f"not sent: `redact` raised {name}, and the recorder is strict")
                 refused[index].__cause__ = error
                 continue
             if entry is None:
-                continue  # `redact` leaves it out
+                continue  # dropped by `redact`
             position = self._accept(entry)
             if position is None:
-                raise StoreUnavailable(self.log.location, "not sent: neither the store nor the spool takes more events")
+                raise StoreUnavailable(self.log.location, "not sent: store and spool accept no more events")
             self._intents[id(record)] = (record, last := position, now)
         await committer.wait_until_durable(last)
         if refused:
             raise MessagesRefused(refused)
 
     def after(self, record: MessageRecord) -> None:
-        """Accept one event. Never blocks and never raises; what does not fit is dropped and counted."""
+        """Accept one event. Never blocks and never raises; events above the capacity are dropped and counted."""
         ts, cause = record.ts, None
         if self._in_flight and self._in_flight.pop(id(record), None) is not None:
             self._landed.set()
         if self._intents and (intent := self._intents.pop(id(record), None)) is not None:
             if record.kind == "sent":
-                return  # it is in the log already
-            cause, ts = (0, intent[1]), max(ts, intent[2])  # never before what it retracts
+                return  # logged before it was sent
+            cause, ts = (0, intent[1]), max(ts, intent[2])  # not earlier than the event that it retracts
         if self._committer is not None and self._committer.ending:
             self._buffer.lost += 1
             return
         try:
-            entry = self._events.build(record, ts, cause)  # now, as the object that was sent may change afterwards
+            entry = self._events.build(record, ts, cause)  # now, as the sent object may change later
         except Exception as error:
             if record.kind != "failed":
-                log.exception("a %s event cannot be read; it is not recorded", record.kind)
+                log.exception("a %s event cannot be read; the event is not recorded", record.kind)
                 self._buffer.drop(1)
                 return
             log.exception("a failed event cannot be read; only its outcome is recorded")
@@ -307,7 +306,7 @@ class Recorder:
             self._accept(entry)
 
     def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
-        """Note where the broker is, the anchor of the clock that stamps, and how far the broker's is ahead."""
+        """Store the URL of the broker, the anchor of the clock of the records, and the offset of the broker's clock."""
         facts = {
             "broker": url,
             "broker_offset": clock_offset_ns,
@@ -321,17 +320,17 @@ class Recorder:
             self._committer.note(facts)
 
     def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
-        """Add a name and meta to the experiment, unless it has a name, or such a key."""
-        who = self._registration
-        who.name, who.meta = who.name or name, {**meta, **who.meta}
+        """Add a name and meta to the experiment. An existing name and existing keys are kept."""
+        given = self._registration
+        given.name, given.meta = given.name or name, {**meta, **given.meta}
         self._keep_registration()
         if self._experiment is not None and self._committer is not None and not self._committer.ending:
             self._committer.loop.call_soon_threadsafe(self._describe)  # the caller may be in another thread
 
     def note(self, **facts: Any) -> None:
-        """Keep facts in this recorder's meta, beside its circumstances. For a recorder that has started.
+        """Add facts to the meta of this recorder, which must have started.
 
-        Raises `TypeError` for what JSON cannot hold.
+        Raises `TypeError` for values without a JSON form.
         """
         self._registration.facts = {**self._registration.facts, **facts}
         meta = json_text.dump(self._registration.facts)
@@ -340,10 +339,9 @@ class Recorder:
             self._committer.note({"meta": meta})
 
     def save(self) -> None:
-        """Put what waits into the spool, and note there that this recorder has ended.
+        """Write the waiting events to the spool, and note there that this recorder has ended.
 
-        For the end of a process whose event loop ended before `stop` was awaited: nothing can be awaited
-        any more. Raises `SpoolFull`.
+        Synchronous form of `stop`, for a process whose event loop has ended. Raises `SpoolFull`.
         """
         committer = self._committer
         if committer is not None and not committer.ending:
@@ -355,29 +353,29 @@ class Recorder:
                     self._buffer.lost += len(self._buffer)
 
     def mark(self, name: str, /, **fields: Any) -> None:
-        """Log a step, a tick or a note of this recorder's own. Raises `TypeError` for what JSON cannot hold."""
+        """Log a mark, such as a step, a tick or a note. Raises `TypeError` for fields without a JSON form."""
         self.after(mark_record(self.clock.now(), name, fields))
 
     async def flush(self) -> None:
-        """Return once everything accepted so far is in the store.
+        """Return once all accepted events are in the store.
 
-        Raises `StoreError` if a commit fails meanwhile; what waits is kept and tried again.
+        Raises `StoreError` if a commit fails meanwhile; the events are kept and committed later.
         """
         await self._started().flush()
 
     async def wait_for_capacity(self, most: int) -> None:
-        """Return once at most `most` events wait in memory; in one outage after `HOLD_SECONDS` in all."""
+        """Return once at most `most` events wait in memory. Blocks for at most `HOLD_SECONDS` per outage."""
         if self._committer is not None and (len(self._buffer) > most or self._buffer.full):
             await self._committer.wait_for_capacity(most)
 
-    async def _all_landed(self) -> None:
-        """Return once no message that it was asked about is on its way."""
+    async def _until_none_in_flight(self) -> None:
+        """Return once no message of `before_send` is in flight."""
         while self._in_flight:
             self._landed.clear()
             await self._landed.wait()
 
     async def _succeed(self) -> None:
-        """Become another recorder, of what the log has not got of this one. Raises `SpoolFull`."""
+        """Become a new recorder, which takes the unacknowledged events. Raises `SpoolFull`."""
         self._registration.uuid = new_uuid()
         self._experiment = None
         await self._buffer.succeed(self.uuid, self._registration.as_dict())
@@ -385,7 +383,7 @@ class Recorder:
 
     def _prepare(self) -> None:
         if self._committer is not None:
-            raise StoreError("a recorder starts once; make another one to continue")
+            raise StoreError("a recorder starts once. Create another one to continue.")
         here = this_process()
         self._registration.row = {
             "host": here.host,
@@ -404,7 +402,7 @@ class Recorder:
             self._keep_registration()
 
     def _keep_registration(self) -> None:
-        """Keep the registration in the spool, for a drain, until the store has it."""
+        """Keep the registration in the spool until the recorder is registered, for a drain."""
         if self._experiment is None:
             self._buffer.spool.registration = self._registration.as_dict()
 
@@ -414,22 +412,24 @@ class Recorder:
     async def _put_description(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
-        who = self._registration
+        given = self._registration
         try:
-            await lifecycle.describe(self.log.database, self.experiment, name=who.name, tags=who.tags, meta=who.meta)
+            await lifecycle.describe(
+                self.log.database, self.experiment, name=given.name, tags=given.tags, meta=given.meta
+            )
         except StoreError as error:
-            log.warning("the description of %s is not kept: %s", self.exp_id, error)
+            log.warning("the description of %s is not stored: %s", self.exp_id, error)
 
     def _watermark(self) -> int:
         """Low watermark (ns UTC): no event that is still to be reported is older."""
         return min([self._stamps.now(), *(began for _, began in self._in_flight.values())])
 
     def _accept(self, entry: Fields) -> int | None:
-        """Put an event into the buffer; return its position, or None if there was no capacity."""
+        """Put an event into the buffer; return its position, or None if it was dropped."""
         position = self._buffer.add(entry)
         if position is None:
             if self._buffer.lost == 1:
-                log.error("neither the store %s nor the spool takes events: they are being dropped", self.log.location)
+                log.error("the store %s and the spool accept no events: they are being dropped", self.log.location)
             return None
         self.accepted += 1
         if self._buffer.notable and self._committer is not None:
@@ -438,5 +438,5 @@ class Recorder:
 
     def _started(self) -> Committer:
         if self._committer is None:
-            raise StoreError("the recorder has not been started: use `async with Recorder(...)`, or await start()")
+            raise StoreError("the recorder has not been started. Use `async with Recorder(...)`, or await start().")
         return self._committer

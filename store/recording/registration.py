@@ -1,7 +1,7 @@
-"""Registration: how a recorder gets its experiment and its place in the log.
+"""Registration: find or create the experiment of a recorder, and insert its row.
 
-A recorder registers itself. If its store never came, it leaves its registration in its spool, and the
-process that drains the spool registers it.
+A recorder registers itself. If its store stays unreachable, its registration is kept in the spool, and the process
+that drains the spool registers the recorder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOTED = ("git", "command", "host")
 
 @dataclass(slots=True)
 class Registration:
-    """The description of a recorder and its experiment. JSON holds all of it."""
+    """Description of a recorder and its experiment, with a JSON form."""
 
     uuid: str
     exp_id: str
@@ -32,56 +32,58 @@ class Registration:
     name: str | None
     tags: list[str]
     meta: dict[str, Any]
-    """The experiment's."""
+    """Meta of the experiment."""
     role: str
     patterns: list[str]
     durability: str
     spool: str
     facts: dict[str, Any]
-    """The recorder's circumstances."""
+    """Meta of the recorder: git commit, command, host and so on."""
     row: dict[str, Any]
-    """The rest of its row: its process, its clock's anchor, its start."""
+    """Other columns of the recorder: its process, the anchor of its clock, its start."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a dict from which an equal one is made."""
+        """Return the keyword arguments of an equal registration."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def check(self) -> None:
-        """Raise `StoreError` for a name or tags that no experiment can have."""
+        """Raise `StoreError` if the name or the tags are invalid."""
         validation.checked_name(self.name)
         validation.checked_tags(self.tags)
 
-    def leave_out_unfit(self) -> None:
-        """Drop a name or tags that no experiment can have: the recording is worth more."""
+    def drop_invalid_labels(self) -> None:
+        """Drop an invalid name and invalid tags with a warning, as they must not prevent a recording."""
         try:
             self.name = validation.checked_name(self.name)
         except StoreError as error:
-            log.warning("%s; %s goes without", error, self.exp_id)
+            log.warning("%s; %s is registered without a name", error, self.exp_id)
             self.name = None
         try:
             self.tags = validation.checked_tags(self.tags)
         except StoreError as error:
-            log.warning("%s; %s goes without", error, self.exp_id)
+            log.warning("%s; %s is registered without tags", error, self.exp_id)
             self.tags = []
 
 
-async def register(store: EventLog, who: Registration, first: Callable[[str], Awaitable[None]] | None = None) -> Writer:
+async def register(
+    store: EventLog, registration: Registration, first: Callable[[str], Awaitable[None]] | None = None
+) -> Writer:
     """Find or create the experiment and register the recorder; `first` is awaited with the exp_id in between.
 
-    If an answer is lost, calling it again gives the same row. A name or tags that do not fit are left out, and
-    logged. Raises `ExperimentClosed`, `ExperimentExists`, `RecorderFenced`, or `StoreUnavailable`.
+    Safe to repeat after a lost answer: the row is the same. An invalid name and invalid tags are dropped with a
+    warning. Raises `ExperimentClosed`, `ExperimentExists`, `RecorderFenced`, or `StoreUnavailable`.
     """
-    who.leave_out_unfit()
-    noted = {key: value for key, value in who.facts.items() if key in _NOTED}
+    registration.drop_invalid_labels()
+    noted = {key: value for key, value in registration.facts.items() if key in _NOTED}
     while True:
         of = await lifecycle.join(
             store.database,
-            who.exp_id,
-            who.if_exists,
-            uuid=who.uuid,
-            name=who.name,
-            tags=who.tags,
-            meta=who.meta,
+            registration.exp_id,
+            registration.if_exists,
+            uuid=registration.uuid,
+            name=registration.name,
+            tags=registration.tags,
+            meta=registration.meta,
             noted=noted,
         )
         if first is not None:
@@ -89,14 +91,14 @@ async def register(store: EventLog, who: Registration, first: Callable[[str], Aw
         try:
             return await store.register(
                 of,
-                role=who.role,
-                patterns=who.patterns,
-                meta=who.facts,
-                name=who.uuid,
-                durability=who.durability,
-                spool=who.spool,
-                row=who.row,
+                role=registration.role,
+                patterns=registration.patterns,
+                meta=registration.facts,
+                name=registration.uuid,
+                durability=registration.durability,
+                spool=registration.spool,
+                row=registration.row,
             )
         except ExperimentClosed:
-            if who.if_exists != "next":
-                raise  # else it was closed just now: the next one is open
+            if registration.if_exists != "next":
+                raise  # with "next", it was closed meanwhile: join the next one

@@ -1,7 +1,7 @@
-"""Repair: end recorders that ended uncleanly, and log what may be missing.
+"""Repair: mark recorders that ended uncleanly as ended, and log the gaps.
 
-The gap events are appended by a recorder of its own, of role "repair": the chain of a repaired recorder stays as
-its process left it, so that a spool that turns up later still fits.
+A separate recorder of role "repair" appends the gap events. The chain of a repaired recorder is not changed, so that
+a spool that is found later can still be drained.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ class Repaired:
 
     exp_id: str
     recorder: int
-    """Its ordinal."""
+    """Ordinal of the recorder."""
     events: int
-    """Number of its events in the log; all of them are whole."""
+    """Number of its events in the log, all of them intact."""
     since: int
-    """Everything that it accepted before this moment is in the log."""
+    """All events accepted before this time are in the log."""
     until: int
-    """Moment by which it had ended, or had been silent for too long."""
+    """Time by which it had ended, or its heartbeat was overdue."""
     missing: str
     """Description of what may be missing."""
     spool: str | None = None
-    """Spool that it left here, which is to be drained first; if there is one, nothing was repaired."""
+    """Spool that must be drained first, in which case nothing was repaired; None without one."""
 
 
 async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
-    """End every recorder of an experiment that ended uncleanly; return the result for each.
+    """Mark the recorders of an experiment that ended uncleanly as ended; return the result for each.
 
-    A `gap` event for each says from when to when events may be missing. A recorder that left a spool here is
-    skipped, unless forced: a drain tells what it had. Nothing is added to a closed experiment, because its head must
-    not change. Raises `StoreUnavailable`.
+    A `gap` event covers the time in which events may be missing. A recorder with a spool on this host is skipped
+    unless `force` is set, because a drain recovers its events. Nothing is appended to a closed experiment, as its
+    head must not change. Raises `StoreUnavailable`.
     """
     found: list[Repaired] = []
     gaps: list[NewEvent] = []
@@ -56,7 +56,7 @@ async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[
         gaps.append(
             NewEvent(
                 "gap",
-                known.since,  # so that a late repair does not make the experiment longer
+                known.since,  # a late repair must not extend the duration of the experiment
                 None,
                 b"",
                 meta={
@@ -92,18 +92,18 @@ async def unclean(log: EventLog) -> list[Experiment]:
 
 
 def _known(of: Experiment, row: RecorderRow) -> Repaired:
-    # without its store it may have lived long after its last heartbeat, and its clock may be ahead of ours
+    # It may have run for long without a heartbeat while the store was unreachable, and clocks of hosts differ.
     now = time.time_ns()
     until = now if row.complete_until < now else row.complete_until + SILENT_NS
     after = iso(row.complete_until)
-    missing = f"what it sent and received after {after}"
+    missing = f"messages sent and received after {after}"
     if row.durability == "strict":
-        missing = f"what it received after {after} (its sendings are all there; the last ones may not have left)"
+        missing = f"messages received after {after} (all sent ones are logged; the last may not have been published)"
     return Repaired(of.exp_id, row.ordinal, row.last_seq, row.complete_until, until, missing, left_spool(row))
 
 
 def left_spool(row: RecorderRow) -> str | None:
-    """Return the spool that a recorder left, if it can be seen from here."""
+    """Return the spool of a recorder if it exists on this host."""
     if row.spool is None or not Path(row.spool).exists():
         return None
     return row.spool

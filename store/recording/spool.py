@@ -1,9 +1,9 @@
-"""Spool: one recorder's events that wait on disk while the store is unreachable.
+"""Spool: the events of one recorder on disk while the store is unreachable.
 
-A spool is one file, locked while the process of its recorder lives, so that nobody else drains it.
-Its first line is JSON: the recorder, its store, and the position of the first event. Frames follow, each
-with a CRC-32: events, and notes that change what the first line says. What `write` has returned from is on
-the disk. A frame that a crash cut short was never promised; it is ignored.
+A spool is one file, locked while the process of its recorder runs, so that no other process drains it. Its first
+line is JSON: the recorder, its store, and the position of the first event. Frames follow, each with a CRC-32: events,
+and notes that change fields of the first line. Events are durable when `write` returns. A frame truncated by a crash
+was never acknowledged; it is ignored.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from .spool_format import (
 
 try:
     import fcntl
-except ImportError:  # Windows: a live spool cannot be told from one that was left
+except ImportError:  # Windows: without locks, a running recorder cannot be detected
     fcntl = None  # type: ignore[assignment]
 
 LOCKS = fcntl is not None
-"""True if the lock on a spool tells whether its recorder lives."""
+"""True if the lock on a spool shows that its recorder is running."""
 
 SPOOL_BYTES = 1 << 30
-"""Default limit of one recorder's spool."""
+"""Default limit of the spool of one recorder, in bytes."""
 ENDING = ".spool"
 _REGISTRATION = "enrolment"  # the key in the files
 
 
 class Spool:
-    """One recorder's spool. The first `write` creates the file, `remove` deletes it.
+    """Spool of one recorder. The first `write` creates the file, `remove` deletes it.
 
     The methods block; they are called in a thread, one at a time, except that `read` may run beside `write`.
     """
@@ -56,27 +56,27 @@ class Spool:
         self.path = path
         self.facts = facts
         self.first_seq = self.last_seq = 0
-        """The positions of its first and last event; 0 for none. The seq in the log is the position less `offset`."""
+        """Positions of the first and the last event; 0 without events. The seq is the position minus `offset`."""
         self.complete_until: int | None = None
-        """Moment (ns UTC) up to which everything its recorder had accepted is here or in the store."""
+        """Time (ns UTC) up to which all accepted events are here or in the store."""
         self.ended_at: int | None = None
-        """When its recorder ended (ns UTC), if it did so cleanly."""
+        """End of its recorder (ns UTC) if it ended cleanly, else None."""
         self.registration: dict[str, Any] | None = None
-        """The `Registration` of its recorder, if the store has not registered it yet."""
+        """`Registration` of its recorder while it is not registered in the store."""
         self.damaged_at: int | None = None
-        """The byte from which it cannot be read, if more follows than a frame cut short."""
+        """Byte from which the file cannot be read; None if it is intact or only its last frame is truncated."""
         self._limit = limit
         self._file: BinaryIO | None = None
         self._size = 0
-        self._next = (0, 0)  # the position to be read next, and its place in the file
+        self._next = (0, 0)  # position of the next event to read, and its offset in the file
         self._noted: dict[str, Any] | None = None  # the registration that is in the file
 
     @classmethod
     def open(cls, path: Path) -> Spool:
-        """Open and lock a spool that was left behind.
+        """Open and lock a spool whose recorder has ended.
 
-        Raises `SpoolHeld` while its recorder lives, `SpoolDamaged` if the file is no spool, and
-        `FileNotFoundError` if it is gone.
+        Raises `SpoolHeld` while its recorder runs, `SpoolDamaged` if the file is not a spool, and
+        `FileNotFoundError` if it was removed.
         """
         try:
             file = open(path, "r+b")  # noqa: SIM115
@@ -87,7 +87,7 @@ class Spool:
         try:
             _hold(file, path)
             if not _is_at(file, path):
-                raise FileNotFoundError(path)  # its recorder was about to remove it
+                raise FileNotFoundError(path)  # its recorder has just removed it
             spool = cls(path, read_header(file, path))
             spool._scan(file)
         except BaseException:
@@ -98,7 +98,7 @@ class Spool:
 
     @classmethod
     def seen(cls, path: Path) -> tuple[Spool, bool] | None:
-        """Read a spool without locking it; return it and whether its recorder holds it, or None while it is created.
+        """Read a spool without locking it; return it and whether it is locked, or None while it is being created.
 
         Raises `SpoolDamaged` and `OSError`.
         """
@@ -111,7 +111,7 @@ class Spool:
         return spool, held
 
     def __len__(self) -> int:
-        """The number of events of its recorder in it."""
+        """Number of events of its present recorder."""
         return self.last_seq - max(self.first_seq, self.offset + 1) + 1 if self.first_seq else 0
 
     def __bool__(self) -> bool:
@@ -119,26 +119,26 @@ class Spool:
 
     @property
     def offset(self) -> int:
-        """The position of the last event that belongs to a former recorder; 0 for none."""
+        """Position of the last event of a former recorder; 0 without one."""
         offset: int = self.facts.get("offset", 0)
         return offset
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """Size of the file in bytes."""
         return self._size
 
     def write(self, first_seq: int, entries: Sequence[NewEvent], complete_until: int) -> None:
         """Append events, the first of them at the position `first_seq`, and sync.
 
-        Raises `SpoolFull`, or `BadEvent` for an event that cannot be written; nothing of them is kept then.
+        Raises `SpoolFull`, or `BadEvent` for an event that cannot be encoded; nothing is written then.
         """
         frames = []
         for index, entry in enumerate(entries):
             try:
                 frames.append(frame(EVENT, event_line(entry), entry.payload))
             except Exception as error:
-                raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be kept: {error}") from None
+                raise BadEvent(index, f"a {entry.kind} event of ts {entry.ts} cannot be spooled: {error}") from None
         last = first_seq + len(entries) - 1
         registration = self.registration
         frames.append(self._note(registration, complete_until=complete_until, last_seq=last))
@@ -152,9 +152,9 @@ class Spool:
         self.complete_until = complete_until
 
     def succeed(self, recorder: str, offset: int, registration: dict[str, Any]) -> None:
-        """Give the events behind the position `offset` to another recorder.
+        """Assign the events behind the position `offset` to another recorder.
 
-        Raises `SpoolFull`; nothing is changed then.
+        Raises `SpoolFull` and changes nothing then.
         """
         facts = {"recorder": recorder, "offset": offset}
         if self._file is not None:
@@ -164,17 +164,17 @@ class Spool:
         self.registration = registration
 
     def end(self, ended_at: int, next_seq: int) -> None:
-        """Note that its recorder has ended (ns UTC), with everything in the store or here.
+        """Note that its recorder has ended (ns UTC), with all events in the store or here.
 
-        `next_seq` is the position that the store needs next, for a file without events. Raises `SpoolFull`.
+        `next_seq` is the next position that the store needs, for a file without events. Raises `SpoolFull`.
         """
         self._append(self._note(self.registration, ended_at=ended_at), next_seq)
         self.ended_at = ended_at
 
     def forget_registration(self) -> None:
-        """Note in a spool that was left that the store has its recorder, so that no drain registers it again.
+        """Note that the store has registered the recorder, so that no drain registers it again.
 
-        Raises `SpoolFull`, or `SpoolDamaged` if nothing can be put behind a damage.
+        Raises `SpoolFull`, or `SpoolDamaged` if the file is damaged and cannot be appended to.
         """
         if self.damaged_at is not None:
             raise SpoolDamaged(str(self.path), f"it is damaged from byte {self.damaged_at:,} on")
@@ -186,10 +186,10 @@ class Spool:
         return frame(NOTE, json.dumps({**facts, **news}, default=str).encode())
 
     def read(self, seq: int, most: int, most_bytes: int) -> list[NewEvent]:
-        """Return the events from the position `seq` on: at most `most`, and `most_bytes` of payload, but one at least.
+        """Return the events from the position `seq` on: at most `most`, and `most_bytes` of payload, but at least one.
 
-        Causes are as the log counts. A gap event stands for an event that was damaged on the disk. Raises
-        `SpoolDamaged` if nothing behind a damage can be found.
+        Causes are given as seq in the log. A gap event replaces an event damaged on disk. Raises `SpoolDamaged` if
+        the events behind a damage cannot be located.
         """
         last = self.last_seq
         at, offset = self._next if self._next[0] and self._next[0] <= seq else (self.first_seq, 0)
@@ -211,7 +211,7 @@ class Spool:
         return [rebased(entry, self.offset) for entry in entries] if self.offset else entries
 
     def remove(self, *, scrub: bool = False) -> None:
-        """Delete the file; with `scrub`, overwrite its content before."""
+        """Delete the file; with `scrub`, overwrite its content first."""
         if scrub and self._file is not None:
             self._file.seek(0)
             for _ in range(0, self._size, 1 << 20):
@@ -224,19 +224,19 @@ class Spool:
         self.first_seq = self.last_seq = self._size = 0
         self._next, self._noted = (0, 0), None
         try:
-            self.path.parent.rmdir()  # unless others are there
+            self.path.parent.rmdir()  # fails if it holds other spools
         except OSError:
             pass
 
     def close(self) -> None:
-        """Close the file, which stays, and so unlock it."""
+        """Close and unlock the file without deleting it."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[BinaryIO]:
-        """Open the file from its beginning, beside the writing; also if its name is gone."""
+        """Open the file from its beginning, also while it is written and after it was unlinked."""
         if self._file is not None and hasattr(os, "pread"):
             yield io.BufferedReader(_PositionedReader(self._file.fileno()), 1 << 18)
         else:
@@ -244,15 +244,15 @@ class Spool:
                 yield file
 
     def _append(self, data: bytes, first_seq: int) -> None:
-        """Append frames and sync. The limit is for events: a note that does not fit would make those useless."""
+        """Append frames and sync. The limit applies to events only: notes that do not fit make them useless."""
         try:
             if self._file is None:
                 self.facts["first_seq"] = first_seq
                 self._make(json.dumps({"format": FORMAT, **self.facts}).encode() + b"\n")
             elif not _is_at(self._file, self.path):
-                self._make_again()
+                self._restore()
             assert self._file is not None
-            self._file.truncate(self._size)  # the rest of a frame that was cut short would stand before this one
+            self._file.truncate(self._size)  # remove a frame truncated by a failed write
             self._file.seek(self._size)
             _write_all(self._file, data)
             self._file.flush()
@@ -262,8 +262,8 @@ class Spool:
             raise SpoolFull(str(self.path), error.strerror or str(error)) from None
         self._size += len(data)
 
-    def _make_again(self) -> None:
-        """Copy the file into a new one, as somebody removed it under us."""
+    def _restore(self) -> None:
+        """Copy the open file into a new one, because another process unlinked it."""
         assert self._file is not None
         old, size = self._file, self._size
         self._file = None
@@ -282,13 +282,13 @@ class Spool:
         old.close()
 
     def _make(self, header: bytes) -> None:
-        """Create and lock the file, and make its name safe on the disk."""
+        """Create and lock the file, and sync its folder."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         file: BinaryIO = os.fdopen(handle, "r+b", buffering=0)
         if fcntl is not None:
             with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX)  # a reader that inspects it holds it for a moment
+                fcntl.flock(handle, fcntl.LOCK_EX)  # `seen` may hold a shared lock briefly
         self._file = file
         _write_all(file, header)
         self._size = len(header)
@@ -299,7 +299,7 @@ class Spool:
             os.close(folder)
 
     def _undo(self) -> None:
-        """Take back what a failed write left; delete a file without events."""
+        """Truncate a failed write; delete a file without events."""
         if self._file is None:
             return
         try:
@@ -311,7 +311,7 @@ class Spool:
             pass
 
     def _scan(self, file: BinaryIO) -> None:
-        """Read the file up to the first frame that is not whole."""
+        """Read the file up to the first incomplete or damaged frame."""
         self._size = file.tell()
         end = os.fstat(file.fileno()).st_size
         first = self.facts["first_seq"]
@@ -319,28 +319,28 @@ class Spool:
         while self._size < end:
             try:
                 what, line, _ = read_frame(file, self.path)
-                told = json.loads(line) if what == NOTE and line is not None else {}
-                if told.get("last_seq", first + count - 1) != first + count - 1:
-                    raise SpoolDamaged(str(self.path), "events of it are missing")
+                fields = json.loads(line) if what == NOTE and line is not None else {}
+                if fields.get("last_seq", first + count - 1) != first + count - 1:
+                    raise SpoolDamaged(str(self.path), "some of its events are missing")
             except SpoolDamaged:
                 if not cut_short(file, self._size, end):
                     self.damaged_at = self._size
                 break
             count += what == EVENT
-            self.complete_until = told.get("complete_until", self.complete_until)
-            self.ended_at = told.get("ended_at", self.ended_at)
-            self.registration = told.get(_REGISTRATION, self.registration)
-            if isinstance(told.get("recorder"), str) and isinstance(told.get("offset"), int):
-                self.facts |= {"recorder": told["recorder"], "offset": told["offset"]}  # a successor
+            self.complete_until = fields.get("complete_until", self.complete_until)
+            self.ended_at = fields.get("ended_at", self.ended_at)
+            self.registration = fields.get(_REGISTRATION, self.registration)
+            if isinstance(fields.get("recorder"), str) and isinstance(fields.get("offset"), int):
+                self.facts |= {"recorder": fields["recorder"], "offset": fields["offset"]}  # a successor
             self._size = file.tell()
         if count:
             self.first_seq, self.last_seq = first, first + count - 1
 
 
 def rebased(event: NewEvent, offset: int) -> NewEvent:
-    """Return an event with its cause as the log counts: from behind the position `offset`.
+    """Return an event with its cause as a seq in the log: the position minus `offset`.
 
-    What it retracts may belong to a former recorder, whose experiment takes no more events: the cause is None then.
+    The cause is None if it belongs to a former recorder, whose experiment is closed.
     """
     cause = event.cause
     if cause is None or cause[0]:
@@ -349,24 +349,24 @@ def rebased(event: NewEvent, offset: int) -> NewEvent:
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """Write without a buffer, so that nothing of a write that failed is written later."""
+    """Write without a buffer, so that no part of a failed write is flushed later."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Return True if an open file is the one of that name."""
-    ours = os.fstat(file.fileno())
+    """Return True if `path` names this open file."""
+    opened = os.fstat(file.fileno())
     try:
-        there = os.stat(path)
+        named = os.stat(path)
     except OSError:
         return False
-    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+    return (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino)
 
 
 class _PositionedReader(io.RawIOBase):
-    """Reads a file at a position of its own, while others write to the same handle."""
+    """Reader with a position of its own, independent of writes to the same descriptor."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle

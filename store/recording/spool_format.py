@@ -1,7 +1,7 @@
 """Format of a spool file: a line of JSON, then frames, each with a CRC-32.
 
-A frame is an event (a line of JSON and the payload) or a note (a line of JSON that changes what the first line says).
-A frame whose body is damaged stands for one lost event; without its head, nothing behind it can be found.
+A frame is an event (a line of JSON and the payload) or a note (a line of JSON that changes fields of the first line).
+A frame with a damaged body counts as one lost event. Behind a damaged head, no frame can be located.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_header(file: BinaryIO, path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         fits, facts = False, {}
     if not fits:
-        raise SpoolDamaged(str(path), "it does not begin as a spool does")
+        raise SpoolDamaged(str(path), "its first line is not that of a spool")
     return dict(facts)
 
 
@@ -53,7 +53,7 @@ def read_event(line: bytes, payload: bytes) -> NewEvent:
 
 
 def lost_event(before: list[NewEvent]) -> NewEvent:
-    """Return the gap event that stands for an event that was damaged on the disk."""
+    """Return the gap event that replaces an event damaged on disk."""
     at = before[-1].ts if before else time.time_ns()
     meta = {"reason": "an event was damaged in the spool", "since": at, "until": at, "count": 1}
     return NewEvent("gap", at, None, b"", meta=meta)
@@ -68,11 +68,11 @@ def read_frame(file: BinaryIO, path: Path) -> tuple[int, bytes | None, bytes]:
         if len(line) == line_length and len(payload) == payload_length:
             whole = crc32(payload, crc32(line)) == check and _is_json(line, what)
             return (what, line, payload) if whole else (what, None, b"")
-    raise SpoolDamaged(str(path), "a frame of it is not whole")
+    raise SpoolDamaged(str(path), "one of its frames is incomplete")
 
 
 def cut_short(file: BinaryIO, at: int, end: int) -> bool:
-    """Return True if the frame at `at` only lacks its end, or is all zeros."""
+    """Return True if the frame at `at` is truncated or consists of zeros, as after a crash."""
     file.seek(at)
     if end - at < _HEAD_BYTES:
         return True
@@ -84,7 +84,7 @@ def cut_short(file: BinaryIO, at: int, end: int) -> bool:
 
 
 def _read_head(file: BinaryIO) -> tuple[int, int, int, int] | None:
-    """Return the head of the next frame; None if there is none."""
+    """Return the head of the next frame; None if it is truncated or damaged."""
     data = file.read(_HEAD_BYTES)
     head = data[: _FRAME.size]
     if len(data) < _HEAD_BYTES or _CHECK.unpack(data[_FRAME.size :])[0] != crc32(head):

@@ -1,4 +1,4 @@
-"""Spooler: moves events from memory to the spool if the store does not take them in time."""
+"""Spooler: moves events from memory to the spool if the store does not accept them in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Spooler:
 
     def __init__(self, buffer: Buffer, patience: Callable[[], float], moved: Callable[[], None]) -> None:
         self.error: SpoolFull | None = None
-        """Reason why the spool took nothing at the last attempt; None if it did."""
+        """Error of the last attempt; None if it succeeded."""
         self._buffer = buffer
         self._patience = patience
         self._moved = moved
@@ -28,17 +28,17 @@ class Spooler:
         self._writing: asyncio.Task[None] | None = None
 
     def watch(self) -> None:
-        """Write as soon as the oldest event in memory has waited too long."""
+        """Schedule a write for the time when the oldest event in memory has waited too long."""
         if self._alarm is None:
             self._set_alarm(max(0.0, self._patience() - self._buffer.oldest_age))
 
     def write(self) -> None:
-        """Begin to write what is in memory now, if nothing is being written."""
+        """Start a write of the events in memory, unless one is running."""
         if self._writing is None or self._writing.done():
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def close(self) -> None:
-        """Finish what is being written; write nothing more."""
+        """Finish the running write; start no other."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
         if self._alarm is not None:

@@ -17,23 +17,23 @@ class SpoolInfo:
 
     path: str
     recorder: str
-    """The recorder's uuid."""
+    """UUID of the recorder."""
     exp_id: str
     store: str
     events: int
     bytes: int
     oldest_at: int | None
-    """The ts of its first event."""
+    """Timestamp of its first event."""
     held: bool
-    """True if its recorder lives, and drains it itself."""
+    """True if its recorder is running, and drains it itself."""
     damage: str | None
-    """The damage, or None."""
+    """Description of the damage, or None."""
     registered: bool
-    """True if its recorder is registered in the store; else a drain registers it, and creates its experiment."""
+    """True if its recorder is registered in the store; otherwise a drain registers it and creates its experiment."""
 
 
 def spool_folder(store: str, chosen: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder for spools: the chosen one, that of `MESSAGER_SPOOL`, or else `store`, the store's own."""
+    """Return the folder for spools: `chosen`, else `MESSAGER_SPOOL`, else `store`, the folder beside the store."""
     return Path(chosen or os.environ.get("MESSAGER_SPOOL") or store).absolute()
 
 
@@ -43,7 +43,7 @@ def left_in(folder: Path) -> list[Path]:
 
 
 def spools(folder: Path) -> Iterator[SpoolInfo]:
-    """Yield the spools of a folder, in order of their names. Reads each of them whole, but changes nothing."""
+    """Yield the spools of a folder, in order of their names. Reads each file completely and changes nothing."""
     for path in left_in(folder):
         try:
             seen = Spool.seen(path)

@@ -1,4 +1,4 @@
-"""State of a recorder towards its store: decides what its committer does next."""
+"""States of a recorder, which decide the next step of its committer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class State(Enum):
            v              registered              v    no answer
       REGISTERING ---------------------------> COMMITTING ------> RETRYING
         |    ^                                  |  ^  ^             |  |
-        |    |                           fenced |  |  '-batch taken-'  |
+        |    |                           fenced |  |  '-accepted----'  |
         |    | as a successor,                  v  | own row           | fenced
         |    | once an event waits             FENCED <----------------'
         |    |                                  |   |
@@ -26,16 +26,16 @@ class State(Enum):
     """
 
     REGISTERING = "registering"
-    """The store has no row for this recorder yet. Register, again and again while the store is unreachable."""
+    """The store has no row for this recorder yet. Register, and retry while the store is unreachable."""
     COMMITTING = "committing"
-    """The store took the last batch. Append the next one."""
+    """The store accepted the last batch. Append the next one."""
     RETRYING = "retrying"
-    """The store did not answer. Ask it what it committed, then append again. Events go to the spool earlier."""
+    """The store did not answer. Read what it committed, then append again. Events go to the spool earlier."""
     FENCED = "fenced"
     """The store refused a batch: a repair, a drain or a closing ended the recorder. Take over its own row, if
     the experiment is open, else continue as a successor, if the recorder may have one."""
     CLOSED = "closed"
-    """The log takes nothing more from the recorder. It is its own successor now, which registers as soon as an event
+    """The log accepts no more events of this recorder. It is its own successor, which registers as soon as an event
     waits."""
     ENDED = "ended"
-    """Nothing more is recorded. What the store did not take is in the spool."""
+    """Nothing more is recorded. Events that the store did not accept are in the spool."""

@@ -1,4 +1,4 @@
-"""A tap: a recorder that only listens, so that an unmodified system can be recorded from outside."""
+"""Tap: records an unmodified system from outside, by subscribing to its channels."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .unheard import INSPECT_SECONDS, Unheard
 
 POLL_SECONDS = 0.1
 BUFFERED = 10_000
-"""Events that may wait in memory before the tap reads on."""
+"""Maximum events in memory; above it the tap stops reading until they are committed."""
 
 
 class Tap:
-    """Gives a recorder what is published on channels that match `patterns`.
+    """Records the messages on channels that match `patterns`.
 
     Redis delivers a message once for each pattern that matches it; the tap keeps one copy. `active` is called once
-    the subscription is confirmed, `progress` after messages, `notice` with a line when the broker is lost or back, and
-    when there are messages that a tap cannot receive.
+    the subscription is confirmed, `progress` after messages, and `notice` with a line when the connection is lost or
+    restored, and when the server carries messages that a tap cannot receive.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Tap:
         self.messages = 0
         """Number of messages recorded."""
         self.gaps = 0
-        """Number of times that messages may have been missed."""
+        """Number of gaps, in which messages may be missing."""
 
     async def run(self, *, duration: float | None = None, max_events: int | None = None) -> None:
         """Record until cancelled, for `duration` seconds, or `max_events` messages. Raises `BrokerUnavailable`."""
@@ -58,13 +58,13 @@ class Tap:
         unheard = Unheard(self._broker, self._recorder, self._notice)
         try:
             await pubsub.psubscribe(*self._patterns)
-            await self._tell_missed()
+            await self._log_gap_since_last_tap()
             self._active()
             await unheard.inspect()
             inspect_at = time.monotonic() + INSPECT_SECONDS
             deadline = None if duration is None else time.monotonic() + duration
             while max_events is None or self.messages < max_events:
-                await self._recorder.wait_for_capacity(BUFFERED)  # meanwhile messages wait in the broker
+                await self._recorder.wait_for_capacity(BUFFERED)  # the broker buffers messages meanwhile
                 if self._recorder.failure is not None:
                     raise self._recorder.failure
                 left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
@@ -81,7 +81,7 @@ class Tap:
                         self._notice(f"the connection to {self._broker.url} is lost; trying again")
                 elif message["type"] == "pmessage":
                     channel, pattern = message["channel"], message["pattern"]
-                    # Keep the copies of the first pattern that brought this channel.
+                    # Keep only the copies of the first pattern that matched this channel.
                     if self._pattern_of.setdefault(channel, pattern) != pattern:
                         continue
                     name, meta = channels.decode(channel), message.get("meta")
@@ -98,13 +98,13 @@ class Tap:
             if (since := pubsub.lost_since()) is not None:
                 self._gap("the tap ended while disconnected", clock.at(since), clock.now())
             elif (since := pubsub.unconfirmed_since()) is not None:
-                self._gap("the tap ended while nobody confirmed its server", clock.at(since), clock.now())
+                self._gap("the tap ended before its server was confirmed again", clock.at(since), clock.now())
             await pubsub.aclose()
             await unheard.inspect()
             self._progress(self)
 
-    async def _tell_missed(self) -> None:
-        """Log a gap since the end of the tap before this one, if that ended uncleanly."""
+    async def _log_gap_since_last_tap(self) -> None:
+        """Log a gap since the end of the previous tap on these patterns, if it ended uncleanly."""
         recorder = self._recorder
         rows = await recorder.log.recorders(recorder.experiment)
         taps = [row for row in rows if row.role == "tap" and row.ordinal != recorder.ordinal]
@@ -113,7 +113,7 @@ class Tap:
             return
         state, elsewhere = before[-1].state, before[-1].host != this_process().host
         if state in ("unclean", "repaired") or (state == "alive" and elsewhere):  # a restarted container
-            reason = f"tap {before[-1].ordinal} ended uncleanly, and nobody listened until this one did"
+            reason = f"tap {before[-1].ordinal} ended uncleanly, and no tap listened until this one started"
             self._gap(reason, before[-1].complete_until, recorder.clock.now())
 
     def _gap(self, reason: str, since: int, until: int) -> None:

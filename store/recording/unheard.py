@@ -1,4 +1,4 @@
-"""Count messages that a tap cannot receive, as they do not use PUBLISH: streams and sharded channels of Redis."""
+"""Counts of messages that a tap cannot receive, as they do not use PUBLISH: streams and sharded channels of Redis."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KEY = "unheard"
 INSPECT_SECONDS = 10.0
 """Seconds between two queries of the counters of the server."""
 ASK_SECONDS = 1.0
-"""Time limit of a query, so that a server that hangs does not delay the end of a recording."""
+"""Timeout of a query, so that an unresponsive server does not delay the end of a recording."""
 CARRIERS = {"XADD": "streams", "SPUBLISH": "sharded channels"}
 
 
 class Unheard:
-    """Compares the counters of a broker before and during a recording, and keeps them with the recorder.
+    """Comparison of the counters of a broker before and during a recording, stored in the row of the recorder.
 
-    `notice` is called with a line at the start, and when a command runs for the first time during the recording.
+    `notice` is called with a line at the start, and at the first use of a command during the recording.
     """
 
     def __init__(self, broker: Broker, recorder: Recorder, notice: Callable[[str], None]) -> None:
@@ -37,7 +37,7 @@ class Unheard:
         self._during: Counter[str] = Counter()
 
     async def inspect(self) -> None:
-        """Read the counters: the first time as those before the recording, then as those during it."""
+        """Read the counters. The first call reads those before the recording, later calls those during it."""
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 counts = await self._broker.unheard()
@@ -79,7 +79,7 @@ class Unheard:
 
 
 def unheard_by(meta: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each command in a recorder's meta whose messages it could not receive."""
+    """Yield a line for each command in the meta of a recorder whose messages were not received."""
     found = meta.get(KEY)
     for command, counts in found.items() if isinstance(found, dict) else ():
         if isinstance(counts, dict):

@@ -1,4 +1,4 @@
-"""A program in AgentSociety's style, unchanged but for its import: one process is one group, or the driver.
+"""Program in the style of AgentSociety, unchanged except for an import. A process is one group or the driver.
 
 python society.py driver|group EXP_ID REDIS_PORT STORE FIRST LAST
 """
@@ -19,14 +19,14 @@ ROUNDS = 3
 
 
 class Interceptor:
-    """Refuses what agent 1 says to agent 2."""
+    """Interceptor that refuses the messages of agent 1 to agent 2."""
 
     async def forward(self, from_id: int, to_id: int, message: str) -> bool:
         return (from_id, to_id) != (1, 2)
 
 
 class AgentGroup:
-    """What AgentSociety's AgentGroup does with its messager."""
+    """Group that uses its messager as AgentSociety's AgentGroup does."""
 
     def __init__(self, messager: Messager, agents: range) -> None:
         self.messager = messager

@@ -1,4 +1,4 @@
-"""`messager demo`: the main job, with nothing installed beforehand."""
+"""`messager demo` works without a server or a store set up before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents are true: help pages are current, examples run, commands and files exist."""
+"""Documents are correct: help pages are current, examples run, commands and files exist."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def fenced(page: str, language: str) -> list[str]:
 
 
 def seeded(folder: Path) -> None:
-    """A store in which the documents' examples find something."""
+    """Store with the experiments of the examples in the documents."""
     lines = [
         {"ts": 1, "kind": "mark", "meta": {"name": "step", "fields": {"number": 1}}},
         {"ts": 2, "channel": "exps:exp-1:agents:7:agent-chat", "from_id": 3, "to_id": 7, "payload": {"content": "hi"}},
@@ -133,7 +133,7 @@ def said(at: int, who: int, to: int, **payload: str) -> dict[str, object]:
 
 
 def golden(folder: Path, *lines: dict[str, object]) -> None:
-    """A recording as the test in the documents reads it."""
+    """Recording that the test in the documents reads."""
     (folder / "golden.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -150,7 +150,7 @@ def run_example(folder: Path, *changes: tuple[str, str]) -> subprocess.Completed
 
 @pytest.fixture
 def sold(tmp_path: Path) -> Path:
-    """A folder with a recording of the seller."""
+    """Folder with a recording of the seller."""
     talk = [(1, 3, "apple"), (3, 1, "apple: 2"), (2, 3, "pear"), (3, 2, "pear: 3"), (1, 2, "cheap!")]
     golden(tmp_path, *(said(at, who, to, content=text) for at, (who, to, text) in enumerate(talk)))
     return tmp_path
@@ -251,7 +251,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 def test_commands_in_the_readme_are_ones_that_there_are(tmp_path: Path, redis: RedisServer) -> None:
-    """Those that only read are run; of the others, verb and options are checked against the help."""
+    """Run the commands that only read; check verb and options of the others against the help."""
     seeded(tmp_path)
     for words in commands("README.md"):
         verb = words[1]

@@ -1,4 +1,4 @@
-"""Files that an earlier revision made are opened, verified, read, replayed, drained, unpacked and imported."""
+"""Files of an earlier revision can be opened, verified, read, replayed, drained, unpacked and imported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EARLIER = Path(__file__).resolve().parent.parent / "data" / "revision_0002"
 
 @pytest.fixture
 def earlier(tmp_path: Path) -> Path:
-    """A copy of the files; the header of the spool names the copy of the store."""
+    """Copy of the files. The header of the spool has the path of the copied store."""
     shutil.copytree(EARLIER, tmp_path, dirs_exist_ok=True)
     folder = tmp_path / "spools"
     folder.mkdir()

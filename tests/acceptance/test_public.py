@@ -34,7 +34,7 @@ def test_dir_lists_the_public_names_before_they_are_used(package: str) -> None:
 
 
 def test_the_examples_of_the_docs_import_from_messager_itself() -> None:
-    """Or from the modules that keep another project's contract."""
+    """Modules with the contract of another project are allowed as well."""
     texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
     found = {module for text in texts for module in re.findall(r"^from (messager(?:\.[\w.]+)?) import", text, re.M)}
     assert {module for module in found if not module.startswith("messager.compat.")} == {"messager", "messager.mqtt"}
@@ -60,7 +60,7 @@ def test_the_tree_of_errors_in_the_docstring_has_every_public_error(package: str
 
 
 def subclasses(cls: type) -> Iterator[type]:
-    """Subclasses of a class, and theirs."""
+    """Return all direct and indirect subclasses."""
     for found in cls.__subclasses__():
         yield found
         yield from subclasses(found)

@@ -1,4 +1,4 @@
-"""An AgentSociety-style program, each group a process of its own, recorded on all sides."""
+"""Recording of a program in the style of AgentSociety, with a process per group, by all processes and a tap."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Real-sized traffic: imported, verified, replayed at full speed, recorded again, compared.
+"""Traffic of realistic size, imported, verified, replayed at full speed, recorded again and compared.
 
-The shape is that of recorded chat: huge ties, steps back in time, many names, long texts.
-Set MESSAGER_TEST_DATA to a folder of `.jsonl.gz` files to run the same on those.
+It resembles recorded chats: many equal times, steps back in time, many names, long texts. Set MESSAGER_TEST_DATA to a
+folder of `.jsonl.gz` files to use those instead.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
 
 
 def made(folder: Path) -> Path:
-    """Traffic in the shape of real recordings."""
+    """Generated traffic that resembles real recordings."""
     dice = random.Random(8)
     words = ["h\u00e9", "\u65e5\u672c\u8a9e", "ok", "\U0001f600", "over", "bread", "\u2028", "tab\t"]
     ts = 1_700_000_000_000_000_000

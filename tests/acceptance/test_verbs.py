@@ -1,4 +1,4 @@
-"""Every verb once in a process that has imported nothing for another, which the forks of other tests would hide."""
+"""Each verb in a new process, which shows missing imports that the forks of other tests would hide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and that it leaves a project with a `store/` of its own alone."""
+"""The wheel: its contents, and no conflict with a `store/` in the project of a user."""
 
 from __future__ import annotations
 

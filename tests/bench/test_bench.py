@@ -1,4 +1,4 @@
-"""The bench runs: not how fast anything is, but that it says so."""
+"""The bench runs and reports its figures. Speed is not tested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 class Halves:
-    """One side is twice the other, except in the second round, where it is five times."""
+    """Pair with the ratio 2, except in the second round, where it is 5."""
 
     def __init__(self, stage: Stage) -> None:
         self.calls: list[str] = []

@@ -62,7 +62,7 @@ def made_in_process(name: str, given: argparse.Namespace) -> Row:
 
 
 def table(rows: dict[str, Row], title: str) -> Table:
-    """Return the table of the promises: one line a fault, what was counted besides in the line under its name."""
+    """Return the table: one line per fault, and its other counts in the line below."""
     drawn = Table(title=title, title_justify="left", show_lines=True)
     drawn.add_column("fault", ratio=1)
     for heading in (*(count.replace("_", " ") for count in COUNTS), "seconds"):

@@ -1,4 +1,4 @@
-"""How the harness itself talks to a broker: just enough of each protocol, and no code of what is tested."""
+"""Minimal clients of Redis and MQTT for the harness, which share no code with the tested package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from messager.testing import MqttServer, RedisServer, mqtt_server, redis_server
 
 
 class Line(ABC):
-    """A connection to a broker on this machine."""
+    """Connection to a broker on this machine."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -23,7 +23,7 @@ class Line(ABC):
     @classmethod
     @contextlib.asynccontextmanager
     async def to(cls, port: int, name: str = "") -> AsyncIterator[Self]:
-        """A line that is open for as long as the block runs; `name` is for brokers that let one of a name in."""
+        """Context with an open connection. `name` is the client identifier, for brokers that have one."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
         line = cls(reader, writer)
         try:
@@ -36,7 +36,7 @@ class Line(ABC):
 
     @abstractmethod
     async def greet(self, name: str) -> None:
-        """What a client says first."""
+        """Perform the handshake."""
 
     @abstractmethod
     async def listen(self) -> None:
@@ -44,18 +44,18 @@ class Line(ABC):
 
     @abstractmethod
     async def message(self) -> bytes:
-        """The payload of the next message."""
+        """Return the payload of the next message."""
 
     @abstractmethod
     async def publish(self, channel: bytes, payload: bytes) -> None:
-        """Publish, and return when the broker has taken it."""
+        """Publish a message, and return when the broker has accepted it."""
 
 
 class RedisLine(Line):
-    """RESP, the second version."""
+    """Connection with RESP2."""
 
     async def greet(self, name: str) -> None:
-        """Nothing has to be said."""
+        """Do nothing: RESP2 has no handshake."""
 
     async def listen(self) -> None:
         self._writer.write(b"PSUBSCRIBE *\r\n")
@@ -85,7 +85,7 @@ _CONNACK, _PUBLISH, _PUBACK, _SUBACK = 2, 3, 4, 9
 
 
 class MqttLine(Line):
-    """MQTT 3.1.1, in quality of service 1."""
+    """Connection with MQTT 3.1.1, QoS 1."""
 
     async def greet(self, name: str) -> None:
         # a clean session, without keep alive
@@ -108,12 +108,12 @@ class MqttLine(Line):
             return body[at:]
 
     async def publish(self, channel: bytes, payload: bytes, *, again: bool = False) -> None:
-        """With `again`, as what was sent before and not acknowledged."""
+        """Publish a message; with `again`, as a retransmission (DUP)."""
         self.offer(channel, payload, again=again)
         await self._answer(_PUBACK)
 
     def offer(self, channel: bytes, payload: bytes, *, again: bool = False) -> None:
-        """Publish, and do not wait for the answer."""
+        """Publish a message without waiting for the answer."""
         self._write(0x3A if again else 0x32, _field(channel) + b"\x00\x01" + payload)
 
     async def _answer(self, kind: int) -> None:
@@ -147,10 +147,10 @@ class Carrier:
     line: type[Line]
     scheme: str
     pause: float
-    """Seconds a sender waits after each message, so that no listener falls behind so far that messages are dropped."""
+    """Pause of a sender after each message (s), so that the broker does not drop messages for slow listeners."""
 
     def url(self, port: int, query: str = "") -> str:
-        """The URL of the broker, or of a proxy before it."""
+        """Return the URL of a broker, or of a proxy, on this port."""
         return f"{self.scheme}://127.0.0.1:{port}{query}"
 
 

@@ -1,4 +1,4 @@
-"""The wall clock steps, back and forward, by up to an hour, between sessions and during them."""
+"""Steps of the wall clock, back and forward, by up to an hour, between sessions and during them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .row import Row, Run, fault
 EXP = "e1"
 SESSIONS = 3
 LONGEST = 0.6
-"""Seconds a session records, at the most."""
+"""Maximum duration of a session, s."""
 AHEAD = (-3600.0, 0.0, 3600.0)
-"""By how many seconds a session's clock is wrong when it begins."""
+"""Error of the clock at the start of a session, s."""
 
 
 @fault("clock-stepped", "Wall clock stepped back and forward", short=1, long=20)
 async def stepped(run: Run, row: Row) -> None:
-    """Within a recorder order and pace stay, and what a kill costs lies in a gap; the last session is killed."""
+    """Order and pace within a recorder are kept. Events lost by the kill of the last session lie in a gap."""
     with redis_server() as server:
         for number in range(run.tries):
             folder = run.place(f"steps-{number}")
@@ -47,7 +47,7 @@ async def stepped(run: Run, row: Row) -> None:
                 lasted = time.monotonic_ns() - began
                 logged = [entry for entry in events(store, EXP) if entry.recorder == session + 1]
                 row.offered += len(logged)
-                row.lost += sum(1 for n in worker.said["secured"][-1:] if n > len(logged))
+                row.lost += sum(1 for n in worker.said["durable"][-1:] if n > len(logged))
                 stretch = max(entry.ts for entry in logged) - min(entry.ts for entry in logged)
                 row.out_of_order += stretch > lasted
             row.tried += 1
@@ -58,7 +58,7 @@ async def stepped(run: Run, row: Row) -> None:
 
 
 async def _judge_unclean(row: Row, store: Path, lost: list[int]) -> None:
-    """The killed session shows as such, and what it lost lies in the gap that a repair writes."""
+    """The killed session counts as ended uncleanly, and its lost events lie in the gap of the repair."""
     found = await findings(store)
     row.unnoticed += not any(UNCLEAN in problem for problem in found)
     async with EventLog.open(str(store)) as log:
@@ -66,6 +66,6 @@ async def _judge_unclean(row: Row, store: Path, lost: list[int]) -> None:
             await repair(log, of)
     for problem in await findings(store):
         row.problem(f"{store.parent.name}: {problem}")
-    told = gaps(events(store, EXP))
+    known = gaps(events(store, EXP))
     row.add("lost after the last commit, as allowed", len(lost))
-    row.unnoticed += sum(1 for ts in lost if not within(ts, told))
+    row.unnoticed += sum(1 for ts in lost if not within(ts, known))

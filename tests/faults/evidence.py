@@ -1,4 +1,4 @@
-"""What is in a store, read with plain SQL; and what the store's own check says about it."""
+"""Contents of a store, read with plain SQL, and the findings of `verify`."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from messager_store.testing import execute
 from .row import Row
 
 Store = Path | str
-"""A file of SQLite, or the URL of a database of PostgreSQL."""
+"""SQLite file, or URL of a PostgreSQL database."""
 
 UNCLEAN = "ended uncleanly"
-"""What `verify` says of a recorder that was killed."""
+"""Text of the finding of `verify` for a recorder that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """One event as its row says."""
+    """Row of an event."""
 
     recorder: int
-    """Its recorder's ordinal."""
+    """Ordinal of its recorder."""
     seq: int
     kind: str
     ts: int
     n: int | None
-    """The number of the harness' message, where it is one."""
+    """Number of the message, if the harness sent it."""
     meta: dict[str, Any]
     cause: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recorder as its row says."""
+    """Row of a recorder."""
 
     ordinal: int
     role: str
@@ -52,7 +52,7 @@ class Recorded:
 
 
 def number_of(payload: bytes) -> int | None:
-    """The `n` of a payload that a worker sent."""
+    """Return the number in the payload of a worker, or None."""
     try:
         found = json.loads(payload)
     except ValueError:
@@ -61,7 +61,7 @@ def number_of(payload: bytes) -> int | None:
 
 
 def events(store: Store, exp_id: str) -> list[Logged]:
-    """Every event of an experiment by recorder and seq; none where there is no such experiment."""
+    """Return the events of an experiment by recorder and seq; an empty list without the experiment."""
     query = (
         f"SELECT r.ordinal, e.id & {(1 << SEQ_BITS) - 1}, e.kind, e.ts, e.payload, e.meta, e.cause FROM event e "
         f"JOIN recorder r ON r.id = e.id >> {SEQ_BITS} JOIN experiment x ON x.id = r.experiment_id "
@@ -74,7 +74,7 @@ def events(store: Store, exp_id: str) -> list[Logged]:
 
 
 def recorders(store: Store, exp_id: str) -> list[Recorded]:
-    """The recorders of an experiment in order; none where there is no such experiment."""
+    """Return the recorders of an experiment in order; an empty list without the experiment."""
     query = (
         "SELECT r.ordinal, r.role, r.last_seq, r.ended_at FROM recorder r "
         "JOIN experiment x ON x.id = r.experiment_id WHERE x.exp_id = ? ORDER BY r.ordinal"
@@ -83,7 +83,7 @@ def recorders(store: Store, exp_id: str) -> list[Recorded]:
 
 
 def delivered(store: Path, exp_id: str) -> set[int]:
-    """The numbers of the messages that arrived, as the view of messages has it."""
+    """Return the numbers of the messages with a reception in the view `message`."""
     query = "SELECT payload FROM message WHERE exp_id = ? AND received_at IS NOT NULL"
     return {n for (payload,) in _asked(store, query, exp_id) if (n := number_of(payload)) is not None}
 
@@ -100,30 +100,30 @@ def _asked(store: Store, query: str, exp_id: str) -> list[Any]:
 
 
 async def findings(store: Store) -> list[str]:
-    """What `verify --all` finds wrong, as `exp_id: problem`."""
+    """Return the problems of `verify --all`, as `exp_id: problem`."""
     async with EventLog.open(str(store)) as log:
         verdicts = [verdict async for verdict in verify_all(log)]
     return [f"{verdict.exp_id}: {problem}" for verdict in verdicts for problem in verdict.problems]
 
 
 def gaps(logged: Iterable[Logged]) -> list[tuple[int, int]]:
-    """From when to when messages may be missing, ns UTC."""
+    """Return the start and end of each gap, ns UTC."""
     return [(entry.meta["since"], entry.meta["until"]) for entry in logged if entry.kind == "gap"]
 
 
 def within(ts: int, stretches: Iterable[tuple[int, int]]) -> bool:
-    """Whether a moment lies in one of the stretches of time."""
+    """Return True if the time lies in one of the intervals."""
     return any(since <= ts <= until for since, until in stretches)
 
 
 def count_repeats(row: Row, numbers: Sequence[int]) -> None:
-    """Count as doubled what is there more than once, and as out of order what stands before a smaller number."""
+    """Count repeated numbers as doubled, and numbers before a smaller one as out of order."""
     row.doubled += sum(times - 1 for times in Counter(numbers).values())
     row.out_of_order += sum(1 for one, next_ in pairwise(numbers) if next_ < one)
 
 
 def count_disorder(row: Row, logged: Sequence[Logged], kind: str) -> None:
-    """Hold the events of one kind, by recorder, against the order in which their messages were made."""
+    """Compare the order of the events of one kind, by recorder, with the order of their messages."""
     for ordinal in {entry.recorder for entry in logged}:
         mine = [entry for entry in logged if entry.recorder == ordinal and entry.kind == kind and entry.n is not None]
         count_repeats(row, [entry.n for entry in mine if entry.n is not None])

@@ -1,4 +1,4 @@
-"""SIGKILL while a file is imported."""
+"""SIGKILL during an import."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .row import Row, Run, fault
 
 SENDINGS = 12_000
 BEFORE = 10
-"""Events of the experiment that is in the store already, and of the one that is imported afterwards."""
+"""Messages of the experiment that was imported before, and of the one that is imported afterwards."""
 
 
 @fault("kill-import", "SIGKILL while a file is imported", short=3, long=40)
 async def importing(run: Run, row: Row) -> None:
-    """All of it is there or nothing; nothing half done is to be seen, and the next import clears it away."""
+    """An import is complete or invisible, and the next import removes its remains."""
     ready = run.place("ready")
     large, small = ready / "large.jsonl", ready / "small.jsonl"
     _write(large, SENDINGS)
@@ -45,27 +45,27 @@ async def importing(run: Run, row: Row) -> None:
         row.offered += 2 * SENDINGS
         visible = set(_column(store, "SELECT exp_id FROM experiment WHERE status IN ('open', 'closed')"))
         whole = "large" in visible
-        row.add("done already when it was killed", whole)
+        row.add("complete before the kill", whole)
         if visible - {"before", "large"}:
-            row.problem(f"half an import is to be seen: {visible}")
+            row.problem(f"an incomplete import is visible: {visible}")
         logged = events(store, "large")
         row.lost += 2 * SENDINGS - len(logged) if whole else len(logged)
         for kind in ("sent", "received"):
             count_disorder(row, logged, kind)
         row.unnoticed += whole and len(_column(store, "SELECT event_id FROM delivery")) != delivered
         async with EventLog.open(str(store)) as log:
-            await import_jsonl(log, small, "after")  # clears away what is left of the killed one
+            await import_jsonl(log, small, "after")  # removes the remains of the killed one
         rows_left = _column(store, "SELECT count(*) FROM event")[0]
         expected = 2 * 2 * BEFORE + (2 * SENDINGS if whole else 0)
         if rows_left != expected:
-            row.problem(f"{rows_left} events are in the store after the sweep, not {expected}")
+            row.problem(f"{rows_left} events are in the store after the next import, not {expected}")
         for problem in await findings(store):
             row.problem(problem)
         shutil.rmtree(folder)
 
 
 async def _whole(run: Run, ready: Path, large: Path) -> tuple[float, int]:
-    """How long an import takes that nobody kills, s, and how many deliveries it finds."""
+    """Return the duration (s) and the number of deliveries of an import without a kill."""
     folder = run.place("whole")
     store = folder / "log.db"
     shutil.copy(ready / "log.db", store)
@@ -79,7 +79,7 @@ async def _whole(run: Run, ready: Path, large: Path) -> tuple[float, int]:
 
 
 def _write(path: Path, sendings: int) -> None:
-    """A file of sendings by one recorder, each received by another."""
+    """Write a file of messages sent by one recorder and received by another."""
     with path.open("w") as file:
         for n in range(sendings):
             line: dict[str, Any] = {"ts": 10 * n, "channel": f"c{n % 7}", "payload": {"n": n}, "from_id": n % 5}

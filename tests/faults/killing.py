@@ -1,4 +1,4 @@
-"""SIGKILL of a process that records, at random instants."""
+"""SIGKILL of a recording process at random times."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from .witness import Witness
 
 EXP = "e1"
 LONGEST = 0.5
-"""Seconds a process records at the most before it is killed."""
+"""Maximum time for which a process records before the kill, s."""
 STARTING = 0.15
-"""The part of the kills that come while the process still starts."""
+"""Fraction of the kills during the start of the process."""
 STARTS_WITHIN = 0.3
-"""Seconds in which those come."""
+"""Latest time of those kills after the start, s."""
 
 
 @fault("sigkill-buffered", "SIGKILL of a recording process, buffered", short=1, long=100, seconds=400)
 async def buffered(run: Run, row: Row) -> None:
-    """What was acknowledged is there; what is missing came after it, and the log says so."""
+    """Acknowledged events are in the log; the missing ones are later and lie in a gap."""
     await kills(run, row, durability="buffered", blocked=False)
 
 
 @fault("sigkill-blocked", "SIGKILL, buffered, its event loop blocked", short=1, long=100, seconds=400)
 async def buffered_with_a_blocked_loop(run: Run, row: Row) -> None:
-    """The same where the process keeps its event loop from running, as an agent's own work does."""
+    """The same for a process that blocks its event loop, as an agent does by computing."""
     await kills(run, row, durability="buffered", blocked=True)
 
 
 @fault("sigkill-strict", "SIGKILL of a recording process, strict", short=1, long=100, seconds=400)
 async def strict(run: Run, row: Row) -> None:
-    """Whatever anybody has seen on the wire is in the log."""
+    """Every message that was published is in the log."""
     await kills(run, row, durability="strict", blocked=False)
 
 
 async def kills(run: Run, row: Row, *, durability: str, blocked: bool, carrier: Carrier = REDIS) -> None:
-    """A recording process that is killed at a random instant, and a witness of what it sent."""
+    """Kill a recording process at a random time, and compare its log with what a witness received."""
     with carrier.server() as server:
         for number in range(run.tries):
             store = run.place(f"kill-{number}") / "log.db"
@@ -63,7 +63,7 @@ async def kills(run: Run, row: Row, *, durability: str, blocked: bool, carrier: 
                 else:
                     await worker.heard("ready")
                     if not number:
-                        await worker.heard("accepted", 1)  # once at least there is something to lose
+                        await worker.heard("accepted", 1)  # at least once, an event could be lost
                     await asyncio.sleep(run.dice.uniform(0, LONGEST))
                 await worker.kill()
                 await witness.caught_up()
@@ -74,30 +74,30 @@ async def kills(run: Run, row: Row, *, durability: str, blocked: bool, carrier: 
 
 
 async def judge_killed(row: Row, store: Store, worker: Worker, saw: list[int], durability: str) -> None:
-    """Hold what a killed process had said, and what was on the wire, against what its log has, and says is missing."""
+    """Compare the output of a killed process and the published messages with its log and its gaps."""
     count_repeats(row, saw)
     logged = events(store, EXP)
     there = {entry.seq for entry in logged if entry.recorder == 1}
-    row.lost += sum(1 for seq in range(1, worker.last("secured") + 1) if seq not in there)
+    row.lost += sum(1 for seq in range(1, worker.last("durable") + 1) if seq not in there)
     for kind in ("sent", "received"):
         count_disorder(row, logged, kind)
     if durability == "strict":
         _judge_intents(row, [entry.n for entry in logged if entry.kind == "sent" and entry.n is not None], saw)
     await _judge_unclean(row, store)
-    told = gaps(events(store, EXP))
+    known = gaps(events(store, EXP))
     kinds = ("received",) if durability == "strict" else ("sent", "received")
     missing = 0
     for kind in kinds:
         kept = sum(1 for entry in logged if entry.kind == kind)
         lost = worker.said.get(f"{kind}_at", [])[kept:]
         missing += len(lost)
-        row.unnoticed += sum(1 for ts in lost if not within(ts, told))
+        row.unnoticed += sum(1 for ts in lost if not within(ts, known))
     row.add("lost after the last commit, as allowed", missing)
     row.most("most in one kill", missing)
 
 
 def _judge_intents(row: Row, intents: list[int], saw: list[int]) -> None:
-    """Strict: all that was on the wire is logged, and what is logged besides are the last ones, cut off by the kill."""
+    """Strict: all published messages are logged. Only the last logged ones may be unpublished."""
     row.lost += len(set(saw) - set(intents))
     never_left = set(intents) - set(saw)
     row.add("intents that never left", len(never_left))
@@ -105,7 +105,7 @@ def _judge_intents(row: Row, intents: list[int], saw: list[int]) -> None:
 
 
 async def _judge_unclean(row: Row, store: Store) -> None:
-    """Every recorder of a killed process shows as ended uncleanly; after a repair nothing is wrong any more."""
+    """Each recorder of a killed process counts as ended uncleanly; after a repair there are no problems."""
     there = recorders(store, EXP)
     found = await findings(store)
     row.unnoticed += max(len(there) - sum(UNCLEAN in problem for problem in found), 0)

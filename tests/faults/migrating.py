@@ -1,4 +1,4 @@
-"""SIGKILL while tables are made, brought up or brought back."""
+"""SIGKILL during the creation, upgrade or downgrade of a store."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .row import Row, Run, fault
 
 EXP = "e1"
 RECORDERS, BATCHES, EVENTS = 4, 150, 5
-"""What the store holds that is migrated: so many recorders, batches of each, and events in a batch."""
+"""Contents of the migrated store: recorders, batches per recorder, and events per batch."""
 OLDEST = "0001"
 
 
 @fault("kill-creation", "SIGKILL while a store is made", short=2, long=40)
 async def creation(run: Run, row: Row) -> None:
-    """The next one who opens the store makes it, and it works."""
+    """The next open creates the store, and it works."""
     whole = await _duration(run.place("whole"), "head", None)
     for number in range(run.tries):
         folder = run.place(f"kill-{number}")
         store = folder / "log.db"
         await _killed_within(run, folder, store, "head", whole)
-        row.add("made already when it was killed", revision(store) == HEAD_REVISION)
+        row.add("created before the kill", revision(store) == HEAD_REVISION)
         written = await _filled(store, recorders=1, batches=2)
         row.offered += written
         await _judge(row, store, written)
@@ -41,7 +41,7 @@ async def creation(run: Run, row: Row) -> None:
 
 @fault("kill-migration", "SIGKILL while a store is migrated, up and down", short=2, long=50)
 async def migration(run: Run, row: Row) -> None:
-    """The store is at one revision or the other, whole; `db upgrade` then works, and verify finds nothing."""
+    """The store is completely at one of the two revisions; `db upgrade` then works, and verify finds no problem."""
     ready = run.place("ready")
     written = await _filled(ready / "new.db", RECORDERS, BATCHES)
     shutil.copy(ready / "new.db", ready / "old.db")
@@ -58,7 +58,7 @@ async def migration(run: Run, row: Row) -> None:
         await _killed_within(run, folder, store, target, durations[target])
         row.offered += written
         found = revision(store)
-        row.add("done already when it was killed", found == (HEAD_REVISION if target == "head" else target))
+        row.add("complete before the kill", found == (HEAD_REVISION if target == "head" else target))
         if found not in (OLDEST, HEAD_REVISION):
             row.problem(f"the store is at revision {found} after a kill on the way to {target}")
             continue
@@ -68,7 +68,7 @@ async def migration(run: Run, row: Row) -> None:
 
 
 async def _duration(folder: Path, target: str, template: Path | None) -> float:
-    """How long a worker takes that nobody kills, s."""
+    """Return the duration of a worker without a kill, s."""
     store = folder / "log.db"
     if template is not None:
         shutil.copy(template, store)
@@ -89,7 +89,7 @@ async def _killed_within(run: Run, folder: Path, store: Path, target: str, durat
 
 
 async def _filled(store: Path, recorders: int, batches: int) -> int:
-    """Put an experiment into a store; how many events it has."""
+    """Put an experiment into a store; return the number of its events."""
     async with EventLog.open(str(store)) as log:
         of = await log.create_experiment(EXP, name="kept", tags=["t"], meta={"seed": 7})
         for _ in range(recorders):
@@ -127,7 +127,7 @@ async def _judge(row: Row, store: Path, written: int) -> None:
 
 
 def revision(store: Path) -> str | None:
-    """The revision a store says it is at; None where there are no tables yet."""
+    """Return the revision of a store; None without tables."""
     if not store.exists():
         return None
     with closing(sqlite3.connect(store)) as connection:

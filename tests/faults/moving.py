@@ -1,4 +1,4 @@
-"""The place to publish moves, and the connection of a listener stands: sentinels name another master, a node leaves."""
+"""Failovers and leaving nodes: publishers move to another server, the connection of a listener stays open."""
 
 from __future__ import annotations
 
@@ -27,93 +27,93 @@ from .row import Row, Run, fault
 
 STORE = "log.db"
 SETTLED = 45.0
-"""Seconds within which a failover is over, and the old master a replica."""
+"""Time limit for a failover, including the demotion of the old master, s."""
 NODE_TIMEOUT = 15_000
-"""Milliseconds, as usual. With less, a busy machine has nodes lose messages to each other, which nobody is told."""
+"""The usual value, ms. With less, nodes on a busy machine lose messages between them silently."""
 EACH = 0.005
-"""Seconds between two messages of one publisher."""
+"""Pause between two messages of one publisher, s."""
 AFTERWARDS = 50
 """Messages that each publisher sends after the move."""
 
 
 def plain(port: int) -> Any:
-    """A client that does not connect again by itself, and so not to a master that has become a replica."""
+    """Return a client that does not reconnect, and so never to a master that became a replica."""
     return Redis(port=port, retry=Retry(NoBackoff(), 0), socket_timeout=5)
 
 
 class Publishing:
-    """Publishers of the harness' own, and what the servers took from them."""
+    """Publishers of the harness, and the messages that the servers accepted."""
 
     def __init__(self) -> None:
         self.published: dict[int, int] = {}
-        """When (ns UTC) each message that was answered was about to be written."""
+        """By number: time (ns UTC) immediately before the write of each acknowledged message."""
         self.groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-        """Numbers in the order in which one publisher sent them to one server."""
+        """By publisher and port: numbers in the order of sending."""
         self._number = 0
         self._over = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @contextlib.asynccontextmanager
-    async def by(self, *publishers: Awaitable[None]) -> AsyncIterator[None]:
-        """Have these publish while the block runs; each has published by the time it begins."""
+    async def running(self, *publishers: Awaitable[None]) -> AsyncIterator[None]:
+        """Context in which these publish. Each has published before the context starts."""
         self._tasks = [asyncio.ensure_future(publisher) for publisher in publishers]
         try:
             await until(lambda: len(self.groups) == len(publishers))
-            await self.more(AFTERWARDS)
+            await self.wait_for_more(AFTERWARDS)
             yield
-            await self.more(AFTERWARDS)
+            await self.wait_for_more(AFTERWARDS)
         finally:
             self._over = True
             await asyncio.gather(*self._tasks)
 
-    async def once(self, who: str, client: Any, port: int) -> None:
-        """Publish one message. Raises what redis-py raises where the answer does not come."""
+    async def publish_one(self, publisher: str, client: Any, port: int) -> None:
+        """Publish one message. Raises the errors of redis-py if no answer comes."""
         self._number += 1
         number, ts = self._number, time.time_ns()
         await client.publish("c", b'{"n": %d}' % number)
         self.published[number] = ts
-        self.groups[who, port].append(number)
+        self.groups[publisher, port].append(number)
 
-    async def stay(self, who: str, named: Callable[[], Awaitable[int]]) -> None:
-        """Publish on one connection until it is cut; then ask again where to."""
+    async def persistent(self, publisher: str, named: Callable[[], Awaitable[int]]) -> None:
+        """Publish on one connection until it is cut, then on one to the newly named port."""
         while not self._over:
             port = await named()
             client = plain(port)
             try:
                 while not self._over:
-                    await self.once(who, client, port)
+                    await self.publish_one(publisher, client, port)
                     await asyncio.sleep(EACH)
             except (RedisError, OSError):
                 await asyncio.sleep(EACH)
             finally:
                 await client.aclose()
 
-    async def anew(self, who: str, named: Callable[[], Awaitable[int]]) -> None:
-        """Publish each message as a new client, which asks where to."""
+    async def reconnecting(self, publisher: str, named: Callable[[], Awaitable[int]]) -> None:
+        """Publish each message with a new client, on the named port."""
         while not self._over:
             port = await named()
             client = plain(port)
             try:
-                await self.once(who, client, port)
+                await self.publish_one(publisher, client, port)
             except (RedisError, OSError):
                 pass
             finally:
                 await client.aclose()
             await asyncio.sleep(EACH)
 
-    def sent_by(self, who: str) -> int:
-        """How many messages of a publisher were answered."""
-        return sum(len(numbers) for (name, _), numbers in self.groups.items() if name == who)
+    def sent_by(self, publisher: str) -> int:
+        """Return the number of acknowledged messages of a publisher."""
+        return sum(len(numbers) for (name, _), numbers in self.groups.items() if name == publisher)
 
-    async def more(self, number: int) -> None:
-        """Return once each publisher has published so many more."""
+    async def wait_for_more(self, number: int) -> None:
+        """Return once each publisher has published this number of further messages."""
         names = {name for name, _ in self.groups}
         wanted = {name: self.sent_by(name) + number for name in names}
         await until(lambda: all(self.sent_by(name) >= count for name, count in wanted.items()), SETTLED)
 
 
 async def judge(row: Row, publishing: Publishing, folder: Path) -> None:
-    """Each message is there once, or its time lies in a gap; in order, of one publisher at one server."""
+    """Each message is in the log once, or its time lies in a gap. Messages of a publisher on a server are in order."""
     store = folder / STORE
     row.tried += 1
     row.offered += len(publishing.published)
@@ -130,7 +130,7 @@ async def judge(row: Row, publishing: Publishing, folder: Path) -> None:
 
 @fault("sentinel-failover", "A planned failover, of three sentinels", short=1, long=10, seconds=1200)
 async def planned_failover(run: Run, row: Row) -> None:
-    """For some seconds two masters answer. What is published on either is recorded, or lies in a gap."""
+    """For some seconds two masters answer. Messages published on either are recorded, or lie in a gap."""
     async with watched(sentinels=3) as there:
         for number in range(run.tries):
             await until(there.can_fail_over, SETTLED)
@@ -138,8 +138,9 @@ async def planned_failover(run: Run, row: Row) -> None:
             tap = await Worker.start("tap", folder, store=str(folder / STORE), exp=EXP, broker=there.url())
             await tap.heard("ready")
             publishing = Publishing()
-            async with publishing.by(
-                publishing.stay("stays", there.named), publishing.anew("asks", lambda: _named_by_any(run, there))
+            async with publishing.running(
+                publishing.persistent("stays", there.named),
+                publishing.reconnecting("asks", lambda: _named_by_any(run, there)),
             ):
                 old = await there.named()
                 await ask(run.dice.choice(there.sentinels).port, "SENTINEL", "FAILOVER", "mymaster")
@@ -160,7 +161,7 @@ async def _named_by_any(run: Run, there: Watched) -> int:
 
 @fault("cluster-leave", "A node that leaves a cluster, with its listener", short=1, long=15, seconds=900)
 async def node_leaves(run: Run, row: Row) -> None:
-    """The node answers for ever, alone. What is published on the others is recorded, or lies in a gap."""
+    """The node continues to answer alone. Messages published on the others are recorded, or lie in a gap."""
     for number in range(run.tries):
         folder = run.place(f"leave-{number}")
         async with cluster(node_timeout=NODE_TIMEOUT) as nodes:
@@ -175,7 +176,9 @@ async def node_leaves(run: Run, row: Row) -> None:
             async def at_second(port: int = others[1].port) -> int:
                 return port
 
-            async with publishing.by(publishing.stay("first", at_first), publishing.anew("second", at_second)):
+            async with publishing.running(
+                publishing.persistent("first", at_first), publishing.reconnecting("second", at_second)
+            ):
                 identity = await ask(leaver.port, "CLUSTER", "MYID")
                 for node in others:
                     await ask(node.port, "CLUSTER", "FORGET", identity)
@@ -183,7 +186,7 @@ async def node_leaves(run: Run, row: Row) -> None:
                 if run.dice.random() < 0.7:
                     await ask(leaver.port, "CLUSTER", "RESET", run.dice.choice(["HARD", "SOFT"]))
                 await tap.heard("gap")
-            last = {numbers[-1] for numbers in publishing.groups.values()}  # it may be on its way between the nodes
+            last = {numbers[-1] for numbers in publishing.groups.values()}  # may be in flight between the nodes
             await until(lambda heard=tap.said["heard"], last=last: last <= set(heard), SETTLED)
             await tap.stop()
         await judge(row, publishing, folder)

@@ -1,4 +1,4 @@
-"""The same over MQTT, and what only it has: clients of one name, messages sent again, messages dropped in silence."""
+"""Faults with MQTT: those of `network`, client identifiers used twice, retransmissions, silently dropped messages."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from .row import Row, Run, fault
 from .witness import Witness
 
 FLOOD = 6000
-"""Messages for a listener that is too slow: more than a broker keeps for it (mosquitto: a thousand)."""
+"""Messages for a slow listener: more than a broker queues for it (mosquitto: a thousand)."""
 LANES = 200
-"""How many of them are on their way at a time."""
+"""Number of them in flight at a time."""
 AGAIN = 30
-"""Messages, in one try, of a publisher that sends again what was not acknowledged."""
+"""Messages per try of a publisher that retransmits unacknowledged messages."""
 
 
 @fault("mqtt-sigkill-strict", "MQTT: SIGKILL of a recording process, strict", short=1, long=40, seconds=600)
 async def strict(run: Run, row: Row) -> None:
-    """Whatever anybody has seen on the wire is in the log."""
+    """Every message that was published is in the log."""
     await kills(run, row, durability="strict", blocked=False, carrier=MQTT)
 
 
 @fault("mqtt-killed", "MQTT: kill -9 of the broker, and a restart", short=1, long=40, seconds=600)
 async def broker_killed(run: Run, row: Row) -> None:
-    """Sends that fail are logged as failed, what a listener missed lies in its gaps."""
+    """Failed sends are logged as failed, and messages that a listener missed lie in its gaps."""
     await network.broker_killed(run, row, MQTT)
 
 
 @fault("mqtt-cut", "MQTT: connections cut", short=1, long=60, seconds=600)
 async def connections_cut(run: Run, row: Row) -> None:
-    """Nothing is sent twice, nobody is told a lie, what a listener missed lies in its gaps."""
+    """No message is sent twice, outcomes are correct, and messages that a listener missed lie in its gaps."""
     await network.through_proxies(run, row, network.cut, MQTT)
 
 
 @fault("mqtt-silent", "MQTT: a network that falls silent", short=1, long=20, seconds=600)
 async def network_silent(run: Run, row: Row) -> None:
-    """The same, and the silence is noticed."""
+    """The same, and the silence is detected."""
     await network.through_proxies(run, row, network.silence, MQTT)
 
 
@@ -59,14 +59,14 @@ async def writes_cut(run: Run, row: Row) -> None:
 
 @fault("mqtt-answer", "MQTT: acknowledgements (PUBACK) cut off", short=1, long=40, seconds=600)
 async def answers_cut(run: Run, row: Row) -> None:
-    """The same: the message may be out, so it is not sent again, not even as one that was sent before (DUP)."""
+    """The same: the message may have been published, so it is not sent again, not even as a retransmission (DUP)."""
     await network.through_proxies(run, row, network.cut_an_answer, MQTT, sender_only=True)
 
 
-# amqtt lets both clients of a name stay, against the standard (MQTT-3.1.4-2)
+# amqtt keeps both clients with the same identifier, against the standard (MQTT-3.1.4-2).
 @fault("mqtt-taken-over", "MQTT: another client takes the same name", short=1, long=40, seconds=600, needs="mosquitto")
 async def taken_over(run: Run, row: Row) -> None:
-    """As connections that are cut: the broker closes the one that had the name before."""
+    """The same as for cut connections: the broker closes the connection of the former client."""
     with mqtt_server() as server:
         urls = [MQTT.url(server.port, f"?client_id={name}") for name in ("sender", "tap")]
         for tries in network.bursts(run.tries):
@@ -89,7 +89,7 @@ async def taken_over(run: Run, row: Row) -> None:
     "mqtt-sent-again", "MQTT: a publisher sends again what was not acknowledged (DUP)", short=1, long=10, seconds=600
 )
 async def sent_again(run: Run, row: Row) -> None:
-    """A broker passes it on as one more message: the log of a listener has it as often as it was on the wire."""
+    """A broker delivers a retransmission as another message, and the log has each as often as it was delivered."""
     with mqtt_server() as server:
         for number in range(run.tries):
             folder = run.place(f"again-{number}")
@@ -127,7 +127,7 @@ async def sent_again(run: Run, row: Row) -> None:
     needs="mosquitto",
 )
 async def dropped(run: Run, row: Row) -> None:
-    """No gap can tell, as nobody is told; the deliveries, worked out at the end, say which did not arrive."""
+    """The broker reports no loss, so there is no gap. The deliveries, computed at the end, show the lost messages."""
     with mqtt_server() as server:
         for number in range(run.tries):
             folder = run.place(f"slow-{number}")
@@ -155,7 +155,7 @@ async def dropped(run: Run, row: Row) -> None:
             missed = [ts for n, ts in sent.items() if n not in received and not within(ts, gaps(logged))]
             row.add("dropped, as the deliveries say", len(missed))
             if not missed:
-                row.problem(f"{folder.name}: the broker dropped nothing: the row shows nothing")
+                row.problem(f"{folder.name}: the broker dropped no message, so the row proves nothing")
             for problem in await findings(store):
                 row.problem(f"{folder.name}: {problem}")
             shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""Between processes and a broker: one that is killed, a proxy that misbehaves, a listener that is too slow."""
+"""Faults between processes and a broker: kills of the broker, a faulty proxy, a slow listener."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from .witness import LAST, Witness
 
 EXP = "e1"
 BETWEEN = 0.25
-"""Seconds between two faults, at the most."""
+"""Maximum time between two faults, s."""
 SILENCE = 1.3
-"""Seconds of silence: longer than a sender waits for an answer and a listener for the answer to a ping."""
+"""Duration of silence, s: longer than the timeouts of a sender and of a ping."""
 MESSAGE = b'{"n": '
-"""How the payload of a message begins."""
+"""Beginning of the payload of a message."""
 BURST = 10
-"""Faults between two fresh starts of the processes."""
+"""Faults between two restarts of the processes."""
 
 
 @fault("redis-killed", "kill -9 of redis-server, and a restart", short=3, long=60)
 async def redis_killed(run: Run, row: Row) -> None:
-    """Sends that fail are logged as failed, what a listener missed lies in its gaps."""
+    """Failed sends are logged as failed, and messages that a listener missed lie in its gaps."""
     await broker_killed(run, row, REDIS)
 
 
 @fault("proxy-cut", "Connections cut", short=4, long=80)
 async def connections_cut(run: Run, row: Row) -> None:
-    """Nothing is sent twice, nobody is told a lie, what a listener missed lies in its gaps."""
+    """No message is sent twice, outcomes are correct, and messages that a listener missed lie in its gaps."""
     await through_proxies(run, row, cut, REDIS)
 
 
 @fault("proxy-silent", "A network that falls silent", short=2, long=25)
 async def network_silent(run: Run, row: Row) -> None:
-    """The same, and the silence is noticed."""
+    """The same, and the silence is detected."""
     await through_proxies(run, row, silence, REDIS)
 
 
@@ -56,7 +56,7 @@ async def writes_cut(run: Run, row: Row) -> None:
 
 @fault("proxy-answer", "Answers cut off after the write", short=4, long=80)
 async def answers_cut(run: Run, row: Row) -> None:
-    """The same: the message may be out, so it is not sent again."""
+    """The same: the message may have been published, so it is not sent again."""
     await through_proxies(run, row, cut_an_answer, REDIS, sender_only=True)
 
 
@@ -66,7 +66,7 @@ async def cut(proxy: Proxy) -> None:
 
 
 async def silence(proxy: Proxy) -> None:
-    """Swallow everything for a while, then cut."""
+    """Drop all data for a while, then cut every connection."""
     proxy.silent = True
     await asyncio.sleep(SILENCE)
     proxy.cut()
@@ -74,24 +74,24 @@ async def silence(proxy: Proxy) -> None:
 
 
 async def cut_a_write(proxy: Proxy) -> None:
-    """Pass on half of what is written next, and cut."""
+    """Forward half of the next write, then cut."""
     proxy.cut_within_request = True
     await until(lambda: not proxy.cut_within_request)
 
 
 async def cut_an_answer(proxy: Proxy) -> None:
-    """Pass on the next message, swallow the answer to it, and cut."""
+    """Forward the next message, drop its answer, then cut."""
     proxy.requests, proxy.cut_answer_to = b"", MESSAGE
     await until(lambda: proxy.cut_answer_to is None)
 
 
 def bursts(tries: int) -> list[int]:
-    """How many faults are made between two fresh starts, each time."""
+    """Return the numbers of faults between restarts of the processes."""
     return [min(BURST, tries - at) for at in range(0, tries, BURST)]
 
 
 async def broker_killed(run: Run, row: Row, carrier: Carrier) -> None:
-    """A sender and a tap, and a broker that is killed and started again."""
+    """Run a sender and a tap while the broker is killed and restarted."""
     for tries in bursts(run.tries):
         folder = run.place(f"burst-{row.tried}")
         store = folder / "log.db"
@@ -117,7 +117,7 @@ async def through_proxies(
     *,
     sender_only: bool = False,
 ) -> None:
-    """A sender and a tap, each behind a proxy of its own; a witness that is behind none."""
+    """Run a sender and a tap, each behind its own proxy, and a witness without a proxy."""
     with carrier.server() as server:
         for tries in bursts(run.tries):
             folder = run.place(f"burst-{row.tried}")
@@ -139,7 +139,7 @@ async def through_proxies(
 
 
 async def started(folder: Path, carrier: Carrier, sends_to: str, listens_to: str) -> tuple[Worker, Worker]:
-    """A sender and a tap that record into one store, once both are at it."""
+    """Return a running sender and a running tap that record into one store."""
     store = str(folder / "log.db")
     tap = await Worker.start("tap", folder, store=store, exp=EXP, broker=listens_to)
     await tap.heard("ready")
@@ -149,14 +149,14 @@ async def started(folder: Path, carrier: Carrier, sends_to: str, listens_to: str
 
 
 async def end(port: int, carrier: Carrier, sender: Worker, tap: Worker) -> None:
-    """End the sender, let the tap hear the last of it, end the tap."""
+    """Stop the sender, wait until the tap has caught up, and stop the tap."""
     await sender.stop()
     await caught_up(port, carrier, tap)
     await tap.stop()
 
 
 async def caught_up(port: int, carrier: Carrier, tap: Worker) -> None:
-    """Return once the tap has heard, or has noticed that it missed, what was published before this call."""
+    """Return once the tap has received, or logged as a gap, all messages published before this call."""
     before = len(tap.said["heard"])
     async with carrier.line.to(port) as line:
 
@@ -181,7 +181,7 @@ async def judge(row: Row, store: Path, sender: Worker, saw: list[int] | None) ->
 
 
 def _judge_sender(row: Row, sender: Worker, logged: list[Logged], saw: list[int] | None) -> None:
-    """Each send is in the log once, as what its caller was told it was."""
+    """Each send is in the log once, with the outcome that its caller got."""
     said = {n: word for word in ("sent", "not_sent", "unknown") for n in sender.said.get(word, [])}
     row.offered += len(said)
     row.add("unknown", len(sender.said.get("unknown", [])))
@@ -203,34 +203,34 @@ def _judge_sender(row: Row, sender: Worker, logged: list[Logged], saw: list[int]
 
 
 def judge_listener(row: Row, logged: list[Logged], published: dict[int, int]) -> None:
-    """Each message that was published is there once, or its time lies in a gap. `published` has ts by number."""
+    """Each published message is in the log once, or its time lies in a gap. `published` has ts by number."""
     count_disorder(row, logged, "received")
     judge_gaps(row, logged, published)
 
 
 def judge_gaps(row: Row, logged: list[Logged], published: dict[int, int]) -> None:
-    """Each message that was published is there, or its time lies in a gap. `published` has ts by number."""
+    """Each published message is in the log, or its time lies in a gap. `published` has ts by number."""
     received = {entry.n for entry in logged if entry.kind == "received"}
-    told = gaps(logged)
+    known = gaps(logged)
     missed = [ts for n, ts in published.items() if n not in received]
-    row.add("missed by the listener, inside its gaps", sum(1 for ts in missed if within(ts, told)))
-    row.add("gaps", len(told))
-    outside = [ts for ts in missed if not within(ts, told)]
+    row.add("missed by the listener, inside its gaps", sum(1 for ts in missed if within(ts, known)))
+    row.add("gaps", len(known))
+    outside = [ts for ts in missed if not within(ts, known)]
     row.unnoticed += len(outside)
     if outside:
-        starts = [min((since - ts for since, _ in told if since > ts), default=0) for ts in outside]
+        starts = [min((since - ts for since, _ in known if since > ts), default=0) for ts in outside]
         row.most("most ms before a gap began", max(starts) / 1e6)
 
 
 SLOW_PAYLOAD = 16_000
-"""Bytes of a message for a listener that is too slow. Valkey 9 counts larger ones as references: it cuts nobody off."""
+"""Bytes of a message for a slow listener. Valkey 9 counts larger ones as references, and so disconnects no one."""
 FLOOD_SECONDS = 60.0
-"""Seconds within which a listener must have been cut off and be back."""
+"""Time limit for a listener to be disconnected and to reconnect, s."""
 
 
 @fault("listener-cut-off", "A listener so slow that Redis cuts it off", short=2, long=20)
 async def cut_off(run: Run, row: Row) -> None:
-    """What Redis threw away lies in its gaps."""
+    """Messages that Redis discarded lie in its gaps."""
     with redis_server("--client-output-buffer-limit", "pubsub", "1mb", "0", "0") as server:
         for number in range(run.tries):
             folder = run.place(f"slow-{number}")
@@ -252,9 +252,9 @@ async def cut_off(run: Run, row: Row) -> None:
 
 
 async def _flood(port: int, tap: Worker) -> dict[int, int]:
-    """Publish until the tap was cut off, came back and heard more; when (ns) each message was about to be written."""
+    """Publish until the tap was disconnected and received again; return the time (ns) of each message by number."""
     published: dict[int, int] = {}
-    back = 0  # the number after which the tap listened again
+    back = 0  # number of the last message before the tap reconnected
     async with RedisLine.to(port) as line, asyncio.timeout(FLOOD_SECONDS):
         while not back or tap.last("heard") <= back:
             number = len(published) + 1

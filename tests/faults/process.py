@@ -69,7 +69,7 @@ class Worker:
         return numbers[-1] if numbers else 0
 
     async def heard(self, word: str, number: int = 0) -> None:
-        """Return once it has written this word with this number or a higher one. Raises `Hung`."""
+        """Wait until it has written this word with this number or a higher one. Raises `Hung`."""
         async with _patience(f"a worker did not say {word!r}", self):
             while not (word in self.said and self.said[word][-1] >= number):
                 if self._listening.done():

@@ -18,12 +18,12 @@ MESSAGES, PAYLOAD = 40_000, 1500
 """60 MB: more than the 32 MB after which Redis cuts a subscriber off."""
 TOO_MUCH = 55_000_000
 BYTES_AT_ONCE, PAUSE = 1 << 17, 0.0005
-"""The slow subscriber reads so much, and then does something else for so many seconds."""
+"""Bytes per read of the slow subscriber, and its pause after each read, s."""
 
 
 @fault("slow-subscriber", "A subscriber slower than the replay", short=1, long=6)
 async def slow_subscriber(run: Run, row: Row) -> None:
-    """All of it arrives, in order, once."""
+    """All messages arrive once, in order."""
     store = run.folder / "log.db"
     async with EventLog.open(str(store)) as log:
         await _fill(log)
@@ -33,7 +33,7 @@ async def slow_subscriber(run: Run, row: Row) -> None:
                 replay = Replay(log, "e1", broker, speed="max", wait_for_subscribers=1)
 
                 def idle(replay: Replay = replay) -> bool:
-                    """Not a byte is read until the replay holds back, or has published too much."""
+                    """Return True until the replay pauses for the subscriber, or has published too much."""
                     return not replay.report.held_back_s and replay.report.published * PAYLOAD < TOO_MUCH
 
                 reader = asyncio.create_task(_read_slowly(server.port, idle, PAUSE * run.dice.uniform(0.5, 2)))
@@ -58,9 +58,9 @@ async def _fill(log: EventLog) -> None:
 
 
 async def _read_slowly(port: int, idle: Callable[[], bool], pause: float) -> list[int]:
-    """The numbers that arrive, until the last message or until the connection is cut."""
+    """Return the received numbers, up to the last message or the end of the connection."""
     raw = socket.socket()
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # else the kernel reads for us
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # otherwise the kernel buffers too much
     raw.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(raw, ("127.0.0.1", port))

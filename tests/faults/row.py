@@ -24,22 +24,22 @@ class Row:
     offered: int = 0
     """Events, messages or values that the promise covers."""
     lost: int = 0
-    """Those that are missing from the log, or did not arrive, although the promise says so."""
+    """Number of them that are missing from the log, or were not delivered, against the promise."""
     doubled: int = 0
-    """Those that exist twice."""
+    """Number of them that exist twice."""
     out_of_order: int = 0
-    """Those in another order than they were offered in."""
+    """Number of them that are out of order."""
     unnoticed: int = 0
-    """Losses and errors that the log does not show."""
+    """Number of losses and errors without a trace in the log."""
     notes: dict[str, int | float] = field(default_factory=dict)
-    """Other counts, which no promise covers."""
+    """Other counts, not covered by a promise."""
     problems: list[str] = field(default_factory=list)
     """Unexpected errors, as text."""
     seconds: float = 0.0
 
     @property
     def kept(self) -> bool:
-        """Whether the promise was kept, and something was tried at all."""
+        """True if the promise was kept and at least one fault was made."""
         wrong = self.lost or self.doubled or self.out_of_order or self.unnoticed or self.problems
         return not wrong and self.tried > 0 and self.offered > 0
 
@@ -75,7 +75,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Number of tries, a folder to work in, and the random numbers of the printed seed."""
+    """Number of tries, a working folder, and the random numbers of the printed seed."""
 
     tries: int
     folder: Path
@@ -83,7 +83,7 @@ class Run:
 
     @property
     def short(self) -> bool:
-        """Whether this is one try, as in `make test`: each fault is made, but fewer times and with less traffic."""
+        """True for one try, as in `make test`: faults are made less often and with less traffic."""
         return self.tries == 1
 
     def place(self, name: str) -> Path:
@@ -112,7 +112,7 @@ class Fault:
 
     @property
     def possible(self) -> bool:
-        """Whether the needed program is on PATH."""
+        """True if the needed program is on PATH."""
         return self.needs is None or shutil.which(self.needs) is not None
 
 
@@ -123,7 +123,7 @@ FAULTS: dict[str, Fault] = {}
 def fault(
     name: str, title: str, *, short: int, long: int, seconds: float = 300, needs: str | None = None
 ) -> Callable[[Act], Act]:
-    """Register a function as a fault: it breaks something `run.tries` times and counts in the row."""
+    """Register a function as a fault: it makes the fault `run.tries` times and counts in the row."""
 
     def register(act: Act) -> Act:
         FAULTS[name] = Fault(name, title, act, short, long, seconds, needs)

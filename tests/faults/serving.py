@@ -1,4 +1,4 @@
-"""The same on PostgreSQL: recorders that are killed, and a server that ends connections, goes down, or is cut off."""
+"""Faults with PostgreSQL: killed recorders, ended and cut connections, and shutdowns of the server."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .spooling import BEFORE, DURABILITIES, judge_away
 from .witness import Witness
 
 BREAKS = 15
-"""How often, in one try, connections are broken."""
+"""Number of broken connections per try."""
 BETWEEN = 0.15
-"""Seconds between two of these, at the most."""
+"""Maximum time between two of them, s."""
 MOST_BYTES = 20_000
-"""How far behind the last break a connection is cut, at the most."""
+"""Maximum number of bytes between two cuts of a connection."""
 
 _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
@@ -37,13 +37,13 @@ Break = Callable[[Run, PostgresServer, Proxy, str], Awaitable[None]]
     "postgres-sigkill-buffered", "PostgreSQL: SIGKILL of a recording process, buffered", short=1, long=60, seconds=600
 )
 async def buffered(run: Run, row: Row) -> None:
-    """What was acknowledged is there; what is missing came after it, and the log says so."""
+    """Acknowledged events are in the log; the missing ones are later and lie in a gap."""
     await _kills(run, row, "buffered")
 
 
 @fault("postgres-sigkill-strict", "PostgreSQL: SIGKILL of a recording process, strict", short=1, long=60, seconds=600)
 async def strict(run: Run, row: Row) -> None:
-    """Whatever anybody has seen on the wire is in the log."""
+    """Every message that was published is in the log."""
     await _kills(run, row, "strict")
 
 
@@ -62,11 +62,11 @@ async def _kills(run: Run, row: Row, durability: str) -> None:
                     listen=True,
                     recorder={"durability": durability, "spool": str(folder / "spool")},
                 )
-                await worker.heard("accepted", 1)  # there is something to lose
+                await worker.heard("accepted", 1)  # so that an event could be lost
                 await asyncio.sleep(run.dice.uniform(0, LONGEST))
                 await worker.kill()
                 await witness.caught_up()
-            # its backend may have a batch to commit that was sent before the kill
+            # Its backend may still commit a batch that was sent before the kill.
             await until(lambda store=store: not execute(store, f"SELECT 1 {_OTHERS}"), 30)  # type: ignore[misc]
             row.tried += 1
             row.offered += worker.last("accepted")
@@ -78,7 +78,7 @@ async def _kills(run: Run, row: Row, durability: str) -> None:
 
 @fault("postgres-backends", "PostgreSQL: backends ended while events are appended", short=1, long=20, seconds=600)
 async def backends(run: Run, row: Row) -> None:
-    """Nothing is lost, and nobody has to be told."""
+    """No event is lost, and no gap is logged."""
 
     async def end(run: Run, server: PostgresServer, proxy: Proxy, store: str) -> None:
         for _ in range(BREAKS if not run.short else BREAKS // 3):
@@ -106,7 +106,7 @@ async def immediate(run: Run, row: Row) -> None:
 
 @fault("postgres-cut", "PostgreSQL: connections cut within a batch", short=1, long=20, seconds=600)
 async def cut(run: Run, row: Row) -> None:
-    """The same, whichever part of a batch the server was sent."""
+    """The same, for every point within a batch."""
 
     async def break_(run: Run, server: PostgresServer, proxy: Proxy, store: str) -> None:
         for _ in range(BREAKS if not run.short else BREAKS // 3):
@@ -119,7 +119,7 @@ async def cut(run: Run, row: Row) -> None:
 
 
 async def _broken(run: Run, row: Row, break_: Break) -> None:
-    """Break things between a server and a buffered and a strict recorder; both end politely afterwards."""
+    """Break the connections of a buffered and a strict recorder, then stop both by SIGTERM."""
     with redis_server() as redis, postgres_server(durable=True) as server:
         databases = Databases(server.url("postgres"))
         for number in range(run.tries):
@@ -149,8 +149,8 @@ async def _broken(run: Run, row: Row, break_: Break) -> None:
                 await witness.caught_up()
             row.tried += 1
             if not any(worker.said["away"] for worker in workers):
-                row.problem(f"broken-{number}: no recorder noticed that anything was broken: the row shows nothing")
-            if (folder / "spool").exists():  # the store was not back in the seconds that a recorder takes to end
+                row.problem(f"broken-{number}: no recorder noticed an outage, so the row proves nothing")
+            if (folder / "spool").exists():  # the store was not back before the time limit of `stop`
                 row.add("spools left for a drain", 1)
                 await _drained(row, store, folder / "spool")
                 async with EventLog.open(store) as log:
@@ -171,4 +171,4 @@ async def _drained(row: Row, store: str, spool: Path) -> None:
         async for done in drain(log, spool):
             row.add("drained", done.events)
             if done.reason is not None:
-                row.problem(f"the spool stays: {done.reason}")
+                row.problem(f"the spool is kept: {done.reason}")

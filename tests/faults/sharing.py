@@ -1,4 +1,4 @@
-"""Four processes write into one experiment while tails come and go and others read."""
+"""Four processes that write into one experiment, with concurrent tails and readers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ EXP = "e1"
 WRITERS = 4
 MESSAGES = 6000
 BURST = 15
-"""Events that a writer records before it lets its event loop run."""
+"""Events that a writer records before it yields to its event loop."""
 TAILS = 3
 SMALL_PAGE = 50
-"""Events in a page of the readers."""
+"""Events per page of the readers."""
 NEWEST_NS = 60_000_000
-"""How far back the readers of the newest go, ns."""
+"""Time range of the reads of the newest events, ns."""
 STAYS = 0.3
-"""Seconds a tail stays at the most before it goes and comes back."""
+"""Maximum duration of a tail before it is cancelled and restarted, s."""
 
 
 @fault("four-writers", "Four processes write while tails come and go", short=1, long=15)
 async def four_writers(run: Run, row: Row) -> None:
-    """Each tail sees each event once, a reader sees the log as it was when it began."""
+    """Each tail yields each event once, and a reader yields the log as of its start."""
     for number in range(run.tries):
         folder = run.place(f"shared-{number}")
         store = folder / "log.db"
@@ -66,11 +66,11 @@ async def four_writers(run: Run, row: Row) -> None:
 
 
 async def _tail(log: EventLog, row: Row, dice: random.Random) -> list[tuple[int, int]]:
-    """Follow the recording in many sittings, each from where the one before it was cut off."""
+    """Follow the recording with many tails, each from the position of the one before it."""
     seen: list[tuple[int, int]] = []
     position: dict[int, int] = {}
 
-    async def sit() -> None:
+    async def follow() -> None:
         async for entry in log.tail(EXP, position, poll=0.01):
             seen.append((entry.recorder, entry.seq))
             position[entry.recorder] = entry.seq
@@ -78,14 +78,14 @@ async def _tail(log: EventLog, row: Row, dice: random.Random) -> list[tuple[int,
                 return
 
     while len(seen) < WRITERS * MESSAGES:
-        sitting = asyncio.create_task(sit())
-        await asyncio.wait([sitting], timeout=dice.uniform(0, STAYS))
-        if not sitting.done():
-            sitting.cancel()
-        await asyncio.gather(sitting, return_exceptions=True)
-        row.add("sittings of tails", 1)
-        if not sitting.cancelled() and sitting.exception() is not None:
-            raise sitting.exception() or AssertionError
+        tail = asyncio.create_task(follow())
+        await asyncio.wait([tail], timeout=dice.uniform(0, STAYS))
+        if not tail.done():
+            tail.cancel()
+        await asyncio.gather(tail, return_exceptions=True)
+        row.add("tails", 1)
+        if not tail.cancelled() and tail.exception() is not None:
+            raise tail.exception() or AssertionError
     return seen
 
 
@@ -98,9 +98,9 @@ def _judge_tail(row: Row, seen: list[tuple[int, int]]) -> None:
 
 
 async def _read(log: EventLog, row: Row, store: Path, done: asyncio.Event) -> None:
-    """Read in replay order, again and again: a snapshot without holes, at least as new as the read.
+    """Read repeatedly in replay order: each read is a snapshot without holes, as of its start or later.
 
-    Most reads are of the newest events only, while others commit; all are in small pages.
+    Most reads are of the newest events only, during commits, in small pages.
     """
     with mock.patch.object(reading, "PAGE", SMALL_PAGE):
         while not done.is_set():

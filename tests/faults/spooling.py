@@ -1,4 +1,4 @@
-"""The store is away, locked or full while processes record; they are killed, and what they spooled is drained."""
+"""Stores that are moved away, locked or full while processes record; kills, and drains of the spools."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from .witness import Witness
 
 DURABILITIES = ("buffered", "strict")
 LOCKED = 6.0
-"""Seconds a lock is held: longer than the 4 s that a writer waits for another."""
+"""Duration of a lock, s: longer than the 4 s for which a writer waits for another."""
 BEFORE = 0.3
-"""Seconds that are recorded before the store goes away, and after it is back, at the most."""
+"""Maximum time of recording before the store becomes unreachable, and after it is back, s."""
 
 
 @fault("store-locked", "Store locked for longer than the busy timeout", short=1, long=8)
 async def locked(run: Run, row: Row) -> None:
-    """Nothing is lost, and nobody has to be told."""
+    """No event is lost, and no gap is logged."""
     await _away(run, row, _lock, LOCKED)
 
 
 @fault("store-moved", "Store moved away while it is recorded into, and back", short=1, long=12)
 async def moved(run: Run, row: Row) -> None:
-    """Nothing is lost, and nothing is written to where it was not."""
+    """No event is lost, and no file is created in the old place."""
     await _away(run, row, _move, 3.0)
 
 
 @fault("store-full", "Store full (SQLITE_FULL)", short=1, long=12)
 async def full(run: Run, row: Row) -> None:
-    """The spool takes what the store does not."""
+    """Events that the store refuses go to the spool."""
     await _away(run, row, _fill, 3.0, full=True)
 
 
 @fault("disk-full", "Disk full, for store and spool (EFBIG)", short=1, long=12)
 async def disk_full(run: Run, row: Row) -> None:
-    """What is kept is kept in order; what strict could not write was not published."""
+    """Logged events are in order; messages that strict could not log are not published."""
     await _away(run, row, _limit, 6.5)
 
 
 async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any) -> None:
-    """Take the store from a buffered and a strict recorder for a while; both end politely afterwards."""
+    """Make the store unreachable for a buffered and a strict recorder for a while, then stop both by SIGTERM."""
     with redis_server() as server:
         for number in range(run.tries):
             folder = run.place(f"away-{number}")
@@ -90,7 +90,7 @@ async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any)
                 await witness.caught_up()
             row.tried += 1
             if not all(worker.said["away"] for worker in workers):
-                row.problem(f"away-{number}: not every recorder noticed that the store was away: the row shows nothing")
+                row.problem(f"away-{number}: not every recorder noticed the outage, so the row proves nothing")
             for durability, worker in zip(DURABILITIES, workers, strict=True):
                 await judge_away(row, store, durability, worker, witness.saw)
             if (folder / "spool").exists():
@@ -101,7 +101,7 @@ async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any)
 
 
 async def judge_away(row: Row, store: Store, durability: str, worker: Worker, saw: list[int]) -> None:
-    """Each message that was sent is there once, each that was refused was not published."""
+    """Each sent message is in the log once, and no refused message was published."""
     sent = worker.said.get("sent", [])
     row.offered += len(sent)
     logged = events(store, durability)
@@ -109,12 +109,12 @@ async def judge_away(row: Row, store: Store, durability: str, worker: Worker, sa
     row.add("refused by strict", len(worker.said.get("refused", [])))
     kept = {entry.n for entry in logged if entry.kind == "sent"}
     lost = [n for n in sent if n not in kept]
-    told = sum(entry.meta["count"] or 0 for entry in logged if entry.kind == "gap")
+    counted = sum(entry.meta["count"] or 0 for entry in logged if entry.kind == "gap")
     if durability == "strict":
         row.lost += len(lost)
-    else:  # it may drop what neither store nor spool takes, but says so
-        row.unnoticed += max(len(lost) - told, 0)
-        row.add("dropped, as the gap says", min(len(lost), told))
+    else:  # buffered may drop events, but a gap counts them
+        row.unnoticed += max(len(lost) - counted, 0)
+        row.add("dropped, as the gap says", min(len(lost), counted))
     count_disorder(row, logged, "sent")
     mine = set(sent)
     count_repeats(row, [n for n in saw if n in mine])
@@ -154,7 +154,7 @@ def _fill(store: Path, workers: list[Worker]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _limit(store: Path, workers: list[Worker]) -> Iterator[None]:
-    """No file of these processes may grow: a write behind the limit fails, as on a disk that is full."""
+    """Prevent all files of these processes from growing, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     for worker in workers:
         resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (16, before[1]))
@@ -167,7 +167,7 @@ def _limit(store: Path, workers: list[Worker]) -> Iterator[None]:
 
 @fault("sigkill-spooling", "SIGKILL while the store is locked, then drain", short=2, long=40, seconds=500)
 async def killed_while_spooling(run: Run, row: Row) -> None:
-    """What was on disk in the spool is there after a drain, once."""
+    """Each event in the spool is in the log once after a drain."""
     with redis_server() as server:
         for number in range(run.tries):
             folder = run.place(f"kill-{number}")
@@ -182,27 +182,27 @@ async def killed_while_spooling(run: Run, row: Row) -> None:
 
 @fault("kill-drain", "SIGKILL while a spool is drained, again and again", short=1, long=20, seconds=400)
 async def killed_while_draining(run: Run, row: Row) -> None:
-    """The next drain goes on: everything is there in the end, once."""
+    """The next drain continues, and each event is in the log once in the end."""
     with redis_server() as server:
         made = run.place("made")
         worker, saw = await _spooled(made, server.port, "buffered", 1.0, pause=0.002)
-    ready = made.rename(run.folder / "ready")  # what a recorder's row says of its spool leads nowhere then
+    ready = made.rename(run.folder / "ready")  # the path of the spool in the row is wrong then
     whole = 0.0
     for number in range(run.tries + 1):
         folder = run.place(f"kill-{number}")
         store, spool = folder / "log.db", folder / "log.db-spool"
         for path in ready.iterdir():
             (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / path.name)
-        if not number:  # the first is only timed
+        if not number:  # the first run is only measured
             whole = await _drain_within(run, folder, None)
             continue
         for _ in range(3):
             await _drain_within(run, folder, whole)
             row.tried += 1
             if not spool.exists():
-                row.add("done already when it was killed", 1)
+                row.add("complete before the kill", 1)
                 break
-        row.offered += worker.last("secured")
+        row.offered += worker.last("durable")
         await _drained(row, folder)
         await judge_killed(row, store, worker, saw, "buffered")
         shutil.rmtree(folder)
@@ -211,7 +211,7 @@ async def killed_while_draining(run: Run, row: Row) -> None:
 async def _spooled(
     folder: Path, port: int, durability: str, seconds: float, pause: float = 0.0
 ) -> tuple[Worker, list[int]]:
-    """A store, and beside it the spool of a process that was killed while the store was locked."""
+    """Create a store and the spool of a process that was killed while the store was locked."""
     store = folder / "log.db"
     async with Witness.watching(port) as witness:
         worker = await Worker.start(
@@ -224,7 +224,7 @@ async def _spooled(
             pause=pause,
             recorder={"durability": durability, "spool": str(folder / "log.db-spool")},
         )
-        await worker.heard("secured", 50)
+        await worker.heard("durable", 50)
         with _lock(store, []):
             await worker.heard("spooled")
             await asyncio.sleep(seconds)
@@ -234,7 +234,7 @@ async def _spooled(
 
 
 async def _drain_within(run: Run, folder: Path, duration: float | None) -> float:
-    """Drain in a process that is killed within so many seconds, or that nobody kills; how long it ran."""
+    """Drain in a process that is killed within `duration` seconds, or never; return its run time (s)."""
     worker = await Worker.start("drain", folder, store=str(folder / "log.db"), spool=str(folder / "log.db-spool"))
     await worker.heard("ready")
     started = asyncio.get_running_loop().time()
@@ -248,11 +248,11 @@ async def _drain_within(run: Run, folder: Path, duration: float | None) -> float
 
 
 async def _drained(row: Row, folder: Path) -> None:
-    """Drain what is left, to the end."""
+    """Drain the remaining spools completely."""
     async with EventLog.open(str(folder / "log.db")) as log:
         async for done in drain(log, folder / "log.db-spool"):
             row.add("drained", done.events)
             if done.reason is not None:
-                row.problem(f"{folder.name}: the spool stays: {done.reason}")
+                row.problem(f"{folder.name}: the spool is kept: {done.reason}")
     if (folder / "log.db-spool").exists():
         row.problem(f"{folder.name}: the spool is still there after a drain")

@@ -1,4 +1,4 @@
-"""One value changed in every column of a small log: `verify` must find it."""
+"""Changes of one value in each column of a small log, which `verify` must find."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .evidence import findings
 from .row import Row, Run, fault
 
 NOT_PROMISED = {
-    "experiment.exp_id": "a label, which export and import change; the head names the content",
+    "experiment.exp_id": "a label; export and import change it, and the head identifies the content",
     "experiment.name": "a label, which a person may change",
-    "experiment.meta": "notes, to which later recorders add",
-    "experiment.created_at": "when the row was made",
+    "experiment.meta": "notes; later recorders add to them",
+    "experiment.created_at": "time at which the row was created",
     "experiment.parent_id": "nothing forks yet",
     "experiment.parent_cursor": "nothing forks yet",
     "tag.tag": "a label, which a person may change",
-    "recorder.epoch": "a fence against writers taken for dead, and no fact about the recording",
+    "recorder.epoch": "a fence against former writers, not part of the recording",
     "recorder.role": "a description of the writer; no event depends on it",
     "recorder.patterns": "a description of the writer",
     "recorder.meta": "a description of the writer",
@@ -37,33 +37,33 @@ NOT_PROMISED = {
     "recorder.anchor_monotonic": "a description of the writer's clock",
     "recorder.broker": "a description of the writer",
     "recorder.broker_offset": "a description of the writer's clock",
-    "recorder.started_at": "when the row was made",
+    "recorder.started_at": "time at which the row was created",
     "recorder.heartbeat_at": "overwritten every five seconds while it runs",
-    "recorder.complete_until": "what repair goes by; the gap that it writes is in the chain",
-    "recorder.unclean": "what repair notes; the gap that it writes is in the chain",
+    "recorder.complete_until": "input of repair; the gap that repair writes is in the chain",
+    "recorder.unclean": "set by repair; the gap that repair writes is in the chain",
     "recorder.durability": "a description of the writer",
     "recorder.spool": "a description of the writer",
 }
-"""Columns outside the chain, and why. A column that is in no list is promised."""
+"""Columns outside the chain, with the reason. All columns that are not listed are promised."""
 PART_PROMISED = {
-    "experiment.closed_at": "that it is there is checked, when it was is not",
-    "recorder.ended_at": "that it is there is checked, when it was is not",
+    "experiment.closed_at": "its presence is checked, not its value",
+    "recorder.ended_at": "its presence is checked, not its value",
 }
-"""Columns of which only whether there is a value is promised."""
+"""Columns of which only the presence of a value is promised."""
 NO_LOG = {
-    "delivery": "worked out from the events, and no part of the log",
+    "delivery": "computed from the events, not part of the log",
     "redaction": "nothing is redacted yet",
 }
-"""Tables that are not the log."""
+"""Tables that are not part of the log."""
 FEW = 2
-"""Values that are tried in a column, in a short run."""
-NOBODY = 1 << 22 | 1
-"""A pid that no process has."""
+"""Number of values tried per column in a short run."""
+UNUSED_PID = 1 << 22 | 1
+"""A pid that no process can have."""
 
 
 @fault("changed-value", "One value changed in every column", short=1, long=3)
 async def changed_value(run: Run, row: Row) -> None:
-    """Verify names a problem for each."""
+    """Verify reports a problem for each change."""
     store = run.folder / "log.db"
     await small_log(store)
     assert await findings(store) == []
@@ -80,7 +80,7 @@ async def changed_value(run: Run, row: Row) -> None:
                     for new in _chosen(run, _other_values(old, only_absence=where in PART_PROMISED)):
                         shutil.copy(store, copy)
                         if not _change(copy, table.name, column.name, key, new):
-                            continue  # the database itself refused it
+                            continue  # the database refuses the value
                         row.tried += 1
                         row.offered += 1
                         try:
@@ -98,7 +98,7 @@ async def changed_value(run: Run, row: Row) -> None:
 
 
 async def small_log(store: Path) -> None:
-    """A closed experiment and an open one, with two recorders each and every kind of event."""
+    """Create a closed and an open experiment, with two recorders each and every kind of event."""
     async with EventLog.open(str(store)) as log:
         for exp_id in ("e1", "e2"):
             of = await log.create_experiment(exp_id, name="n", tags=["t"], meta={"seed": 7})
@@ -123,11 +123,11 @@ async def small_log(store: Path) -> None:
             if exp_id == "e1":
                 await close(log, of)
     with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE recorder SET pid = ?", (NOBODY,))  # whoever recorded it is gone
+        connection.execute("UPDATE recorder SET pid = ?", (UNUSED_PID,))  # its process has ended
 
 
 def _some_rows(run: Run, store: Path, table: str, column: str) -> list[tuple[int, Any]]:
-    """A row that has a value in the column, and one that has none, where there are such."""
+    """Return a row with a value in the column and a row with NULL, if they exist."""
     with closing(sqlite3.connect(store)) as connection:
         rows = connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall()
     full = [found for found in rows if found[1] is not None]
@@ -136,13 +136,13 @@ def _some_rows(run: Run, store: Path, table: str, column: str) -> list[tuple[int
 
 
 def _chosen(run: Run, values: Iterator[Any]) -> list[Any]:
-    """Return all of them in the long form, a few in the short one."""
+    """Return all values in a long run, a few in a short one."""
     every = list(values)
     return every if not run.short else run.dice.sample(every, min(FEW, len(every)))
 
 
 def _other_values(old: Any, *, only_absence: bool) -> Iterator[Any]:
-    """Values that are not the old one: a little more, much else, another type, none."""
+    """Yield values other than the old one: similar ones, different ones, other types, NULL."""
     if only_absence:
         yield None if old is not None else 1
         return
@@ -159,7 +159,7 @@ def _other_values(old: Any, *, only_absence: bool) -> Iterator[Any]:
 
 
 def _change(store: Path, table: str, column: str, key: int, new: Any) -> bool:
-    """Whether the value is another one afterwards."""
+    """Set the value; return True if that changed it."""
     look = f"SELECT typeof({column}), {column} FROM {table} WHERE rowid = ?"
     with closing(sqlite3.connect(store)) as connection, connection:
         before = connection.execute(look, (key,)).fetchone()

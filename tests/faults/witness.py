@@ -1,4 +1,4 @@
-"""A subscriber that shares no code with what is tested: what was really on the wire."""
+"""Subscriber that shares no code with the tested package and records which messages were published."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ LAST = b"the last message"
 
 
 class Witness:
-    """Reads as fast as it can, and keeps the number of every message, in order."""
+    """Reader of all messages. Keeps the number of each, in order."""
 
     def __init__(self, port: int, carrier: Carrier) -> None:
         self.saw: list[int] = []
-        """The numbers of the messages, as they came."""
+        """Numbers of the messages in order of arrival."""
         self._port, self._carrier = port, carrier
         self._lasts = 0
 
     @classmethod
     @contextlib.asynccontextmanager
     async def watching(cls, port: int, carrier: Carrier = REDIS) -> AsyncIterator[Witness]:
-        """A witness whose subscription stands; it ends with the block, or with its connection."""
+        """Context with a subscribed witness, until the end of the context or of its connection."""
         witness = cls(port, carrier)
         async with carrier.line.to(port) as line:
             await line.listen()
@@ -38,7 +38,7 @@ class Witness:
                 await asyncio.gather(task, return_exceptions=True)
 
     async def caught_up(self) -> None:
-        """Return once it has seen all that was published before this call."""
+        """Return once it has received all messages published before this call."""
         wanted = self._lasts + 1
         async with self._carrier.line.to(self._port) as line:
             await line.publish(b"-", LAST)

@@ -1,7 +1,7 @@
-"""The programs that faults are done to. `python -m tests.faults.worker VERB OPTIONS`, the options as JSON.
+"""Worker processes of the harness: `python -m tests.faults.worker VERB OPTIONS`, with the options as JSON.
 
-What happens is said at once on standard output, a line `word number` each, so that a
-process that is killed has told all that happened before.
+Each step is written to standard output at once, as a line `word number`, so that a killed process has reported all
+earlier steps.
 """
 
 from __future__ import annotations
@@ -30,64 +30,64 @@ from messager_store.errors import StoreError
 from messager_store.recording.tap import Tap
 
 BACK_OFF = 0.01
-"""Seconds a sender waits after a send that failed."""
+"""Pause of a sender after a failed send, s."""
 
 
 def say(word: str, number: int = 0) -> None:
-    """Tell the harness; unbuffered, and in one piece."""
+    """Write a line to the harness, in one unbuffered write."""
     os.write(1, b"%s %d\n" % (word.encode(), number))
 
 
-class Noticing(logging.Handler):
-    """Says `away` when a recorder warns that the store does not take a batch."""
+class AwayReporter(logging.Handler):
+    """Log handler that writes `away` when a recorder warns that the store is unreachable."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "trying again" in record.getMessage():
+        if "retrying" in record.getMessage():
             say("away")
 
 
-class Told:
-    """A log hook behind the recorder: says how many events that one has accepted, and each one's kind and time."""
+class AcceptedReporter:
+    """Log hook behind the recorder. Writes the number of accepted events, and the kind and ts of each."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
 
     async def before_send(self, records: Any) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def after(self, record: MessageRecord) -> None:
-        """The recorder was handed this one before."""
+        """Write the event, which the recorder has accepted before."""
         say("accepted", self._recorder.accepted)
         say(f"{record.kind}_at", record.ts)
 
 
-def tell_secured(log: EventLog, recorder: Recorder) -> None:
-    """Say after every commit, and every write to the spool, up to which seq no crash can take events away."""
+def report_durable(log: EventLog, recorder: Recorder) -> None:
+    """Write the last durable seq after every commit and every write to the spool."""
     append, spool = log.append, recorder._buffer.spool
     write = spool.write
 
-    async def append_and_tell(writer: Any, events: Any, **more: Any) -> None:
+    async def append_and_report(writer: Any, events: Any, **more: Any) -> None:
         await append(writer, events, **more)
-        say("secured", writer.last_seq)
+        say("durable", writer.last_seq)
 
-    def write_and_tell(first_seq: int, entries: Any, complete_until: int) -> None:
+    def write_and_report(first_seq: int, entries: Any, complete_until: int) -> None:
         write(first_seq, entries, complete_until)
-        say("secured", first_seq + len(entries) - 1)
+        say("durable", first_seq + len(entries) - 1)
         say("spooled", first_seq + len(entries) - 1)
 
-    log.append = append_and_tell  # type: ignore[method-assign]
-    spool.write = write_and_tell  # type: ignore[method-assign]
+    log.append = append_and_report  # type: ignore[method-assign]
+    spool.write = write_and_report  # type: ignore[method-assign]
 
 
 def asked_to_end() -> asyncio.Event:
-    """Set when the harness asks this process to end."""
+    """Return an event that is set on SIGTERM."""
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
     return ending
 
 
 async def block(seed: int, longest: float = 0.15) -> None:
-    """Keep the event loop from running, again and again, as an agent's own work does."""
+    """Block the event loop repeatedly, as an agent does by computing."""
     dice = random.Random(seed)
     while True:
         await asyncio.sleep(dice.uniform(0, 0.03))
@@ -95,7 +95,7 @@ async def block(seed: int, longest: float = 0.15) -> None:
 
 
 async def step_the_clock(seed: int, ahead: float) -> None:
-    """Step the wall clock of this process back and forward, by up to an hour, again and again."""
+    """Step the wall clock of this process back and forward repeatedly, by up to an hour."""
     dice, wall = random.Random(seed), time.time_ns
     off = int(ahead * 1e9)
 
@@ -110,13 +110,13 @@ async def step_the_clock(seed: int, ahead: float) -> None:
 
 
 def fill_on_request() -> None:
-    """Let no page be added to the store from one SIGUSR1 to the next, as on a disk that is full."""
+    """Prevent the store from growing from one SIGUSR1 to the next, as on a full disk."""
     full = False
     current = Appender._current
 
     def limited(self: Appender) -> sqlite3.Connection:
         connection = current(self)
-        pages = 1 if full else 1 << 30  # SQLite takes what is there already for the least
+        pages = 1 if full else 1 << 30  # SQLite raises the limit to the present size
         connection.execute(f"PRAGMA max_page_count = {pages}")
         return connection
 
@@ -129,7 +129,7 @@ def fill_on_request() -> None:
 
 
 def broker_at(url: str) -> Broker:
-    """A broker whose silence is noticed soon."""
+    """Return a broker with short timeouts."""
     return open_broker(url, timeout=1.0, ping_interval=0.3, ping_timeout=0.3)
 
 
@@ -151,11 +151,11 @@ async def send(
     first: int = 1,
     recorder: dict[str, Any] | None = None,
 ) -> None:
-    """Send numbered messages and record them, until told to end.
+    """Send and record numbered messages until SIGTERM.
 
-    Says `sent`, `not_sent`, `unknown` or `refused` with the number of each message, `accepted` and
-    `secured` with numbers of events. `blocked` is the seed of blocking the event loop, `stepping` that
-    of stepping the wall clock, which begins `ahead` seconds wrong.
+    Writes `sent`, `not_sent`, `unknown` or `refused` with the number of each message, and `accepted` and `durable` with
+    numbers of events. `blocked` is the seed for blocking the event loop, `stepping` that for stepping the wall clock,
+    which starts `ahead` seconds wrong.
     """
     ending = asked_to_end()
     stepped = None if stepping is None else asyncio.create_task(step_the_clock(stepping, ahead))
@@ -166,13 +166,13 @@ async def send(
         if full:
             fill_on_request()
         recording = Recorder(log, exp, **(recorder or {}))
-        tell_secured(log, recording)
+        report_durable(log, recording)
         await stack.enter_async_context(recording)
         carrier = broker_at(broker)
         stack.push_async_callback(carrier.close)
         messager = await stack.enter_async_context(Messager(carrier, exp))
         messager.add_log_hook(recording)
-        messager.add_log_hook(Told(recording))
+        messager.add_log_hook(AcceptedReporter(recording))
         if listen:
             await messager.subscribe_and_start_listening([channel])
         say("ready")
@@ -205,18 +205,18 @@ async def send(
 
 
 async def tap(store: str, exp: str, broker: str, *, blocked: int | None = None, longest: float = 0.15) -> None:
-    """Record what is published, until told to end. Says `heard` with the number of each message, and `gap`."""
+    """Record published messages until SIGTERM. Writes `heard` with the number of each message, and `gap`."""
     ending = asked_to_end()
     active = asyncio.Event()
     async with EventLog.open(store) as log, Recorder(log, exp, role="tap", patterns=["*"]) as recorder:
         after = recorder.after
 
-        def after_and_tell(record: MessageRecord) -> None:
+        def after_and_report(record: MessageRecord) -> None:
             after(record)
             found = b"{" in record.payload and json.loads(record.payload).get("n")
             say("gap" if record.kind == "gap" else "heard", found or 0)
 
-        recorder.after = after_and_tell  # type: ignore[method-assign]
+        recorder.after = after_and_report  # type: ignore[method-assign]
         carrier = broker_at(broker)
         listening = asyncio.create_task(Tap(carrier, recorder, active=active.set).run())
         await active.wait()
@@ -232,7 +232,7 @@ async def tap(store: str, exp: str, broker: str, *, blocked: int | None = None, 
 
 
 async def write(store: str, exp: str, messages: int, burst: int) -> None:
-    """Record numbered events without a broker, `burst` at a time, and end."""
+    """Record numbered events without a broker, `burst` at a time."""
     async with EventLog.open(store) as log, Recorder(log, exp) as recorder:
         say("ready")
         for number in range(1, messages + 1):
@@ -243,7 +243,7 @@ async def write(store: str, exp: str, messages: int, burst: int) -> None:
 
 
 async def drain_(store: str, spool: str) -> None:
-    """Put what was spooled into the store, a few events at a time. Says `ready` before and `done` after."""
+    """Drain spools, a few events at a time. Writes `ready` before and `done` after."""
     from messager_store.recording import draining
 
     draining.BATCH_EVENTS = 50
@@ -255,11 +255,11 @@ async def drain_(store: str, spool: str) -> None:
 
 
 async def migrate(store: str, target: str) -> None:
-    """Bring a store to a revision, making it where there is none. Says `ready` before and `done` after."""
+    """Migrate a store to a revision; create it if needed. Writes `ready` before and `done` after."""
     from messager_store.db import migrations
     from messager_store.db.database import Database
 
-    migrations.scripts().get_heads()  # what there is to load, before the harness starts its watch
+    migrations.scripts().get_heads()  # load the modules before the harness starts to measure
     say("ready")
     database = Database(store)
     if not database.dialect.exists():
@@ -274,7 +274,7 @@ async def migrate(store: str, target: str) -> None:
 
 
 async def import_(store: str, file: str, exp: str) -> None:
-    """Import a file. Says `ready` before and `done` after."""
+    """Import a file. Writes `ready` before and `done` after."""
     from messager_store.formats.jsonl import import_jsonl
 
     async with EventLog.open(store) as log:
@@ -294,11 +294,11 @@ VERBS: dict[str, Callable[..., Any]] = {
 
 
 LONGEST = 300
-"""Seconds after which a process that nobody has ended ends by itself."""
+"""Time limit of a worker, in case the harness does not end it, s."""
 
 
 def main() -> None:
     """Run the verb in `sys.argv[1]` with the options in `sys.argv[2]`, which are JSON."""
     signal.alarm(LONGEST)
-    logging.getLogger("messager_store").addHandler(Noticing())
+    logging.getLogger("messager_store").addHandler(AwayReporter())
     asyncio.run(VERBS[sys.argv[1]](**json.loads(sys.argv[2])))

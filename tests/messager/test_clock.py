@@ -1,4 +1,4 @@
-"""Timestamps cannot step."""
+"""Timestamps do not step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials are recognised by their names and masked wherever they stand; what only sounds like one stays."""
+"""Credentials are recognised by their names and masked everywhere; values with similar names are not masked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver that is not installed, too old, or broken is told in one line with the command that installs it."""
+"""Missing, old and broken drivers are reported in one line with the command that installs them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder whose packages come before those that are installed, in every process that is started."""
+    """Folder whose packages replace installed ones in every new process."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).strip(":"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

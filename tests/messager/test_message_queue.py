@@ -184,7 +184,7 @@ async def test_a_connection_lost_while_reading_is_stopped_is_logged_as_a_gap_aft
 
 
 async def test_more_can_be_subscribed_to_while_reading_is_stopped(broker: Broker) -> None:
-    """The answer to a subscription comes behind the messages that wait."""
+    """The answer to a subscription is behind the waiting messages."""
     async with Messager(broker, "e1", queue_bytes=1000) as messager:
         await messager.subscribe_and_start_listening(["c"])
         await publish(broker, b"c", [bytes(100_000)] * 100)

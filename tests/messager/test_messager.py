@@ -127,7 +127,7 @@ async def test_other_payloads_have_a_view_as_a_message(broker: Broker) -> None:
 
 
 class Forward:
-    """An interceptor that remembers what it was asked."""
+    """Interceptor that keeps its arguments."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -141,7 +141,7 @@ class Forward:
 
 
 class Handle:
-    """A Ray actor's handle: methods are called through `.remote`."""
+    """Handle like that of a Ray actor: methods are called through `.remote`."""
 
     def __init__(self, target: Forward) -> None:
         self.forward = self

@@ -180,7 +180,7 @@ async def test_the_log_list_has_the_names_of_that_version(messager: Messager) ->
 
 
 class Forward:
-    """An interceptor, which is asked as a Ray actor is."""
+    """Interceptor that is called like a Ray actor."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, Any, str]] = []

@@ -1,4 +1,4 @@
-"""Sends that wait together leave together, a lone one at once; and what becomes of one whose caller is cancelled."""
+"""Batches of concurrent sends, single sends, and sends whose caller is cancelled."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Refuses(Listed):
 
 
 def sendings(hook: Listed) -> list[tuple[str, int]]:
-    """What a hook was told of sendings: the kind, and which."""
+    """Return the kind and the number of each sent message that a hook received."""
     return [(record.kind, record.message["n"]) for record in hook.records if record.message is not None]
 
 
@@ -214,7 +214,7 @@ async def test_a_refused_message_keeps_its_reason_where_the_others_fail_for_anot
 
 
 async def test_a_sender_that_never_pauses_lets_others_run(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the answer is there at once, sending does not go through the event loop; now and then it does."""
+    """If answers arrive at once, a sender yields to the event loop only from time to time."""
     monkeypatch.setattr("messager.brokers.redis.broker.BUSY_POLL_NS", 10**10)  # each answer is waited for on the spot
     turns = 0
 
@@ -299,7 +299,7 @@ async def test_a_hook_that_goes_while_it_is_asked_takes_no_other_hooks_turn() ->
 
 
 class Held(MemoryBroker):
-    """Publishes when it is let."""
+    """Broker that publishes only when released."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Servers that tests and demos start: nothing of them is left, however the process that started them ends."""
+"""Servers for tests and demos leave nothing behind, even if the process that started them is killed."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ input()
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A folder for temporary files into which every user may look: PostgreSQL does not run as root."""
+    """Folder for temporary files that every user may read, as PostgreSQL does not run as root."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
 
 def killed(place: Path, server: str, **environment: str) -> int:
-    """Start a server in a process that keeps its temporary files there, and kill the process; the server's port."""
+    """Start a server in a process with this folder for temporary files, kill the process, return the port."""
     with subprocess.Popen(
         [sys.executable, "-c", START[server] + PROGRAM],
         env={**os.environ, "TMPDIR": str(place), **environment},

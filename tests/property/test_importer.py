@@ -1,4 +1,4 @@
-"""Any file at all: imported whole, or refused in one line with nothing left of it."""
+"""Any file is imported completely, or refused in one line without a trace in the store."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def file_of(lines: list[dict[str, Any]]) -> bytes:
 
 
 async def rows(log: EventLog) -> dict[str, int]:
-    """How many rows each table has."""
+    """Return the number of rows of each table."""
     async with log.database.reading() as connection:
         return {
             name: (await connection.execute(select(func.count()).select_from(table))).scalar_one()

@@ -1,4 +1,4 @@
-"""Whatever was on the wire comes back: through the log, through a file, and onto the wire again."""
+"""Messages survive the log, a file and a replay unchanged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Messages = list[tuple[int, bytes, bytes, Any, Any]]
 
 
 async def recorded(log: EventLog, wanted: Messages) -> Experiment:
-    """An experiment of these messages, in batches of seven, beside those of earlier examples."""
+    """Create an experiment with these messages, in batches of seven, beside those of earlier examples."""
     of = await log.create_experiment(uuid4().hex, name=None, tags=[], meta={})
     writer = await log.register(of, role="tap")
     events = [NewEvent("sent", ts, channels.decode(c), p, sender, to) for ts, c, p, sender, to in wanted]
@@ -47,7 +47,7 @@ async def recorded(log: EventLog, wanted: Messages) -> Experiment:
 
 
 def in_order(wanted: Messages) -> Messages:
-    """In replay order: stable, because seq breaks ties."""
+    """Return the messages in replay order, where seq breaks ties."""
     return sorted(wanted, key=lambda message: message[0])
 
 

@@ -1,4 +1,4 @@
-"""AgentSociety 1.0.0's own groups and agents talk through our MQTT Messager. Prints what they saw as JSON.
+"""Groups and agents of the original AgentSociety 1.0.0 on our MQTT Messager. Prints their messages as JSON.
 
 python ray_agentsociety_program.py MQTT_PORT
 """
@@ -22,7 +22,7 @@ EXP = "society10"
 
 
 async def fetched(fetch: Callable[[], Awaitable[list[Any]]], count: int) -> list[Any]:
-    """Wait for so many messages."""
+    """Wait for this number of messages."""
     messages: list[Any] = []
     async with asyncio.timeout(60):
         while len(messages) < count:

@@ -1,4 +1,4 @@
-"""What test_ray.py runs in a process of its own: one Ray, several promises. Prints what it saw as JSON.
+"""Program of test_ray.py: several tests in one Ray. Prints the results as JSON.
 
 python ray_program.py REDIS_PORT MQTT_PORT
 """
@@ -22,7 +22,7 @@ from messager_store.recording import committer
 
 @ray.remote(num_cpus=0)
 class Group:
-    """Speaks through a messager that was made by the driver."""
+    """Group that uses a messager created by the driver."""
 
     def __init__(self, messager: Messager) -> None:
         self._messager = messager
@@ -43,7 +43,7 @@ class Group:
 
 @ray.remote(num_cpus=0)
 def speak_once(config: RedisConfig) -> int:
-    """A task makes a messager of its own."""
+    """Send a message from a task with its own messager."""
 
     async def speak() -> None:
         async with Messager(config, "society") as messager:
@@ -67,7 +67,7 @@ class Gatekeeper:
 
 
 async def society(config: RedisConfig) -> dict[str, Any]:
-    """Driver, groups and a task, all of them in one experiment."""
+    """Record driver, groups and a task in one experiment."""
     groups = [Group.remote(Messager(config, "society")) for _ in range(2)]
     async with Messager(config, "society") as driver:
         driver.mark("step", number=1)
@@ -89,13 +89,13 @@ async def interceptor(config: RedisConfig) -> dict[str, Any]:
 
 
 async def travelled(config: RedisConfig, gatekeeper: Any) -> list[Any]:
-    """A messager with an interceptor that is an actor goes to another actor, and asks it there."""
+    """Pass a messager to an actor; its interceptor is another actor."""
     other = Messager(config, "travels", gatekeeper)
     return [(await Group.remote(other).speak.remote(1))["pid"] != os.getpid(), other.connected]
 
 
 async def never_closed(config: RedisConfig) -> None:
-    """An actor that ends, without closing its messager, before anything of it was committed."""
+    """End an actor before a commit, without closing its messager."""
     group = Group.remote(Messager(config, "unclosed"))
     pid = (await group.speak.remote(3, close=False))["pid"]
     with contextlib.suppress(ray.exceptions.ActorDiedError):
@@ -105,7 +105,7 @@ async def never_closed(config: RedisConfig) -> None:
 
 
 async def elsewhere(config: RedisConfig) -> dict[str, Any]:
-    """A worker that is told of a store on another host."""
+    """Run a worker whose store is on another host."""
     env = runtime_env()
     env["env_vars"][HOST] = "another-host"
     told: dict[str, Any] = await Group.options(runtime_env=env).remote(Messager(config, "elsewhere")).speak.remote(3)
@@ -113,7 +113,7 @@ async def elsewhere(config: RedisConfig) -> dict[str, Any]:
 
 
 async def over_mqtt(port: int) -> dict[str, Any]:
-    """A Messager over MQTT that is an actor itself, as AgentSociety 1.0.0 uses its own."""
+    """Use a Messager over MQTT as an actor, as AgentSociety 1.0.0 does."""
     actor = ray.remote(num_cpus=0)(mqtt.Messager)
     messager = actor.remote(hostname="127.0.0.1", port=port, username=None, password=None, exp_id="mqtt")
     await messager.connect.remote()

@@ -1,4 +1,4 @@
-"""Inside Ray, driver, tasks and actors record themselves into one experiment."""
+"""Inside Ray, driver, tasks and actors are recorded into one experiment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 
 
 def run(folder: Path, *words: str) -> Any:
-    """A program that uses Ray, which keeps what is its own in that folder."""
+    """Run a program that uses Ray, with the files of Ray in that folder."""
     return subprocess.run(
         [sys.executable, *words],
         cwd=folder,
@@ -45,7 +45,7 @@ def run(folder: Path, *words: str) -> Any:
 
 
 def once(name: str, tmp_path_factory: pytest.TempPathFactory, worker_id: str, *words: str) -> Any:
-    """What a program of this folder did; it runs once, also where several processes run these tests."""
+    """Return the result of a program of this folder, which runs once for all test processes."""
     shared = tmp_path_factory.getbasetemp()
     folder = (shared if worker_id == "master" else shared.parent) / name
     folder.mkdir(exist_ok=True)
@@ -156,7 +156,7 @@ async def test_agentsociety_1_0s_own_groups_agents_driver_and_interceptor_talk_t
 
 
 class Derived(mqtt.Messager):
-    """As Ray derives a class from the one that is to be an actor."""
+    """Subclass as Ray derives it for an actor."""
 
 
 def test_an_object_on_which_init_never_ran_is_pickled_as_any_other() -> None:
@@ -211,9 +211,9 @@ def test_the_hook_that_workers_are_told_to_call_is_there() -> None:
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({}, "no store to record into: name one, or set MESSAGER_STORE"),
-        ({"store": ":memory:"}, "seen by one process only"),
-        ({"store": "sqlite://"}, "seen by one process only"),
+        ({}, "no store to record into. Name one, or set MESSAGER_STORE."),
+        ({"store": ":memory:"}, "visible to one process only"),
+        ({"store": "sqlite://"}, "visible to one process only"),
         ({"store": "mongodb://u:hush@h"}, "no store of scheme 'mongodb'"),
         ({"store": "a.db", "also": {"worker_process_setup_hook": "theirs"}}, "Ray runs only one"),
     ],

@@ -58,7 +58,7 @@ HOSTILE_IDS: list[Any] = [None, 0, 5, "5", -1, 2**70, -(2**90), "", "a\x00b", "\
 
 
 def self_recording(messager: Messager) -> AutoRecorder:
-    """Return the hook with which the Messager records itself."""
+    """Return the hook that `MESSAGER_STORE` added to the Messager."""
     [hook] = messager._offered
     assert isinstance(hook, AutoRecorder)
     return hook
@@ -177,7 +177,7 @@ def _in_postgres(statement: str) -> str:
 
 
 class Listed:
-    """A log hook that keeps its records and connections."""
+    """Log hook that keeps its records and connections."""
 
     def __init__(self) -> None:
         self.records: list[MessageRecord] = []
@@ -198,9 +198,9 @@ class Listed:
 
 
 class Proxy:
-    """A TCP proxy on the loopback interface that can cut, go silent, and swallow answers.
+    """TCP proxy on the loopback interface that can cut connections, drop data and drop answers.
 
-    With `tls` it speaks TLS to those who connect, and none to the server behind it.
+    With `tls`, clients connect by TLS; the connection to the server is always in plain text.
     """
 
     def __init__(self, port: int, *, tls: ssl.SSLContext | None = None) -> None:
@@ -211,17 +211,17 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
         self.silent = False
-        """Swallow everything, both ways, and keep the connections."""
+        """Drop all data in both directions, and keep the connections."""
         self.silent_from: bytes | None = None
-        """When a request holds these bytes, go silent, with it."""
+        """Become silent at a request that contains these bytes, and drop it."""
         self.cut_answer_to: bytes | None = None
-        """When a request holds these bytes, pass it on, swallow the answer, and cut the connection."""
+        """Forward a request that contains these bytes, drop its answer, and cut every connection."""
         self.cut_within_request = False
-        """Pass on half of the next request, and cut the connection."""
+        """Forward half of the next request, and cut every connection."""
         self.cut_after: int | None = None
-        """Pass on so many more bytes of requests, and cut every connection."""
+        """Forward this number of further bytes of requests, and cut every connection."""
         self.answer_delay = 0.0
-        """Seconds each piece of an answer, 64 kB at the most, is held up."""
+        """Delay of each piece of an answer, at most 64 kB, s."""
         self.requests = b""
 
     @contextlib.asynccontextmanager
@@ -263,7 +263,7 @@ class Proxy:
         except (OSError, asyncio.CancelledError):
             pass
         finally:
-            writer.close()  # also where there was nobody to connect to
+            writer.close()  # also if the server refuses the connection
             self._tasks.discard(task)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
@@ -298,11 +298,11 @@ class Proxy:
                 writer.write(data)
                 await writer.drain()
         if answers:
-            writer.close()  # the server has ended it, or is gone
+            writer.close()  # the server has closed the connection
 
 
 def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, text: bool = True, **options: Any) -> Any:
-    """Run the command line in a process of its own, a fork if possible."""
+    """Run the command line in a separate process, a fork if possible."""
     env = {**os.environ, **(env or {})}
     if not options and forks.fits(env):
         code, stdout, stderr = forks.run(arguments, cwd, env, 60)
@@ -320,7 +320,7 @@ def asked(
     *arguments: str,
     meanwhile: Callable[[subprocess.Popen[bytes]], object] = lambda process: None,
 ) -> tuple[int, str, str]:
-    """Run a verb on a terminal and answer its question. `meanwhile` runs while the verb waits."""
+    """Run a verb on a terminal and answer its question. `meanwhile` is called while the verb waits."""
     there, here = pty.openpty()
     process = subprocess.Popen(
         [*MESSAGER, *arguments],

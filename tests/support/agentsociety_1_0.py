@@ -1,7 +1,7 @@
-"""AgentSociety 1.0.0 as it is published, over this package's MQTT Messager, in real Ray actors.
+"""The published AgentSociety 1.0.0 on the MQTT Messager of this package, in real Ray actors.
 
-Its package comes from its wheel. Stand-ins replace the language model, the city, the agents' memory and the
-libraries that only those use. Groups, agents, the interceptor and the driver's methods are AgentSociety's own.
+The package is imported from its wheel. Stand-ins replace the language model, the city, the memory of agents and the
+libraries that only those use. Groups, agents, the interceptor and the driver are the original code.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NEEDS = (
 )
 REQUIREMENT = "agentsociety==1.0.0"
 
-_open = contextlib.ExitStack()  # as long as this process lives
+_open = contextlib.ExitStack()  # until the end of the process
 atexit.register(_open.close)
 
 
-class Town:
-    """The city, as a group and its agents see it: noon of the first day, for ever."""
+class City:
+    """Stand-in for the city as groups and agents use it. The time is always noon of the first day."""
 
     def __init__(self, config: Any) -> None:
         import ray
@@ -53,8 +53,8 @@ class Town:
     def clear_log_list(self) -> None: ...
 
 
-class Impatient:
-    """What AgentSociety uses of asyncio, where it polls a hundred times as often."""
+class FastAsyncio:
+    """Stand-in for asyncio in which AgentSociety polls a hundred times as often."""
 
     create_task, gather, CancelledError = asyncio.create_task, asyncio.gather, asyncio.CancelledError
 
@@ -72,11 +72,11 @@ def memory(*given: Any, **named: Any) -> Any:
 
 
 def set_up() -> None:
-    """Make AgentSociety importable in this process, with our Messager in place of its own. Ray's workers call it."""
+    """Make AgentSociety importable in this process, with our Messager instead of its own. Ray's workers call it."""
     set_up_worker()
     import ray
 
-    names = {"agentsociety.configs.exp_config": {"AgentSimulation": object}}  # current versions of pydantic ask for it
+    names = {"agentsociety.configs.exp_config": {"AgentSimulation": object}}  # required by current versions of pydantic
     _open.enter_context(importable(wheel(REQUIREMENT), "agentsociety", NEEDS.split(), names))
     for name in ("cityagent", "cityagent.initial", "cityagent.memory_config", "cityagent.message_intercept"):
         sys.modules[f"agentsociety.{name}"] = StandIn(f"agentsociety.{name}")
@@ -84,8 +84,8 @@ def set_up() -> None:
 
     group: Any = agentgroup
     group.Messager = simulation.Messager = ray.remote(num_cpus=0)(Messager)
-    group.asyncio = simulation.asyncio = Impatient
-    group.Simulator, group.Memory, group.LLM, group.EconomyClient = Town, memory, client, client
+    group.asyncio = simulation.asyncio = FastAsyncio
+    group.Simulator, group.Memory, group.LLM, group.EconomyClient = City, memory, client, client
 
 
 def config(port: int) -> Any:
@@ -95,7 +95,7 @@ def config(port: int) -> Any:
 
 
 def citizen() -> Any:
-    """A class of agents that greet whom an interview names, and again at each step."""
+    """Return a class of agents that send a message to the agent named in an interview, and again at each step."""
     from agentsociety.agent import CitizenAgent
 
     class Citizen(CitizenAgent):  # type: ignore[misc]
@@ -118,7 +118,7 @@ def citizen() -> Any:
 
 
 def refuses_listed() -> Any:
-    """An interceptor's block that refuses what its black list has."""
+    """Return a block of an interceptor that refuses the pairs on its black list."""
     from agentsociety.message import MessageBlockBase
 
     class RefusesListed(MessageBlockBase):  # type: ignore[misc]
@@ -130,5 +130,5 @@ def refuses_listed() -> Any:
     return RefusesListed("listed")
 
 
-def nothing_to_remember() -> Any:
+def empty_memory() -> Any:
     return {}, {}, {}

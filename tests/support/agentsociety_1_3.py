@@ -1,7 +1,7 @@
-"""AgentSociety 1.3.7 as it is published, its driver, groups and agents, with stand-ins for what it needs besides.
+"""The published AgentSociety 1.3.7: driver, groups and agents.
 
-Its package comes from its wheel. Stood in for are Ray (actors live in this process), the language model, the
-city and the agents' memory, and the libraries that only those use.
+The package is imported from its wheel. Stand-ins replace Ray (actors run in this process), the language model, the
+city, the memory of agents, and the libraries that only those use.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NEEDS = (
 
 
 class Done:
-    """To be awaited, or not: the driver awaits what groups only call."""
+    """Result that may be awaited: the driver awaits calls that groups do not await."""
 
     def __await__(self) -> Iterator[None]:
         yield from ()
 
 
-class Town:
-    """The city, as the driver starts it and as groups see it."""
+class City:
+    """Stand-in for the city as the driver and groups use it."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.tick = 0
@@ -76,7 +76,7 @@ class Town:
 
 
 class Handle:
-    """An actor's handle; the actor lives here."""
+    """Stand-in for the handle of an actor in this process."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
@@ -90,7 +90,7 @@ class Handle:
 
 
 class Queue:
-    """What interceptors tell their listener by; nothing ever comes."""
+    """Stand-in for the queue from interceptors to their listener, always empty."""
 
     async def get_async(self, timeout: float) -> Any:
         await asyncio.Event().wait()
@@ -111,7 +111,7 @@ def memory(*given: Any, **named: Any) -> Any:
 
 @contextlib.contextmanager
 def society(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """AgentSociety's module `simulation.agentsociety`, with stand-ins where they are needed to run it."""
+    """Context with the module `agentsociety.simulation.agentsociety` and the stand-ins that it needs."""
     names = {
         "jsonc": {"dumps": json.dumps, "loads": json.loads},
         "ray": {"remote": remote},
@@ -124,8 +124,8 @@ def society(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         impatient = types.SimpleNamespace(**{**vars(asyncio), "sleep": lambda seconds: _sleep(0.001)})
         for module in (agentgroup, agentsociety):
             monkeypatch.setattr(module, "asyncio", impatient)
-        monkeypatch.setattr(agentsociety, "EnvironmentStarter", Town)
-        monkeypatch.setattr(agentgroup, "Environment", Town)
+        monkeypatch.setattr(agentsociety, "EnvironmentStarter", City)
+        monkeypatch.setattr(agentgroup, "Environment", City)
         monkeypatch.setattr(agentgroup, "LLM", lambda config: MagicMock(get_log_list=list, close=AsyncMock()))
         monkeypatch.setattr(agentgroup, "monitor_requests", AsyncMock())
         monkeypatch.setattr(agentgroup, "init_embedding", MagicMock())
@@ -138,7 +138,7 @@ _sleep = asyncio.sleep
 
 
 def agents() -> dict[str, Any]:
-    """A configuration's agents: three citizens that talk to each other, and the institutions there must be."""
+    """Return the agents of a configuration: three citizens that send messages, and the required institutions."""
     from agentsociety.agent import (
         BankAgentBase,
         CitizenAgentBase,
@@ -165,7 +165,7 @@ def agents() -> dict[str, Any]:
             return "fine"
 
     def some(kind: type, number: int = 1) -> list[dict[str, Any]]:
-        return [{"agent_class": kind, "number": number, "memory_config_func": _nothing_to_remember}]
+        return [{"agent_class": kind, "number": number, "memory_config_func": _empty_memory}]
 
     return {
         "citizens": some(Citizen, 3),
@@ -176,12 +176,12 @@ def agents() -> dict[str, Any]:
     }
 
 
-def _nothing_to_remember(distributions: Any) -> Any:
+def _empty_memory(distributions: Any) -> Any:
     return {}, {}, {}
 
 
 def config(port: int, workflow: list[dict[str, Any]], **experiment: Any) -> Any:
-    """A real `Config`, with a secret wherever one may stand."""
+    """Return a real `Config` with a secret in every place for one."""
     from agentsociety.configs import Config
 
     return Config.model_validate(

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from messager import MessageRecord
 from messager_store import EventLog, Recorder
-from messager_store.recording.draining import Drained, drain
+from messager_store.recording.draining import DrainResult, drain
 from messager_store.testing import transaction
 
 
 @contextlib.contextmanager
 def locked(store: str) -> Iterator[None]:
-    """Somebody else keeps the store locked; who only reads may go on."""
+    """Context in which another connection locks the store against writers."""
     if "://" in store:
         with transaction(store, "LOCK TABLE experiment, recorder, name, event IN EXCLUSIVE MODE"):
             yield
@@ -42,5 +42,5 @@ def numbers(first: int, number: int) -> list[bytes]:
     return [b"%d" % at for at in range(first, first + number)]
 
 
-async def everything_drained(log: EventLog, folder: Path) -> list[Drained]:
+async def everything_drained(log: EventLog, folder: Path) -> list[DrainResult]:
     return [done async for done in drain(log, folder)]

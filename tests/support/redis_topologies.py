@@ -18,11 +18,11 @@ from tests.support import until
 
 SLOTS = 16384
 FOREVER = 30.0
-"""Seconds within which a failover or the making of a cluster must be over."""
+"""Time limit for a failover or the creation of a cluster, s."""
 
 
 async def ask(port: int, *command: str | int, **options: Any) -> Any:
-    """One command to the server at a port."""
+    """Return the answer of the server on a port to one command."""
     client: Redis = Redis(port=port, **options)
     try:
         return await client.execute_command(*command)
@@ -31,7 +31,7 @@ async def ask(port: int, *command: str | int, **options: Any) -> Any:
 
 
 async def is_master(port: int) -> bool:
-    """Whether the server says so. Sentinels cut its connections when they promote it."""
+    """Return True if the server reports this role. Sentinels cut its connections when they promote it."""
     try:
         return bool((await ask(port, "ROLE"))[0] == b"master")
     except RedisError:
@@ -39,7 +39,7 @@ async def is_master(port: int) -> bool:
 
 
 class SentinelServer:
-    """A redis-server that watches over a master, alone enough to declare it down."""
+    """Sentinel of a master. The quorum is one more than half of `others`, the number of the other sentinels."""
 
     def __init__(self, master: int, *settings: str, service: str = "mymaster", others: int = 0) -> None:
         self.port = free_port()
@@ -81,7 +81,7 @@ class SentinelServer:
 
 
 class Watched:
-    """A master, its replica, and sentinels that watch over them."""
+    """Master, its replica, and their sentinels."""
 
     def __init__(self, master: RedisServer, replica: RedisServer, sentinels: list[SentinelServer]) -> None:
         self.master = master
@@ -90,16 +90,16 @@ class Watched:
         self.sentinel = sentinels[0]
 
     def url(self, *before: int, service: str = "mymaster") -> str:
-        """Where the sentinels are; other ports of sentinels may come before them."""
+        """Return the URL of the sentinels, with the ports `before` in front."""
         ports = (*before, *(sentinel.port for sentinel in self.sentinels))
         return f"redis+sentinel://{','.join(f'127.0.0.1:{port}' for port in ports)}/{service}"
 
     async def named(self) -> int:
-        """The port of the master, as the first sentinel names it."""
+        """Return the port of the master according to the first sentinel."""
         return int((await ask(self.sentinel.port, "SENTINEL GET-MASTER-ADDR-BY-NAME", "mymaster"))[1])
 
     async def can_fail_over(self) -> bool:
-        """Whether each sentinel knows the others, and a replica that could become the master."""
+        """Return True if each sentinel knows the others and a replica that can be promoted."""
         for sentinel in self.sentinels:
             client: Redis = Redis(port=sentinel.port)
             state: Any = (await client.sentinel_masters())["mymaster"]
@@ -137,7 +137,7 @@ async def watched(sentinels: int = 1) -> AsyncIterator[Watched]:
 
 
 def _cluster_port_is_free(port: int) -> bool:
-    """The nodes of a cluster talk on the port 10000 above."""
+    """Return True if the port of the cluster bus, 10000 above, is free."""
     if port + 10_000 > 65_535:
         return False
     with contextlib.suppress(OSError), socket.socket() as probe:
@@ -169,10 +169,9 @@ def _nodes(number: int, node_timeout: int) -> Iterator[list[RedisServer]]:
 
 @contextlib.asynccontextmanager
 async def cluster(number: int = 3, *, node_timeout: int = 1000) -> AsyncIterator[list[RedisServer]]:
-    """Masters that have met each other and share the slots.
+    """Context with masters that form a cluster and share the slots.
 
-    A node that does not answer another for half of `node_timeout` (ms) has its link made anew; what is on its way
-    then is lost.
+    A node that does not answer for half of `node_timeout` (ms) is reconnected to; messages in flight are lost then.
     """
     with _nodes(number, node_timeout) as nodes:
         share = SLOTS // number

@@ -1,4 +1,4 @@
-"""The forks that most tests of the command line run it in."""
+"""Forks, in which most tests of the command line run it."""
 
 from __future__ import annotations
 

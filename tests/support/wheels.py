@@ -1,7 +1,7 @@
-"""Published packages, read from their wheels: not installed, and without what they would need.
+"""Published packages, imported from their wheels without being installed and without their dependencies.
 
-A wheel is downloaded once, into build/wheels. What a module of it imports and is not there is
-stood in for by modules that have any name, each a class that does nothing.
+A wheel is downloaded once, into build/wheels. Missing dependencies are replaced by modules in which every name is a
+class that does nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 from tests.support import ROOT
 
 WHEELS = ROOT / "build" / "wheels"
-# Only plain Python is taken out of a wheel, so the platform that it is built for does not matter.
+# Only pure Python is taken from a wheel, so its platform does not matter.
 _ANY = ["--only-binary=:all:", "--python-version", "3.11", "--platform", "manylinux2014_x86_64"]
 
 
 def wheel(requirement: str) -> Path:
-    """The wheel of a requirement such as `name==1.2`. Raises `RuntimeError` where the package index gives none."""
+    """Return the wheel of a requirement such as `name==1.2`. Raises `RuntimeError` if it cannot be downloaded."""
     name = f"{requirement.replace('==', '-')}-*.whl"
     found = next(WHEELS.glob(name), None)
     if found is not None:
@@ -43,7 +43,7 @@ def wheel(requirement: str) -> Path:
 
 
 class _Anything(type):
-    """The type of classes that have every attribute: another such class."""
+    """Metaclass of classes in which every attribute is another such class."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -58,7 +58,7 @@ def _anything(name: str, module: str) -> Any:
 
 
 class StandIn(types.ModuleType):
-    """A module that has every name: a class that does nothing, unless told otherwise."""
+    """Module in which every name that is not set is a class that does nothing."""
 
     __path__: Sequence[str] = []
 
@@ -74,7 +74,7 @@ class StandIn(types.ModuleType):
 
 
 class _StandsIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds everything in packages of these names."""
+    """Import hook that finds a `StandIn` for every module of these packages."""
 
     def __init__(self, packages: Iterable[str]) -> None:
         self._packages = set(packages)
@@ -95,10 +95,10 @@ class _StandsIn(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def importable(
     path: Path, package: str, stand_ins: Iterable[str], names: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[None]:
-    """The modules of a package can be imported from its wheel; the package's own `__init__` is not run.
+    """Context in which the modules of a package can be imported from its wheel, without running its `__init__`.
 
-    `stand_ins` are top-level packages that are stood in for, also where they are installed; `names` says what some
-    of their modules hold. At the end everything is as it was.
+    `stand_ins` are the top-level packages to replace, even if they are installed; `names` has the contents of some of
+    their modules. The imported modules are restored at the end.
     """
     replaced = {package, *stand_ins}
     before = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in replaced}

@@ -39,7 +39,7 @@ def fault(topic: bytes, size: int = 0) -> str | None:
         return "it is not UTF-8"
     if "+" in text or "#" in text:
         return "+ and # are wildcards, for subscriptions only"
-    return _unfit(text)
+    return _topic_problem(text)
 
 
 def is_filter(pattern: str | bytes) -> bool:
@@ -78,8 +78,8 @@ def _misfit(pattern: str, literal: str, found: str) -> str | None:
         return "it is empty"
     if pattern.startswith("$share/"):
         return "it shares its messages with other clients, and a subscriber needs all: leave out $share/..."
-    if (unfit := _unfit(literal)) is not None:
-        return unfit
+    if (problem := _topic_problem(literal)) is not None:
+        return problem
     if "+" in literal or "#" in literal:
         return f"+ stands for one whole level, # for all that follow, at the end, and neither beside * ? [ ({RULES})"
     if pattern.startswith("$") and not found.startswith("$"):
@@ -133,7 +133,7 @@ def _names_first_level(pattern: bytes) -> bool:
         return False
 
 
-def _unfit(text: str) -> str | None:
+def _topic_problem(text: str) -> str | None:
     """Return why no topic may contain this text; None if one may."""
     found = _UNFIT.search(text)
     if found is None:

@@ -14,7 +14,7 @@ from ..output import note, print_json
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...recording.draining import Drained
+    from ...recording.draining import DrainResult
 
 
 @click.command()
@@ -49,11 +49,11 @@ async def command(spool: str | None, adopt: bool, store: str, as_json: bool) -> 
         raise click.exceptions.Exit(1)
 
 
-async def _drain(spool: str | None, adopt: bool, store: str, quiet: bool) -> list[Drained]:
-    from ...recording.draining import drain, folders_of, waited_for
+async def _drain(spool: str | None, adopt: bool, store: str, quiet: bool) -> list[DrainResult]:
+    from ...recording.draining import drain, folders_of, has_unregistered_spools
 
     found = []
-    async with open_log(store, create=waited_for(store, spool, adopt=adopt)) as log:
+    async with open_log(store, create=has_unregistered_spools(store, spool, adopt=adopt)) as log:
         folders = [Path(spool)] if spool else await folders_of(log)
         with Progress("draining") as progress:
             for folder in folders:
@@ -67,7 +67,7 @@ async def _drain(spool: str | None, adopt: bool, store: str, quiet: bool) -> lis
     return found
 
 
-def _show(done: Drained) -> None:
+def _show(done: DrainResult) -> None:
     if done.reason is not None:
         click.echo(f"{click.style('stays', fg='red')}    {safe(done.path)}: {safe(done.reason)}")
         return

@@ -14,7 +14,7 @@ from ...errors import BadFile, StoreError
 from ...experiments import validation
 from ...log.event import NewEvent
 from ...log.redaction_records import SEAL
-from ..fields import INT64, Unfit, bytes_of, check_depth, integer_of, text, text_of
+from ..fields import INT64, InvalidEntry, bytes_of, check_depth, integer_of, text, text_of
 from ..input_file import InputFile, parse_object
 
 FORMAT = "messager/1"
@@ -76,29 +76,29 @@ class Parser(InputFile):
             return {}
         unknown = first.keys() - _HEADER_FIELDS
         if unknown:
-            raise Unfit(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
+            raise InvalidEntry(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
         if first.get("format", FORMAT) != FORMAT:
             if str(first["format"]).startswith("messager-pack/"):
-                raise Unfit("this is a pack, not an export; read it with `messager unpack`")
-            raise Unfit(f"format {first['format']!r} is not known, only {FORMAT!r}")
+                raise InvalidEntry("this is a pack, not an export; read it with `messager unpack`")
+            raise InvalidEntry(f"format {first['format']!r} is not known, only {FORMAT!r}")
         if not isinstance(first.get("name"), str | None):
-            raise Unfit("the name is not a string")
+            raise InvalidEntry("the name is not a string")
         for field, kind in (("tags", str), ("recorders", dict)):
             items = first.get(field, [])
             if not isinstance(items, list) or not all(isinstance(item, kind) for item in items):
-                raise Unfit(f"{field} is not a list of {'strings' if kind is str else 'objects'}")
+                raise InvalidEntry(f"{field} is not a list of {'strings' if kind is str else 'objects'}")
         if not isinstance(first.get("meta", {}), dict):
-            raise Unfit("meta is not an object")
+            raise InvalidEntry("meta is not an object")
         for field, most in (("tags", MOST_TAGS), ("recorders", MOST_TOLD)):
             if len(first.get(field, [])) > most:
-                raise Unfit(f"{len(first[field]):,} {field}; at most {most:,} are allowed")
+                raise InvalidEntry(f"{len(first[field]):,} {field}; at most {most:,} are allowed")
         for word in (first.get("name") or "", *first.get("tags", [])):
             text(word, "name or tag")
         try:
             validation.checked_name(first.get("name"))
             validation.checked_tags(first.get("tags", []))
         except StoreError as error:
-            raise Unfit(str(error)) from None
+            raise InvalidEntry(str(error)) from None
         check_depth(first.get("meta"), "meta")
         for facts in first.get("recorders", []):
             check_depth(facts, "the description of a recorder")
@@ -123,27 +123,27 @@ class Parser(InputFile):
     def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent, int | None, int | None]:
         unknown = data.keys() - _EVENT_FIELDS
         if unknown:
-            raise Unfit(f"unknown field {sorted(unknown)[0]!r}")
+            raise InvalidEntry(f"unknown field {sorted(unknown)[0]!r}")
         ts = integer_of(data, "ts", -INT64, INT64 - 1)
         if ts is None:
-            raise Unfit("no ts (an integer, ns UTC)")
+            raise InvalidEntry("no ts (an integer, ns UTC)")
         kind = data.get("kind", "sent")
         if kind not in KINDS:
-            raise Unfit(f"kind {kind!r} is none of {', '.join(KINDS)}")
+            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(KINDS)}")
         channel = bytes_of(data, "channel")
         if channel is None and kind not in ("gap", "mark"):
-            raise Unfit("no channel")
+            raise InvalidEntry("no channel")
         for field in ("from_id", "to_id", "meta"):
             check_depth(data.get(field), field)
         if self._length > MOST_NAME:
             _check_names(channel, data)
         meta = data.get("meta")
         if meta is not None and not isinstance(meta, dict):
-            raise Unfit("meta is not an object")
+            raise InvalidEntry("meta is not an object")
         msg_id = text_of(data, "msg_id")
         derived = data.get("derived") or []
         if not isinstance(derived, list) or not all(item in ("from_id", "to_id") for item in derived):
-            raise Unfit("derived is not a list of from_id and to_id")
+            raise InvalidEntry("derived is not a list of from_id and to_id")
         bits = (FROM_DERIVED if "from_id" in derived else 0) | (TO_DERIVED if "to_id" in derived else 0)
         bits |= _redacted(data)
         ordinal = integer_of(data, "recorder", 1, self._most_recorders)
@@ -166,33 +166,33 @@ class Parser(InputFile):
 
 
 def _check_names(channel: bytes | None, data: dict[str, Any]) -> None:
-    """Raise `Unfit` for a very long name: names stay in memory until the import ends."""
+    """Raise `InvalidEntry` for a very long name: names stay in memory until the import ends."""
     for field in ("channel", "from_id", "to_id", "msg_id"):
         value = channel if field == "channel" else data.get(field)
         size = len(value) if isinstance(value, bytes) else len(json.dumps(value))
         if size > MOST_NAME:
-            raise Unfit(f"{field} is longer than {MOST_NAME:,} bytes")
+            raise InvalidEntry(f"{field} is longer than {MOST_NAME:,} bytes")
 
 
 def _redacted(data: dict[str, Any]) -> int:
     """Return the flag of an event that was redacted in its original store."""
     if not isinstance(data.get("redacted", False), bool):
-        raise Unfit("redacted is not true or false")
+        raise InvalidEntry("redacted is not true or false")
     if not data.get("redacted"):
         return 0
     if data.get("payload") or data.get("payload_base64"):
-        raise Unfit("it is redacted, but has a payload")
+        raise InvalidEntry("it is redacted, but has a payload")
     if SEAL in (data.get("meta") or {}):
-        raise Unfit(f"meta.{SEAL} belongs to the log it comes from")
+        raise InvalidEntry(f"meta.{SEAL} belongs to the log it comes from")
     return REDACTED
 
 
 def _payload(data: dict[str, Any]) -> bytes:
     if "payload" in data and not isinstance(data["payload"], str):
         if "payload_base64" in data:
-            raise Unfit("both payload and payload_base64")
+            raise InvalidEntry("both payload and payload_base64")
         try:
             return json.dumps(data["payload"]).encode()  # as a Messager encodes it
         except RecursionError:
-            raise Unfit("payload is nested too deep") from None
+            raise InvalidEntry("payload is nested too deep") from None
     return bytes_of(data, "payload") or b""

@@ -15,7 +15,7 @@ from ...log.event_log import EventLog
 from ...log.writer import Writer
 from ...maintenance.removal import discard, sweep_unfinished
 from ...queries import deliveries
-from ..fields import Unfit
+from ..fields import InvalidEntry
 from .parser import Parser
 
 BATCH_EVENTS = 5000
@@ -87,7 +87,7 @@ async def _import_events(
             labelled[label] = (ordinal, seqs[ordinal])
         if cause is not None:
             if cause not in labelled:
-                raise Unfit(f"its cause {cause} is not the label of an earlier line")
+                raise InvalidEntry(f"its cause {cause} is not the label of an earlier line")
             entry = entry._replace(cause=labelled[cause])
         waiting.setdefault(ordinal, []).append(entry)
         held += length

@@ -10,7 +10,7 @@ from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, T
 
 from ...db.schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
 from ...log import chain
-from ..fields import Unfit, integer, text
+from ..fields import InvalidEntry, integer, text
 
 FORMAT = "messager-pack/1"
 MOST_RECORDERS = 20_000
@@ -41,7 +41,7 @@ COUNTED = (
 
 
 def row_to_json(columns: Mapping[str, Column[Any]], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row as JSON. Raise `Unfit` for one that could not be read again."""
+    """Return a row as JSON. Raise `InvalidEntry` for one that could not be read again."""
     data = {key: value.hex() if isinstance(value := row[key], bytes) else value for key in columns}
     row_from_json(columns, data)
     return data
@@ -50,10 +50,10 @@ def row_to_json(columns: Mapping[str, Column[Any]], row: Mapping[str, Any]) -> d
 def row_from_json(columns: Mapping[str, Column[Any]], data: Any) -> dict[str, Any]:
     """Return a row with values of the types of its columns. A column unknown to an older pack gets its default."""
     if not isinstance(data, dict):
-        raise Unfit("not a JSON object")
+        raise InvalidEntry("not a JSON object")
     unknown = data.keys() - columns.keys()
     if unknown:
-        raise Unfit(f"unknown field {sorted(unknown)[0]!r}; was it packed by a newer messager?")
+        raise InvalidEntry(f"unknown field {sorted(unknown)[0]!r}; was it packed by a newer messager?")
     return {key: _value(column, data.get(key)) for key, column in columns.items() if _is_given(column, data)}
 
 
@@ -68,7 +68,7 @@ def _value(column: Column[Any], value: Any) -> Any:
         try:
             return bytes.fromhex(value)
         except (TypeError, ValueError):
-            raise Unfit(f"{column.name} is not hexadecimal") from None
+            raise InvalidEntry(f"{column.name} is not hexadecimal") from None
     if isinstance(column.type, Integer):
         bits = 63 if isinstance(column.type, BigInteger) else 15 if isinstance(column.type, SmallInteger) else 31
         return integer(value, column.name, -(2**bits), 2**bits - 1)
@@ -80,7 +80,7 @@ class Chain:
 
     def __init__(self, ordinal: int, uuid: str, schema_version: int) -> None:
         self.last_seq = 0
-        self._who = f"recorder {ordinal}"
+        self._name = f"recorder {ordinal}"
         self._version = schema_version
         self._link = chain.first_link(uuid)
         self._digest = chain.BatchDigest()
@@ -94,10 +94,10 @@ class Chain:
     def begin(self, part: Mapping[str, Any], digest: chain.BatchDigest | None = None) -> None:
         """Begin the next batch, given by its row. With a `digest`, which the caller fills, call `count`, not `add`."""
         if part["first_seq"] != self.last_seq + 1:
-            raise Unfit(f"{self._who}: the batch after seq {self.last_seq} starts at {part['first_seq']}")
+            raise InvalidEntry(f"{self._name}: the batch after seq {self.last_seq} starts at {part['first_seq']}")
         integer(part["count"], "count", 1, MOST_BATCH_EVENTS)
         if self.last_seq + part["count"] >= 1 << SEQ_BITS:
-            raise Unfit(f"{self._who} has more events than a recorder can have")
+            raise InvalidEntry(f"{self._name} has more events than a recorder can have")
         self._part = part
         self._digest = chain.BatchDigest() if digest is None else digest
         self._batch_times = None
@@ -147,27 +147,27 @@ class Chain:
         self._payload_bytes += len(payload)
         self._batch_times = _wider(self._batch_times, ts, ts)
 
-    def unreadable(self) -> Unfit:
+    def unreadable(self) -> InvalidEntry:
         """Return the error for a next event that cannot be hashed."""
-        return Unfit(f"{self._who}: the event of seq {self.last_seq + 1} holds a value of the wrong type")
+        return InvalidEntry(f"{self._name}: the event of seq {self.last_seq + 1} holds a value of the wrong type")
 
     def end(self) -> None:
         """Check the complete batch against its row and the chain."""
         part = self._part
-        place = f"{self._who}, batch at seq {part['first_seq']}"
+        place = f"{self._name}, batch at seq {part['first_seq']}"
         if self._digest.packed_checks() != part["checks"]:
-            raise Unfit(f"{place}: {self._changed(part['checks'])}")
+            raise InvalidEntry(f"{place}: {self._changed(part['checks'])}")
         if self._digest.digest() != part["digest"]:
-            raise Unfit(f"{place}: its events do not have the digest it says")
+            raise InvalidEntry(f"{place}: its events do not have its digest")
         if self._batch_times != (part["min_ts"], part["max_ts"]):
-            raise Unfit(f"{place}: its events' times are not the ones it says")
+            raise InvalidEntry(f"{place}: its events do not have its times")
         self._link = chain.next_link(self._version, self._link, part["digest"], *chain.facts(part))
         if self._link != part["chain_hash"]:
-            raise Unfit(f"{place}: the chain does not go on from the batch before it")
+            raise InvalidEntry(f"{place}: the chain does not continue that of the batch before it")
         self._times = _wider(self._times, part["min_ts"], part["max_ts"])
         self._worst = max(self._worst, part["unacknowledged"])
 
-    def hold_against(self, row: Mapping[str, Any]) -> None:
+    def check_row(self, row: Mapping[str, Any]) -> None:
         """Check the row of the recorder against its counted events."""
         low, high = self._times or (None, None)
         counted: dict[str, Any] = {
@@ -177,12 +177,14 @@ class Chain:
             "payload_bytes": self._payload_bytes,
             "first_ts": low,
             "last_ts": high,
-            # what it is the worst of was not kept before
+            # the values that it summarises were not stored before
             "worst_unacknowledged": row["worst_unacknowledged"] if self._version == 1 else self._worst,
         }
         for what in COUNTED:
             if row[what] != counted[what]:
-                raise Unfit(f"{self._who}: its row says {what} {_shown(row[what])}, it is {_shown(counted[what])}")
+                raise InvalidEntry(
+                    f"{self._name}: its row says {what} {_shown(row[what])}, it is {_shown(counted[what])}"
+                )
 
     def _changed(self, checks: bytes) -> str:
         kept = chain.unpack_checks(checks)

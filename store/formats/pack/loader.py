@@ -18,7 +18,7 @@ from ...log.names import intern
 from ...log.writer import new_uuid
 from ...maintenance.retention import EVENT_BYTES
 from ...queries import deliveries
-from ..fields import Unfit
+from ..fields import InvalidEntry
 from .layout import COUNTED
 
 FLUSH_EVENTS = 5000
@@ -83,7 +83,7 @@ class Loader:
         async with self._database.writing() as connection:
             found = (await connection.execute(there.where(recorder.c.uuid.in_(uuids)).limit(1))).one_or_none()
             if len(set(uuids)) < len(uuids) or (found is not None and found.id == self.of.id):
-                raise Unfit("two recorders have the same uuid")
+                raise InvalidEntry("two recorders have the same uuid")
             if found is not None:
                 raise RecorderExists(path, found.uuid, found.exp_id if found.status in ("open", "closed") else None)
             for row in page:
@@ -104,14 +104,14 @@ class Loader:
         async with self._database.writing() as connection:
             await connection.execute(insert(redaction).values(**row, experiment_id=self.of.id))
 
-    def check_room(self) -> None:
+    def check_space(self) -> None:
         """Raise `StoreError` if the disk is too small for the events of the pack."""
         room = self._database.dialect.free_bytes()
         need = sum(row["payload_bytes"] + row["last_seq"] * EVENT_BYTES for row in self.claims)
         if room is not None and need > room:
             raise StoreError(
                 f"unpacking takes about {need / 1e6:,.0f} MB, and {room / 1e6:,.0f} MB are free beside "
-                f"{self._database.location}. Make room, or unpack into a store elsewhere with --store."
+                f"{self._database.location}. Free some space, or unpack into a store elsewhere with --store."
             )
 
     def knows(self, agent: bytes) -> bool:
@@ -135,7 +135,7 @@ class Loader:
 
     @property
     def is_full(self) -> bool:
-        """Whether enough rows are waiting to be written."""
+        """True if enough rows wait to be written."""
         return (
             len(self._rows) >= FLUSH_EVENTS
             or self._row_bytes >= FLUSH_BYTES

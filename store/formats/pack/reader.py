@@ -23,7 +23,7 @@ from ...log.event_log import EventLog
 from ...log.names import agent_value
 from ...log.redaction_records import RedactionRow, SealCheck
 from ...maintenance.removal import discard, sweep_unfinished
-from ..fields import INT64, Unfit, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
+from ..fields import INT64, InvalidEntry, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
 from ..input_file import InputFile, parse_object
 from .layout import (
     BATCH,
@@ -97,11 +97,11 @@ async def _unpack(
             raise ExperimentExists(wanted, "Unpack it under another --exp.")
         claimed = chain.head((row["uuid"], row["head_hash"]) for row in loading.claims)
         if claimed != told:
-            raise Unfit(f"its recorders have the head {claimed}, but it names {told}")
+            raise InvalidEntry(f"its recorders have the head {claimed}, but it names {told}")
         if head is not None and not (head and claimed.startswith(head)):
-            raise Unfit(f"its head is {claimed}, not {head}")
+            raise InvalidEntry(f"its head is {claimed}, not {head}")
         seals = await _redactions(lines, loading, redactions)
-        loading.check_room()
+        loading.check_space()
         await _events(lines, loading, seals, of["schema_version"], progress)
         lines.check_end()
         await loading.publish(of, wanted)
@@ -115,31 +115,31 @@ def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str]
     """Return the row of the experiment, its tags, the number of its redactions, and its head."""
     try:
         first = lines.next()
-    except Unfit as error:
-        raise Unfit(f"not a pack ({error})") from None
+    except InvalidEntry as error:
+        raise InvalidEntry(f"not a pack ({error})") from None
     if first.get("format") != FORMAT:
         if first.get("format") == "messager/1" or "ts" in first:
-            raise Unfit("this is an export, not a pack; read it with `messager import`")
-        raise Unfit(f"not a pack: it does not begin with the format {FORMAT!r}")
+            raise InvalidEntry("this is an export, not a pack; read it with `messager import`")
+        raise InvalidEntry(f"not a pack: it does not begin with the format {FORMAT!r}")
     data = lines.next("experiment", "tags", "redactions", "head")
     version = data["experiment"].get("schema_version") if isinstance(data["experiment"], dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise Unfit("it was packed by a newer messager: install that version (`pip install PATH`, its checkout)")
+        raise InvalidEntry("it was packed by a newer messager: install that version (`pip install PATH`, its checkout)")
     of = row_from_json(EXPERIMENT, data["experiment"])
     integer(of["schema_version"], "schema_version", 1, SCHEMA_VERSION)
     integer(of["recorders"], "recorders", 0, MOST_RECORDERS)
     if of["status"] not in VISIBLE or (of["status"] == "closed") != (of["closed_at"] is not None):
-        raise Unfit(f"the status {of['status']!r} and the time of closing do not fit")
+        raise InvalidEntry(f"the status {of['status']!r} and the time of closing do not fit")
     check_depth(json_text(of["meta"], "meta", dict), "meta")
     tags = data["tags"]
     if not isinstance(tags, list) or len(tags) > MOST_RECORDERS:
-        raise Unfit("tags is not a list of strings")
+        raise InvalidEntry("tags is not a list of strings")
     try:
         validation.checked_exp_id(of["exp_id"])
         validation.checked_name(of["name"])
         tags = validation.checked_tags(text(word, "a tag") for word in tags)
     except StoreError as error:
-        raise Unfit(str(error)) from None
+        raise InvalidEntry(str(error)) from None
     return of, tags, integer(data["redactions"], "redactions", 0, MOST_REDACTIONS), text(data["head"], "head")
 
 
@@ -162,12 +162,12 @@ async def _redactions(lines: _PackFile, loading: Loader, count: int) -> SealChec
         json_text(row["events"], "events", object)
         size += len(row["events"])
         if size > _MOST_REDACTION_BYTES:
-            raise Unfit(f"its redactions list events in more than {_MOST_REDACTION_BYTES:,} characters")
+            raise InvalidEntry(f"its redactions list events in more than {_MOST_REDACTION_BYTES:,} characters")
         rows.append(RedactionRow(0, **row))
         await loading.add_redaction(row)
     seals = SealCheck.of(rows)
     if seals.problems:
-        raise Unfit(seals.problems[0])
+        raise InvalidEntry(seals.problems[0])
     return seals
 
 
@@ -188,10 +188,10 @@ async def _events(
                 row = _event(lines.next(), sealed, loading)
                 seals.add(ordinal, claims["role"], sealed.last_seq, row[7], row[-2], row[-1])
                 if (problem := seals.first_problem()) is not None:
-                    raise Unfit(problem)
+                    raise InvalidEntry(problem)
                 size += len(row[-1])
                 if size > claims["payload_bytes"]:
-                    raise Unfit(f"recorder {ordinal} has more bytes of payload than its row")
+                    raise InvalidEntry(f"recorder {ordinal} has more bytes of payload than its row")
                 loading.add_event(claims["id"], sealed.last_seq, row)
                 done += 1
                 if loading.is_full:
@@ -201,23 +201,23 @@ async def _events(
             sealed.end()
             seals.link(ordinal, sealed.last_seq, part["chain_hash"])
             loading.add_batch(claims["id"], part)
-        sealed.hold_against(claims)
+        sealed.check_row(claims)
         loading.complete(claims)
         if loading.is_full:
             await loading.flush()
     await loading.flush()
     for problem in seals.finish({ordinal: each["uuid"] for ordinal, each in enumerate(loading.claims, 1)}):
-        raise Unfit(problem)
+        raise InvalidEntry(problem)
 
 
 def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
     row = row_from_json(RECORDER, data)
     if row["ordinal"] != ordinal:
-        raise Unfit(f"recorder {row['ordinal']} is in the place of recorder {ordinal}")
+        raise InvalidEntry(f"recorder {row['ordinal']} is in the place of recorder {ordinal}")
     if not _UUID.fullmatch(row["uuid"]):
-        raise Unfit(f"{row['uuid']!r} is not a uuid of a recorder")
+        raise InvalidEntry(f"{row['uuid']!r} is not a uuid of a recorder")
     if not all(isinstance(pattern, str) for pattern in json_text(row["patterns"], "patterns", list)):
-        raise Unfit("patterns is not a list of strings")
+        raise InvalidEntry("patterns is not a list of strings")
     check_depth(json_text(row["meta"], "meta", dict), "meta")
     integer(row["last_seq"], "last_seq", 0, (1 << SEQ_BITS) - 1)
     integer(row["payload_bytes"], "payload_bytes", 0, INT64 - 1)
@@ -230,21 +230,21 @@ def _event(data: dict[str, Any], sealed: Chain, loading: Loader) -> list[Any]:
     """Return the row of an event, without its id and with names instead of their ids, and add it to the chain."""
     unknown = data.keys() - _EVENT_FIELDS
     if unknown:
-        raise Unfit(f"unknown field {sorted(unknown)[0]!r} of an event")
+        raise InvalidEntry(f"unknown field {sorted(unknown)[0]!r} of an event")
     kind = _KIND.get(data["kind"]) if isinstance(data.get("kind"), str) else None
     if kind is None:
-        raise Unfit(f"kind {data.get('kind')!r} is none of {', '.join(KINDS)}")
+        raise InvalidEntry(f"kind {data.get('kind')!r} is none of {', '.join(KINDS)}")
     ts = integer(data.get("ts"), "ts", -INT64, INT64 - 1)
     channel, sender, recipient = (bytes_of(data, field) for field in ("channel", "from_id", "to_id"))
     if channel is None and data["kind"] not in ("gap", "mark"):
-        raise Unfit(f"a {data['kind']} event has no channel")
+        raise InvalidEntry(f"a {data['kind']} event has no channel")
     for agent in (sender, recipient):
         if agent is not None and not loading.knows(agent):
             _check_id(agent)
     payload = bytes_of(data, "payload") or b""
     flags = integer(data.get("flags", 0), "flags", 0, 255)
     if is_no_text(payload) and not flags & NO_TEXT:
-        raise Unfit("a payload that is not text is not marked as such")
+        raise InvalidEntry("a payload that is not text is not marked as such")
     duration, receivers = (integer_of(data, field, 1 - INT64, INT64 - 1) for field in ("duration_ns", "receivers"))
     msg_id, meta = (text_of(data, field) for field in ("msg_id", "meta"))
     if meta is not None:
@@ -263,21 +263,21 @@ def _cause(given: Any, claims: list[dict[str, Any]]) -> tuple[int | None, int | 
     if given is None:
         return None, None
     if not isinstance(given, list) or len(given) != 2:
-        raise Unfit("cause is not a recorder's number and a seq")
+        raise InvalidEntry("cause is not a recorder's number and a seq")
     ordinal = integer(given[0], "the recorder of a cause", 1, len(claims))
     seq = integer(given[1], "the seq of a cause", 1, (1 << SEQ_BITS) - 1)
     return ordinal << SEQ_BITS | seq, claims[ordinal - 1]["id"] << SEQ_BITS | seq
 
 
 def _check_id(agent: bytes) -> None:
-    """Raise `Unfit` for an id that is not JSON in its canonical form."""
+    """Raise `InvalidEntry` for an id that is not JSON in its canonical form."""
     try:
         value = json_text(agent.decode(), "an id", object)
     except UnicodeDecodeError:
-        raise Unfit("an id is not UTF-8") from None
+        raise InvalidEntry("an id is not UTF-8") from None
     check_depth(value, "an id")
     if agent_value(value) != agent:
-        raise Unfit("an id is not JSON in its canonical form")
+        raise InvalidEntry("an id is not JSON in its canonical form")
 
 
 class _PackFile(InputFile):
@@ -292,18 +292,18 @@ class _PackFile(InputFile):
         """Return the next line, an object; with `keys`, one of exactly these fields."""
         line = self._line()
         if not line.endswith(b"\n"):
-            raise Unfit("the pack ends here, before its last line")
+            raise InvalidEntry("the pack ends here, before its last line")
         self._above = self._sha.hexdigest()
         self._sha.update(line)
         data = parse_object(line)
         if keys and data.keys() != set(keys):
-            raise Unfit(f"expected {' and '.join(keys)}")
+            raise InvalidEntry(f"expected {' and '.join(keys)}")
         return data
 
     def check_end(self) -> None:
         """Check that the last line has the hash of all lines above, and that nothing follows."""
         said = self.next("end")["end"]
         if said != self._above:
-            raise Unfit(f"the lines above have the SHA-256 {self._above}, not {said}: they were changed")
+            raise InvalidEntry(f"the lines above have the SHA-256 {self._above}, not {said}: they were changed")
         if self._file.readline(1):
-            raise Unfit("something follows the end of the pack")
+            raise InvalidEntry("something follows the end of the pack")

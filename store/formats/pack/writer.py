@@ -18,7 +18,7 @@ from ...experiments.records import Experiment
 from ...log.chain import head as head_of
 from ...log.chain_walk import ChainEvent, WalkedBatch, fetch_from, walk
 from ...log.event_log import EventLog
-from ..fields import Unfit, bytes_field
+from ..fields import InvalidEntry, bytes_field
 from ..input_file import MOST_LINE
 from ..output_file import open_output
 from .layout import BATCH, EXPERIMENT, FORMAT, MOST_RECORDERS, MOST_REDACTIONS, RECORDER, REDACTION, Chain, row_to_json
@@ -87,8 +87,8 @@ async def pack(
                         if progress and done % 1000 == 0:
                             progress(done, total)
                     chain.end()
-                chain.hold_against(row)
-        except Unfit as error:
+                chain.check_row(row)
+        except InvalidEntry as error:
             if not await log.has_experiment(of.exp_id):
                 raise StoreError(f"the experiment {of.exp_id!r} was removed while it was packed") from None
             raise StoreError(
@@ -115,9 +115,9 @@ async def _snapshot(database: Database, of: Experiment) -> _Snapshot:
 
 def _describe(out: _Lines, taken: _Snapshot, alive: set[str]) -> None:
     if len(taken.recorders) > MOST_RECORDERS:
-        raise Unfit(f"it has {len(taken.recorders):,} recorders; a pack holds at most {MOST_RECORDERS:,}")
+        raise InvalidEntry(f"it has {len(taken.recorders):,} recorders; a pack holds at most {MOST_RECORDERS:,}")
     if len(taken.redactions) > MOST_REDACTIONS:
-        raise Unfit(f"it has {len(taken.redactions):,} redactions; a pack holds at most {MOST_REDACTIONS:,}")
+        raise InvalidEntry(f"it has {len(taken.redactions):,} redactions; a pack holds at most {MOST_REDACTIONS:,}")
     out.write({"format": FORMAT})
     of = row_to_json(EXPERIMENT, taken.of)
     out.write({"experiment": of, "tags": taken.tags, "redactions": len(taken.redactions), "head": taken.head})
@@ -130,7 +130,7 @@ def _describe(out: _Lines, taken: _Snapshot, alive: set[str]) -> None:
 
 
 async def _events(walked: WalkedBatch, chain: Chain) -> AsyncIterator[ChainEvent]:
-    """Yield the events of a batch, counted. Raises `Unfit` for one that is missing or cannot be hashed."""
+    """Yield the events of a batch, counted. Raises `InvalidEntry` for one that is missing or cannot be hashed."""
     async for page in walked.events():
         for entry in page:
             if entry.seq != chain.last_seq + 1:
@@ -141,7 +141,7 @@ async def _events(walked: WalkedBatch, chain: Chain) -> AsyncIterator[ChainEvent
             yield entry
     if chain.last_seq + 1 != walked.end:
         missing = chain.last_seq + 1
-        raise Unfit(f"batch at seq {walked.row.first_seq}: the event of seq {missing} is missing")
+        raise InvalidEntry(f"batch at seq {walked.row.first_seq}: the event of seq {missing} is missing")
 
 
 def _event_line(entry: ChainEvent, ordinals: dict[int, int]) -> dict[str, Any]:
@@ -176,9 +176,9 @@ class _Lines:
         try:
             line = json.dumps(data, ensure_ascii=False).encode() + b"\n"
         except UnicodeEncodeError:
-            raise Unfit("it holds a lone surrogate") from None
+            raise InvalidEntry("it holds a lone surrogate") from None
         if len(line) > MOST_LINE:
-            raise Unfit(f"an event has a line of {len(line):,} bytes, more than {MOST_LINE:,}")
+            raise InvalidEntry(f"an event has a line of {len(line):,} bytes, more than {MOST_LINE:,}")
         self._file.write(line)
         self._sha.update(line)
 

@@ -1,4 +1,4 @@
-"""One suite, every broker: the in-memory one behaves as Redis does, and MQTT as far as it can."""
+"""One suite for all brokers: the in-memory one behaves as Redis does, and MQTT as far as it can."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_connect_and_close_may_be_called_twice(broker: Broker) -> None:
 
 
 async def test_patterns_match_as_redis_matches_them(redis_broker: RedisBroker) -> None:
-    """Random patterns over a small alphabet, held against the server itself."""
+    """Random patterns over a small alphabet, compared with the server."""
     dice = random.Random(11)
     memory, real, imitation = MemoryBroker(), redis_broker.pubsub(), None
     words = ["".join(dice.choice("ab-]^\\") for _ in range(dice.randint(0, 4))) for _ in range(40)]
@@ -193,7 +193,7 @@ def test_an_url_that_is_not_redis_is_refused(url: str) -> None:
     ["redis://user:p@ss/wo#rd@host:1/0", "redis://:se@cret/x?y@h:1/0", "redis://h:1/0#x", "redis://:se@cret/x@h:1/0"],
 )
 def test_an_url_that_could_be_read_in_two_ways_is_refused_with_the_way_to_write_it(url: str) -> None:
-    """Read as it stands, a part of the password is the host, and is shown as one."""
+    """Read literally, a part of the password would be the host, and would be shown."""
     with pytest.raises(ValueError, match=r"/ @ : # \? % in a password are written as %2F") as caught:
         RedisBroker.from_url(url)
     assert not any(piece in str(caught.value) for piece in ("ss/", "wo#", "rd@", "cret", "user"))

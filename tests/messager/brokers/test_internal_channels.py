@@ -1,4 +1,4 @@
-"""Internal channels: the names on which servers publish by themselves."""
+"""Internal channels, on which servers publish notifications."""
 
 from __future__ import annotations
 

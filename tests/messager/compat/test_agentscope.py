@@ -1,4 +1,4 @@
-"""AgentScope's own messages are sent as they are, and come back equal."""
+"""Messages of AgentScope's classes can be sent, and are equal when they are received."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def theirs(version: str) -> Iterator[Any]:
 
 @pytest.fixture
 def made(version: str, theirs: Any) -> Any:
-    """A message of each version's own class."""
+    """Message of the class of each version."""
     return VERSIONS[version](theirs)
 
 
 def read_by(kind: Any, data: dict[str, Any]) -> Any:
-    """What AgentScope's class makes of a dict that went through JSON."""
+    """Return the object of AgentScope's class from a dict that went through JSON."""
     read = kind.from_dict if hasattr(kind, "from_dict") else kind.model_validate
     return read(json.loads(json.dumps(data)))
 
@@ -106,12 +106,12 @@ async def test_a_message_of_agentscope_itself_comes_back_equal_from_the_wire_and
 
 
 def its(version: str) -> Version:
-    """The name that `to_agentscope` has for a version."""
+    """Return the name of a version in `to_agentscope`."""
     return "0.1" if version.startswith("0.1.") else "1" if version.startswith("1.") else "2"
 
 
 def text_of(read: Any) -> str:
-    """All that a message says in text."""
+    """Return the text of a message."""
     if isinstance(read.content, str):
         return read.content
     texts = [block["text"] if isinstance(block, dict) else block.text for block in read.content]

@@ -1,4 +1,4 @@
-"""AgentSociety 1.3.7's own driver, groups and agents talk through this Messager, and are in the log."""
+"""The original driver, groups and agents of AgentSociety 1.3.7 use this Messager and are recorded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def simulation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def workflow() -> list[dict[str, Any]]:
-    """Every kind of stage."""
+    """Workflow with every kind of stage."""
     from agentsociety.survey.models import Survey
 
     survey = Survey(UUID(int=1), "The bridge", "Should it be closed?", [])
@@ -182,7 +182,7 @@ async def test_a_function_of_a_workflow_is_as_it_was_after_the_run_and_once_all_
 
 
 def held() -> dict[tuple[str, str], Any]:
-    """Whatever AgentSociety's modules hold by the names that may be changed."""
+    """Return the values of the names in AgentSociety's modules that `install` changes."""
     found = {}
     for name, module in sys.modules.items():
         if name.partition(".")[0] == "agentsociety":

@@ -1,4 +1,4 @@
-"""Settings are kept without what is secret in them."""
+"""Settings are stored without their secrets."""
 
 from __future__ import annotations
 

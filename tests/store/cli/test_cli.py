@@ -1,4 +1,4 @@
-"""The command line, in processes of its own: what it prints, where, and how it ends."""
+"""The command line in separate processes: output, streams and exit codes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def imported(run: Run, tmp_path: Path) -> Run:
 
 
 def one_line(done: Any, code: int, *words: str) -> None:
-    """The error contract: one line on standard error, no traceback, this exit code."""
+    """Check the contract of errors: one line on standard error, no traceback, this exit code."""
     assert done.returncode == code, (done.stdout, done.stderr)
     assert done.stdout == ""
     lines = done.stderr.strip().splitlines()
@@ -257,7 +257,7 @@ def test_ctrl_c_elsewhere_is_130(imported: Run, tmp_path: Path, redis: RedisServ
     with Redis(port=redis.port) as client:
 
         def looks() -> int:
-            """Calls of CLIENT, by which a replay looks for subscribers. Redis 7 counts each subcommand by itself."""
+            """Return the number of CLIENT calls, with which a replay counts subscribers, over all subcommands."""
             calls = client.info("commandstats")
             return sum(calls[name]["calls"] for name in calls if name.startswith("cmdstat_client"))
 

@@ -40,7 +40,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
-    """A folder in which a recorder was killed while the store was locked."""
+    """Folder in which a recorder was killed while the store was locked."""
     (tmp_path / "crash.py").write_text(textwrap.dedent(CRASH))
     done = subprocess.run(
         [sys.executable, "crash.py", "strict"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
@@ -64,7 +64,7 @@ def test_drain_then_repair_then_close(crashed: Path) -> None:
     assert run("drain").stderr.startswith("no spools in")
     [known] = json.loads(run("repair", "--json").stdout)
     assert (known["recorder"], known["events"], known["spool"]) == (1, 51, None)
-    assert "its sendings are all there" in known["missing"]
+    assert "all sent ones are logged" in known["missing"]
     assert run("repair").stderr == "nothing to repair\n"
     verified = run("verify", "e1")
     assert verified.returncode == 0 and "was repaired" in verified.stdout
@@ -88,7 +88,7 @@ def test_what_drain_cannot_read_stays_and_is_told(crashed: Path) -> None:
     assert done.returncode == 1 and "damaged from byte" in done.stdout and spool.exists()
     spool.write_bytes(b"\x1b[31mno spool\n")
     done = messager("drain", cwd=crashed)
-    assert done.returncode == 1 and "does not begin as a spool does" in done.stdout and "\x1b" not in done.stdout
+    assert done.returncode == 1 and "its first line is not that of a spool" in done.stdout and "\x1b" not in done.stdout
 
 
 def test_wrong_uses_get_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How a difference is put into words."""
+"""Text of differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`events --follow` that is started before there is anything to follow."""
+"""`events --follow`, started before the store or the experiment exists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAIT = "waiting for"
 
 @contextlib.contextmanager
 def following(folder: Path, store: str, *words: str, exp: str = "e1") -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A verb that follows an experiment, and the line in which it says that it waits."""
+    """Start a verb that follows an experiment; return it with its line about waiting."""
     process = subprocess.Popen(
         [*MESSAGER, "--store", store, "events", exp, "--follow", "--json", *words],
         cwd=folder,
@@ -49,14 +49,14 @@ def following(folder: Path, store: str, *words: str, exp: str = "e1") -> Iterato
 
 
 def printed(process: subprocess.Popen[str]) -> list[int]:
-    """The times of the events that it printed until it ended, in order."""
+    """Return the times of the printed events, in order."""
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stderr) == (0, "")
     return [json.loads(line)["ts"] for line in stdout.splitlines()]
 
 
 async def recorded(store: str, *events: NewEvent) -> None:
-    """Make the store where there is none yet, record events into the experiment e1, and close it."""
+    """Record events into the experiment e1, creating the store if needed, and close the experiment."""
     async with EventLog.open(store) as log:
         of = await filled(log, list(events))
         await close(log, of, force=True)

@@ -1,4 +1,4 @@
-"""The verbs that keep house, in processes of their own: what they ask, print, refuse, and how they end."""
+"""Verbs of maintenance in separate processes: questions, output, refusals and exit codes."""
 
 from __future__ import annotations
 

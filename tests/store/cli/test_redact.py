@@ -1,4 +1,4 @@
-"""`messager redact` and `messager export --redact --pseudonymise`, in processes of their own."""
+"""`messager redact` and `messager export --redact --pseudonymise` in separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store: made on first use, named where it is none, told where it is damaged or kept locked."""
+"""Stores: creation on first use, and errors for other files, damaged stores and locked ones."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_mistyped_url_is_not_taken_for_the_name_of_a_file(url: str) -> None:
 async def test_a_task_that_is_cancelled_at_any_moment_leaves_neither_a_lock_nor_a_connection_behind(
     log: EventLog, way: str
 ) -> None:
-    """As all tasks are at the end of `asyncio.run`: what is to be saved after that waited for them without end."""
+    """`asyncio.run` cancels all tasks at its end. Saving afterwards once waited for them for ever."""
     dice = random.Random(7)
     kept: list[asyncio.Task[None]] = []
     of = await experiment(log)

@@ -1,4 +1,4 @@
-"""The SQL views: names, times and content for people who ask in SQL."""
+"""The SQL views: names, times and content."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_when_each_sending_was_first_received_is_known_once_the_experiment
 async def test_a_listener_has_heard_what_was_sent_since_it_began(
     log: EventLog, store: str, began: int, expected: list[int | None]
 ) -> None:
-    """What came late was once taken for the first of all that had said the same."""
+    """A late reception was once assigned to the first of all messages with the same content."""
     of = await experiment(log)
     speaker = await log.register(of, role="messager")
     late = await log.register(of, role="messager")
@@ -186,14 +186,14 @@ async def test_what_was_sent_before_the_end_of_a_gap_was_not_heard_behind_it(log
 
 
 def rows_looked_at(plan: dict[str, Any]) -> float:
-    """How many rows a plan of PostgreSQL has looked at in all."""
+    """Return the number of rows that a plan of PostgreSQL has read."""
     passed_over = sum(value for key, value in plan.items() if key.startswith("Rows Removed by"))
     mine = (plan["Actual Rows"] + passed_over) * plan["Actual Loops"]
     return mine + sum(rows_looked_at(below) for below in plan.get("Plans", ()))
 
 
 async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, store: str) -> None:
-    """It was quadratic once; counted in steps of SQLite's machine and in rows of PostgreSQL's, not in seconds."""
+    """It was quadratic once. Counted in steps of SQLite's virtual machine and in rows of PostgreSQL."""
 
     def steps(exp_id: str) -> float:
         query = f"SELECT count(*), max(received_at) FROM message WHERE exp_id = '{exp_id}' AND from_id IS NOT NULL"
@@ -226,7 +226,7 @@ async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, stor
 async def test_deliveries_are_there_as_soon_as_an_import_is_and_closing_again_finds_those_that_a_kill_cost(
     log: EventLog, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who was killed between publishing and working out left an import without them, for good."""
+    """A kill between the publication of an import and its deliveries once left it without them."""
     lines = [{"ts": 1, "channel": "c", "payload": "x"}, {"ts": 2, "kind": "received", "channel": "c", "payload": "x"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     published = []

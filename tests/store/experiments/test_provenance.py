@@ -1,4 +1,4 @@
-"""What a recorder notes by itself."""
+"""Meta that a recorder adds: git commit, command, host."""
 
 from __future__ import annotations
 

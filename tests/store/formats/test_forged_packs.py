@@ -1,4 +1,4 @@
-"""Unpacking believes nothing: what is forged, cut or out of all bounds is refused, and leaves nothing behind."""
+"""Forged, truncated and oversized packs are refused, and leave nothing in the store."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Lines of a pack, as JSON."""
+    """Return the lines of a pack, parsed."""
     from tests.store.maintenance.test_verify import small_log
 
     async def make() -> None:
@@ -210,7 +210,7 @@ async def test_a_pack_with_a_forged_redaction_is_refused(
 
 @pytest.mark.sqlite  # what is checked is the file, so often that a server would take minutes over it
 async def test_every_value_of_a_pack_matters(log: EventLog, other: EventLog, tmp_path: Path) -> None:
-    """What is left of the head, names and times for instance, is held by the hash at the end."""
+    """Values outside the head, such as names and times, are protected by the hash at the end."""
     from tests.store.maintenance.test_verify import small_log
 
     await small_log(log)

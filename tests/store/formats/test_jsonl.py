@@ -1,4 +1,4 @@
-"""JSON Lines in and out: exact, all or nothing, the same file again."""
+"""Import and export of JSON Lines: exact, atomic and reproducible."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(path: Path, *lines: Any) -> Path:
 
 
 async def everything(log: EventLog) -> None:
-    """An experiment with all that is hard: two recorders, ties, hostile values, every kind."""
+    """Create an experiment with two recorders, equal times, hostile values and every kind."""
     of = await log.create_experiment("e1", name="n\u00e4me", tags=["b", "a"], meta={"seed": 7, "\u65e5": [1]})
     for _ in range(2):
         writer = await log.register(of, role="messager", patterns=["exps:*"], meta={"versions": {"python": "3"}})

@@ -1,4 +1,4 @@
-"""A pack is the experiment with its chain: unpacked, the same row for row, and not seen before it is whole."""
+"""Packs: an experiment with its chain, restored row for row, and invisible until it is complete."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def head(log: EventLog, exp_id: str = "e1") -> str:
 
 
 def rows(store: str) -> dict[str, list[Any]]:
-    """Everything in a store, with what is numbered differently elsewhere made comparable."""
+    """Return all rows of a store, with ids replaced so that stores can be compared."""
     ordinal = "(SELECT ordinal FROM recorder WHERE id = {} >> 40)".format
     queries = {
         "experiment": "SELECT exp_id, name, status, created_at, closed_at, meta, schema_version, recorders "
@@ -222,7 +222,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 def seal(path: Path, lines: list[dict[str, Any]]) -> Path:
-    """Write a pack whose end fits, as somebody would who means to deceive."""
+    """Write a pack with a correct last line, as a forger would."""
     import hashlib
 
     data = "".join(json.dumps(line) + "\n" for line in lines[:-1]).encode()

@@ -1,4 +1,4 @@
-"""Exports for others: paths blanked, agents under pseudonyms, the store as it was."""
+"""Exports to share: erased paths, pseudonyms of agents, and an unchanged store."""
 
 from __future__ import annotations
 

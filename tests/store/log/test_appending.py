@@ -1,4 +1,4 @@
-"""Appending: a batch is written whole, once and by one writer, or refused and nothing of it left."""
+"""Appending: a batch is written completely, once and by one writer, or not at all."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_a_batch_that_cannot_be_written_leaves_nothing_behind(log: EventLo
 async def test_a_batch_of_any_size_is_written_where_sqlite_takes_few_parameters(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows are bound some hundreds at a time; fewer where SQLite takes fewer parameters, as it once did."""
+    """Rows are inserted hundreds at a time, and fewer if SQLite accepts fewer parameters, as older versions do."""
     connect = SQLite._open_for_appends
 
     def limited(self: SQLite) -> sqlite3.Connection:
@@ -157,7 +157,7 @@ async def test_a_batch_that_is_refused_in_the_middle_leaves_nothing_and_the_next
 async def test_a_cancelled_append_is_over_before_anything_else_is_done(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It once went on in its thread: `recover` found nothing, and then it was committed."""
+    """The append once continued in its thread: it was committed after `recover` had found nothing."""
     of = await experiment(log, "e1")
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(0)])  # so that no name has to be made known before the next

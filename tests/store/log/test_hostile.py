@@ -1,4 +1,4 @@
-"""Hostile words: no SQL is made of them, no terminal obeys them, no password is repeated, no file asks too much."""
+"""Hostile input: SQL injection, terminal escapes, passwords in errors, and files that need too much memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WORDS = [
 
 
 async def counted(log: EventLog) -> dict[str, int]:
-    """Rows in each table."""
+    """Return the number of rows of each table."""
     async with log.database.reading() as connection:
         names = await connection.run_sync(lambda sync: inspect(sync).get_table_names())
         return {n: (await connection.exec_driver_sql(f"SELECT count(*) FROM {n}")).scalar_one() for n in names}
@@ -185,7 +185,7 @@ async def test_a_server_that_repeats_the_password_is_not_quoted(log: EventLog, s
 
 
 async def refused(log: EventLog, path: Path, words: str) -> None:
-    """One clear line, and nothing is left of it."""
+    """Check that input is refused in one line and leaves nothing in the store."""
     before = await counted(log)
     with pytest.raises(BadFile, match=words) as caught:
         await import_jsonl(log, path, "e1")

@@ -1,4 +1,4 @@
-"""The event log: what goes in comes out, in replay order, once."""
+"""The event log: each event is read once, unchanged, in replay order."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_anything_survives_the_way_through_the_log(store: str, events: lis
 
 
 def facts(event: Event | NewEvent) -> tuple[Any, ...]:
-    """What was recorded, whatever number it was given."""
+    """Return the fields of an event without its numbers."""
     ids = (event.from_id, type(event.from_id), event.to_id, type(event.to_id))
     body = (event.msg_id, event.duration_ns, event.receivers, event.cause, event.meta)
     return (event.kind, event.ts, event.channel, event.payload, *ids, *body)

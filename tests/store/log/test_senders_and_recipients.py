@@ -1,4 +1,4 @@
-"""Events chosen by sender and by recipient, in everything that selects events."""
+"""Selection of events by sender and recipient, in all commands that select events."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_an_export_takes_senders_and_recipients(log: EventLog, tmp_path: P
 
 
 def changed(**more: Any) -> list[NewEvent]:
-    """The same with a message in the middle that another agent said otherwise."""
+    """Return the same messages, with one in the middle changed and from another agent."""
     return [sent(1, b"1", from_id=3), sent(2, from_id=4, to_id=5, **more), sent(3, b"3", from_id=3)]
 
 
@@ -114,7 +114,7 @@ async def test_points_are_looked_for_on_each_side(log: EventLog) -> None:
 
 
 async def test_senders_are_compared_across_kinds_of_broker(log: EventLog) -> None:
-    """Their channels are spelt in two ways there, and the filters hold for both."""
+    """Channels have two separators there, and filters apply to both."""
     for exp_id, channel in (("a", "exps:e:agents:1:x"), ("b", "exps/e/agents/1/x")):
         noise = sent(2, exp_id.encode(), channel, from_id=4, to_id=1)
         await filled(log, [sent(1, b"1", channel, from_id=3, to_id=1), noise], exp_id)

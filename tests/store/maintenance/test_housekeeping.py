@@ -1,4 +1,4 @@
-"""Keeping house: what goes is said first, goes whole, and gives its room back."""
+"""Removal of experiments: announced first, complete, and with the space freed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def sql(log: EventLog, statement: str) -> None:
 
 
 async def over(log: EventLog, exp_id: str, events: int = 3, size: int = 10) -> Experiment:
-    """An experiment that is closed."""
+    """Closed experiment."""
     of = await filled(log, [sent(at, b"x" * size) for at in range(events)], exp_id)
     await close(log, of, force=True)
     return await log.experiment(exp_id)
@@ -68,7 +68,7 @@ async def test_a_running_experiment_is_not_removed_unless_forced_and_then_its_re
 
 
 async def test_a_recorder_is_fenced_before_the_first_event_goes(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what it appends while the removal runs would be left behind, and belong to nothing."""
+    """Otherwise events that it appends during the removal would remain without an experiment."""
     monkeypatch.setattr("messager_store.maintenance.removal.CHUNK", 10)
     of = await log.create_experiment("e1")
     writer = await log.register(of, role="tap")
@@ -86,7 +86,7 @@ async def test_a_recorder_is_fenced_before_the_first_event_goes(log: EventLog, m
 
 @pytest.mark.parametrize("change", ["tagged", "closed", "recorded"])
 async def test_what_was_changed_since_it_was_looked_at_is_spared(log: EventLog, change: str) -> None:
-    """A person answers a question about what was there when it was asked."""
+    """The answer to a question applies only to the state at the time of the question."""
     of = await filled(log, [sent(1)])
     await sql(log, "UPDATE recorder SET ended_at = 5")
     if change == "tagged":
@@ -276,7 +276,7 @@ async def test_a_spool_that_nobody_drains_is_told_and_comes_before_repair(log: E
 
 
 async def spooled(log: EventLog, exp_id: str = "e1") -> Path:
-    """The spool of an open experiment whose recorder is gone."""
+    """Spool of an open experiment whose recorder has ended."""
     of = await log.create_experiment(exp_id)
     name = exp_id.ljust(32, "0")
     path = Path(log.database.dialect.spool_folder) / f"{name}.spool"

@@ -1,4 +1,4 @@
-"""Verify finds what was changed, and says where."""
+"""Verify finds changes and reports their location."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ WRONG_TYPES = (
 
 
 def refused(store: str, change: str) -> bool:
-    """Whether the database is to refuse a change; then it does."""
+    """Return True if the database refuses the change, as it should for this column."""
     if "://" not in store or not change.startswith(WRONG_TYPES):
         return False
     with pytest.raises(Refused, match=r"type|syntax"):

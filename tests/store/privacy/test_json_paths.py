@@ -1,4 +1,4 @@
-"""Paths take out what stands at them, and nothing else."""
+"""JSON paths erase their values and nothing else."""
 
 from __future__ import annotations
 

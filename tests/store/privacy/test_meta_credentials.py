@@ -1,4 +1,4 @@
-"""Recordings that hold credentials in their meta: `verify` names them, and `redact --meta` masks them."""
+"""Credentials in the meta of recordings: `verify` reports them, and `redact --meta` masks them."""
 
 from __future__ import annotations
 

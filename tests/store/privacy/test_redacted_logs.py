@@ -1,4 +1,4 @@
-"""A redacted log keeps its promises: re-sealed and written down, found where it is tampered with, whole when killed."""
+"""Redacted logs: new chain and redaction records, detection of later changes, and kills."""
 
 from __future__ import annotations
 

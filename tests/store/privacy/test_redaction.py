@@ -1,4 +1,4 @@
-"""Redaction: what is chosen is gone, from the log and from every byte of the file, and nothing else is."""
+"""Redaction removes the selected payloads from the log and from every byte of the file, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECRET = b"Marguerite Yourcenar"
 
 
 def on_disk(store: str) -> bytes:
-    """Every byte of the store and of its journals; of a server's, every byte of its tables and indexes."""
+    """Return the bytes of the store and its journals, or of the tables and indexes on a server."""
     if "://" in store:
         where = "current_setting('data_directory') || '/' || pg_relation_filepath(oid)"
         query = f"SELECT {where} FROM pg_class WHERE relkind IN ('r', 'i', 't') AND pg_relation_filepath(oid) <> ''"
@@ -36,7 +36,7 @@ def on_disk(store: str) -> bytes:
 
 
 async def secrets(log: EventLog, of: Experiment, size: int = 100, *, ended: bool = True) -> None:
-    """Two recorders; the payloads of seqs 3, 4 and 8 of the first and 2 of the second hold the secret."""
+    """Create two recorders with the secret in the payloads of seqs 3, 4 and 8 of the first and 2 of the second."""
     secret = json.dumps({"from": "Marguerite Yourcenar", "content": SECRET.decode() * (size // 20 + 1)}).encode()
     for ordinal in (1, 2):
         writer = await log.register(of, role="messager")
@@ -276,7 +276,7 @@ async def test_a_spool_on_a_host_that_is_gone_may_hold_more(log: EventLog) -> No
 
 @contextlib.contextmanager
 def reading_an_old_state(store: str) -> Iterator[None]:
-    """Somebody has begun to read, and may go on reading what was there then."""
+    """Context with an open read transaction, which still sees the former content."""
     if "://" in store:
         with transaction(store, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM event"):
             yield

@@ -1,4 +1,4 @@
-"""Two experiments side by side."""
+"""Comparison of two experiments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With MESSAGER_STORE set, every Messager records itself, and no agent ever sees an error of it."""
+"""With MESSAGER_STORE set, every Messager is recorded, and errors never reach the agents."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_messager_that_is_connected_again_is_recorded_again(store: str) 
 @pytest.mark.parametrize(
     ("settings", "exp_id", "line"),
     [
-        ({"MESSAGER_DURABILITY": "strick"}, "e1", "there is no durability 'strick': choose buffered or strict"),
+        ({"MESSAGER_DURABILITY": "strick"}, "e1", "unknown durability 'strick'. Use buffered or strict."),
         ({"MESSAGER_STORE": "mongodb://u:hush@h/x"}, "e1", "no store of scheme 'mongodb' is known"),
         ({"MESSAGER_STORE": "text"}, "e1", "is not a messager store"),
         ({"MESSAGER_STORE": ":memory:"}, "e1", "gone when the program ends: name a file, or postgresql://..."),
@@ -191,7 +191,7 @@ async def test_a_messager_with_a_recorder_of_its_own_is_not_recorded_twice(
     if first:
         assert sql(store, "SELECT count(*) FROM experiment") == [(0,)] and not told
     else:
-        assert await said(store) == [0] and "Recorder of the program's own" in told
+        assert await said(store) == [0] and "Recorder that the program added" in told
 
 
 async def test_a_recorder_that_is_added_while_the_messager_connects_records_alone(
@@ -237,7 +237,7 @@ async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_record
 
 
 class Slow:
-    """A hook that takes its time."""
+    """Slow hook."""
 
     def __init__(self) -> None:
         self.asked, self.let = asyncio.Event(), asyncio.Event()
@@ -354,7 +354,7 @@ async def test_whatever_a_recorder_raises_before_a_message_is_sent_the_message_g
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 2)
         assert len(messager.get_log_list()) == 2
-    assert capsys.readouterr().err.count("messages go out all the same: broken") == 1
+    assert capsys.readouterr().err.count("messages are sent nevertheless: broken") == 1
 
 
 async def test_the_spool_is_where_the_environment_says(
@@ -400,7 +400,7 @@ async def test_where_nothing_that_is_installed_records_a_line_says_so(
     monkeypatch.setattr(metadata, "entry_points", lambda **given: metadata.EntryPoints())
     async with Messager(MemoryBroker(), "e1") as messager:
         await say(messager, 1)
-    assert capsys.readouterr().err == "messager: MESSAGER_STORE is set, but nothing that is installed records\n"
+    assert capsys.readouterr().err == "messager: MESSAGER_STORE is set, but no installed package records\n"
     assert sql(store, "SELECT count(*) FROM experiment") == [(0,)]
 
 

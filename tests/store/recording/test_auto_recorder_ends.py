@@ -1,4 +1,4 @@
-"""Recorded without a line of code, a program ends as it likes: in its event loop, out of it, or in another."""
+"""Ends of programs recorded by MESSAGER_STORE: in their event loop, after it, or in another one."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ postgres.CONNECT_SECONDS = postgres.Postgres.open_seconds = 600
 
 
 def program(store: str, run: str, *, before: str = "", end: str = "pass", check: bool = True) -> str:
-    """Run a program that never closes its messager; what it said on standard error."""
+    """Run a program that never closes its messager; return its standard error."""
     return ran(store, PROGRAM.format(before=before, end=end, run=run), check=check)
 
 
 def ran(store: str, source: str, *, check: bool = True) -> str:
-    """Run a program; what it said on standard error."""
+    """Run a program; return its standard error."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", source],
         env={**os.environ, "MESSAGER_STORE": store},

@@ -1,4 +1,4 @@
-"""The buffer gives every event to the store once and in order, however memory, disk and store take turns."""
+"""The buffer yields every event once and in order, for any sequence of spooling and commits."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_whoever_is_faster_the_store_gets_each_event_once_and_in_order(
 
 
 class Held(Spool):
-    """Writes when it is let."""
+    """Spool that writes only when released."""
 
     def __init__(self, folder: Path, name: str = "r") -> None:
         super().__init__(folder / f"{name}.spool", {"recorder": "r", "exp_id": "e", "store": "s"})
@@ -95,7 +95,7 @@ class Held(Spool):
 
 
 def held(folder: Path) -> tuple[Buffer, Held]:
-    """One of three events, and its spool."""
+    """Buffer of three events, and its spool."""
     spool, clock = Held(folder), Clock()
     waiting = Buffer(spool, clock, clock.now)
     for number in range(3):
@@ -104,7 +104,7 @@ def held(folder: Path) -> tuple[Buffer, Held]:
 
 
 def left(waiting: Buffer) -> list[NewEvent]:
-    """What whoever finds its spool reads there, which is whole."""
+    """Return the events in the spool, which must be intact."""
     waiting.close()
     spool = Spool.open(waiting.spool.path)
     try:
@@ -147,7 +147,7 @@ def test_what_is_being_written_when_the_event_loop_is_left_is_in_the_spool_once(
 
 
 def retracts(intent: int, cause: int | None) -> NewEvent:
-    """The outcome of the event at this position, with the cause that is written."""
+    """Failed event that retracts the event at this position."""
     return NewEvent("failed", intent, "c", b"", cause=None if cause is None else (0, cause))
 
 

@@ -1,4 +1,4 @@
-"""With MESSAGER_STORE set, an experiment that somebody closes in mid-run is followed by the next; nothing is lost."""
+"""With MESSAGER_STORE set, a recorder whose experiment is closed continues in the next one without loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def closed(store: str, exp_id: str = "e1") -> None:
 
 
 async def seqs(store: str, exp_id: str) -> list[tuple[int, str, Any]]:
-    """Of an experiment that is as it should be."""
+    """Return the seqs of an experiment without problems."""
     async with EventLog.open(store) as log:
         of = await log.experiment(exp_id)
         assert (await verify(log, of)).problems == []

@@ -1,4 +1,4 @@
-"""Who speaks to whom, where the wire does not say."""
+"""Senders and recipients that are derived from channels and payloads."""
 
 from __future__ import annotations
 

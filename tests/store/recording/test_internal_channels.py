@@ -1,4 +1,4 @@
-"""Channels of the server itself: not recorded by `*`, and never replayed."""
+"""Internal channels of the server are not recorded by `*` and never replayed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEFT_OUT = {"__sentinel__:hello": 2, "__keyspace@0__:a": 1, "__keyevent@0__:expi
 
 
 async def tapped(log: EventLog, server: RedisServer, exp_id: str, pattern: str, last: str) -> set[str]:
-    """The channels that a tap on `pattern` records while a key is set and expires, up to one message on `last`."""
+    """Return the channels that a tap on `pattern` records while a key is set and expires, up to a message on `last`."""
     broker = RedisBroker.from_url(server.url)
     async with Recorder(log, exp_id, role="tap", patterns=[pattern]) as recorder:
         listening = asyncio.Event()

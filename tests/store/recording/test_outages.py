@@ -1,4 +1,4 @@
-"""While the store is away: nothing is lost, nothing is doubled, nothing goes unnoticed."""
+"""Outages of the store: no loss, no duplicates, and a gap for every dropped event."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_a_locked_store_is_waited_for_on_disk_and_drained_in_order(
         assert await payloads(log) == numbers(0, 400)
         assert not taker.spool_path.parent.exists()
     assert (await verify(log, await log.experiment("e1"))).problems == []
-    assert taker.dropped == 0 and "takes events again" in caplog.text
+    assert taker.dropped == 0 and "accepts events again" in caplog.text
     assert caplog.text.count("keeping events in") == 1  # not once for each try
 
 
@@ -146,7 +146,7 @@ async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(
         await taker.stop()
     assert taker.spooled == 10
     [done] = await everything_drained(log, taker.spool_path.parent)
-    assert done.left == 10 and "knows no such recorder" in (done.reason or "")
+    assert done.left == 10 and "has no such recorder" in (done.reason or "")
     stores.move_back(store)
     async with EventLog.open(store) as back:
         assert [done.events for done in await everything_drained(back, taker.spool_path.parent)] == [10]
@@ -223,7 +223,7 @@ async def test_room_in_the_spool_spares_the_senders(log: EventLog, store: str, m
 
 
 async def cancelled(taker: Recorder) -> None:
-    """As an event loop does with every task when it ends."""
+    """Cancel all tasks, as an event loop does at its end."""
     await taker.start()
     take(taker, 0, 10)
     await taker.flush()
@@ -250,7 +250,7 @@ async def test_what_a_cancelled_committer_had_is_in_the_spool_where_the_store_is
     with locked(store):
         await taker.stop()
     assert taker.spooled == 10
-    with pytest.raises(StoreError, match="10 events wait"):
+    with pytest.raises(StoreError, match="10 events are in the spool"):
         await taker.flush()
     assert [done.events for done in await everything_drained(log, taker.spool_path.parent)] == [10]
     assert await payloads(log) == numbers(0, 20)

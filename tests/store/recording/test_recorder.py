@@ -1,4 +1,4 @@
-"""The recorder: everything that happened is in the log when it ends."""
+"""The recorder: all events are in the log when it ends."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_closing_under_a_live_recorder_asks_for_force_and_then_refuses_its
         await close(log, of)
     await close(log, of, force=True)
     recorder.mark("after")
-    await until(lambda: "nothing more is recorded" in caplog.text)
+    await until(lambda: "the recording has ended" in caplog.text)
     with pytest.raises(StoreError):
         await recorder.flush()
     assert len(await kinds(log)) == 1
@@ -274,7 +274,7 @@ async def test_a_tap_ends_after_its_time_and_tells_a_gap_it_ended_in(log: EventL
 
 @pytest.mark.any_database
 async def test_answering_on_the_channel_as_it_was_fetched_works(broker: Broker, log: EventLog) -> None:
-    """`fetch_messages` gives channels as bytes; a reply on one once ended the recording."""
+    """`fetch_messages` returns channels as bytes; a reply on one once ended the recording."""
     async with Recorder(log, "e1") as recorder, Messager(broker, "e1") as messager:
         messager.add_log_hook(recorder)
         await messager.send_message(b"exps:e1:agents:4:chat", {"n": 1})  # type: ignore[arg-type]
@@ -432,7 +432,7 @@ def test_a_mark_may_be_made_between_two_runs_of_the_event_loop(store: str) -> No
 async def test_what_comes_while_a_batch_is_committed_gathers_before_the_next(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was once committed at once: a handful of events at a time, with a sync of the disk for each."""
+    """Events were once committed at once, a few at a time, with a sync for each batch."""
     monkeypatch.setattr(committer, "FLUSH_SECONDS", 3600)
     batches: list[int] = []
     committing, go_on = asyncio.Event(), asyncio.Event()

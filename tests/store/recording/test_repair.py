@@ -1,4 +1,4 @@
-"""After a crash: who goes on where, what is written down as missing, and who keeps out."""
+"""Repair after a crash: gaps, takeover of recorders, and refused writers."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ async def test_a_tap_that_starts_again_says_what_it_missed(log: EventLog) -> Non
 
 
 async def test_what_a_recorder_whose_clock_was_ahead_may_have_lost_lies_in_a_gap(log: EventLog, store: str) -> None:
-    """The gap was empty: by our clock, the recorder had not even begun when it was repaired."""
+    """The gap was once empty: by the local clock, the recorder started after its repair."""
     of = await log.create_experiment("e1")
     writer = await log.register(of, role="messager")
     ahead = time.time_ns() + 3_600_000_000_000

@@ -1,4 +1,4 @@
-"""The spool keeps what it was given, and says so when it cannot."""
+"""The spool keeps events, and raises if it cannot."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def events(number: int = 30) -> list[NewEvent]:
 
 
 def left(path: Path) -> Spool:
-    """A spool with 30 events from seq 7 on, let go of."""
+    """Create a spool with 30 events from seq 7 on, and close it."""
     spool = Spool(path, FACTS)
     spool.write(7, events()[:20], 100)
     spool.write(27, events()[20:], 200)

@@ -1,4 +1,4 @@
-"""Strict: nothing is published that is not in the log, or on disk, before."""
+"""Strict: messages are in the log, or on disk, before they are published."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_strict_stops_only_the_message_whose_redact_raises(log: EventLog, 
         for entry in entries
         if entry.kind == "failed"
     ]
-    error = "`redact` raised ValueError, so only this is kept"
+    error = "`redact` raised ValueError, so only this is stored"
     assert bare == [(None, b"", None, None, {"outcome": "not_sent", "error": error})] * 2
     assert b"hunter2" not in on_disk(store)
     assert (await verify(log, of)).problems == []

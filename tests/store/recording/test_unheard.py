@@ -1,4 +1,4 @@
-"""Messages that a tap cannot hear are named: when it starts, while it records, and in `info` and `status`."""
+"""Messages that a tap cannot receive are reported at its start, during the recording, and by `info` and `status`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.any_database
 
 @pytest.fixture
 def fresh() -> Iterator[RedisServer]:
-    """A server whose counters nobody else moves."""
+    """Server that no other test uses."""
     with redis_server() as server:
         yield server
 

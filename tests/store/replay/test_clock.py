@@ -10,7 +10,7 @@ SECOND = 1_000_000_000
 
 
 class Time:
-    """A monotonic clock that moves only when somebody sleeps, and oversleeps by `late` seconds."""
+    """Monotonic clock that advances only by sleeping, and oversleeps by `late` seconds."""
 
     def __init__(self, late: float = 0.0) -> None:
         self.now_ns = 0

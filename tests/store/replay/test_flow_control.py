@@ -1,4 +1,4 @@
-"""Flow control in replay: a slow subscriber is waited for, never cut off; where that cannot be, a rate is asked for."""
+"""Flow control: a replay waits for slow subscribers, or requires a rate if it cannot measure their backlog."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _MESSAGE = b"message\r\n$"
 
 @contextmanager
 def counting_server(*arguments: str) -> Iterator[RedisServer]:
-    """A server that counts every byte that waits for a subscriber.
+    """Server that counts every byte in the buffer of a subscriber.
 
-    Valkey 9 by itself counts a payload of 16 kB or more as a reference to it.
+    Valkey 9 counts a payload of 16 kB or more as a reference by default.
     """
     setting = "min-string-size-avoid-copy-reply"
     with redis_server(*arguments) as running, SyncRedis(port=running.port) as client:
@@ -50,13 +50,13 @@ def counting_server(*arguments: str) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    """A server of one's own, with the output limits that Redis has by default."""
+    """Server for one test, with the default output limits of Redis."""
     with counting_server() as running:
         yield running
 
 
 class RawReader:
-    """A subscriber on a bare socket, which reads only when and as much as it is told to."""
+    """Subscriber on a socket that reads only on request."""
 
     def __init__(self, port: int, *commands: bytes) -> None:
         self._socket = socket.socket()
@@ -77,7 +77,7 @@ class RawReader:
         self.cut_off = False
 
     async def read(self, most: int = 256 * 1024) -> None:
-        """Read what is there now, up to so many bytes."""
+        """Read the available data, up to this number of bytes."""
         piece = await asyncio.get_running_loop().sock_recv(self._socket, most)
         self.cut_off = self.cut_off or not piece
         self.data += piece
@@ -86,7 +86,7 @@ class RawReader:
         self._seen = max(self._seen, len(self.data) - len(_MESSAGE))
 
     def payloads(self) -> list[bytes]:
-        """The payloads that came, whole ones, in order."""
+        """Return the complete payloads in order of arrival."""
         found, at = [], 0
         while (start := self.data.find(_MESSAGE, at)) >= 0:
             pattern = self.data[start - 1 : start] == b"p"
@@ -105,7 +105,7 @@ class RawReader:
 
 
 def digest(payloads: list[bytes]) -> list[str]:
-    """Short enough to be shown where it differs."""
+    """Return a short form for messages of failed assertions."""
     return [f"{payload[:8]!r} {hashlib.sha256(payload).hexdigest()[:16]}" for payload in payloads]
 
 
@@ -125,7 +125,7 @@ async def replaying(
 
 
 async def large(log: EventLog, sizes: list[int], channel: str = "c") -> list[bytes]:
-    """An experiment of payloads of these sizes; each is told from the others by its number."""
+    """Create an experiment with numbered payloads of these sizes."""
     of = await log.create_experiment("e1")
     writer = await log.register(of, role="tap")
     wire = [b"%08d" % at + bytes(size - 8) for at, size in enumerate(sizes)]
@@ -142,7 +142,7 @@ async def subscribers(url: str) -> int:
 
 
 async def drained(reader: RawReader, task: asyncio.Task[ReplayReport], count: int) -> ReplayReport:
-    """Read slowly, until so many payloads are there."""
+    """Read slowly until this number of payloads has arrived."""
     step = 0
     while reader.count < count or not task.done():
         assert not reader.cut_off, "the subscriber was cut off"
@@ -165,7 +165,7 @@ async def drained(reader: RawReader, task: asyncio.Task[ReplayReport], count: in
 async def test_a_slow_reader_gets_everything_and_is_never_cut_off(
     log: EventLog, server: RedisServer, speed: Any
 ) -> None:
-    """64 MB of 100 kB each, twice what Redis would let wait, through a socket that is read in small pieces."""
+    """64 MB in payloads of 100 kB, twice the limit of Redis, through a socket that is read in small pieces."""
     wire = await large(log, [100_000] * 640)
     reader = RawReader(server.port, b"SUBSCRIBE c")
     async with replaying(log, server.url, speed=speed) as (replay, task):
@@ -179,7 +179,7 @@ async def test_a_slow_reader_gets_everything_and_is_never_cut_off(
 
 
 async def test_the_slowest_of_many_counts_and_so_does_each_copy_it_gets(log: EventLog, server: RedisServer) -> None:
-    """A client that subscribes 24 times over gets each message 24 times."""
+    """A client with 24 matching subscriptions gets each message 24 times."""
     wire = await large(log, [100_000] * 60)
     quick = [RawReader(server.port, b"PSUBSCRIBE *") for _ in range(10)]
     patterns = [b"SUBSCRIBE c", *(b"PSUBSCRIBE " + b"*" * stars + b"c" for stars in range(1, 24))]
@@ -202,7 +202,7 @@ async def test_the_slowest_of_many_counts_and_so_does_each_copy_it_gets(log: Eve
 
 
 async def test_copies_count_from_the_first_message_on(log: EventLog, server: RedisServer) -> None:
-    """What goes out together at first makes 50 MB for a client that gets each message 200 times."""
+    """The first batch is 50 MB for a client that gets each message 200 times."""
     wire = await large(log, [2000] * 150)
     reader = RawReader(server.port, *(b"PSUBSCRIBE " + b"*" * stars + b"c" for stars in range(200)))
     async with replaying(log, server.url) as (replay, task):
@@ -252,7 +252,7 @@ async def test_patterns_that_do_not_fit_a_channel_are_no_copies_once_that_is_kno
     [(32 * MB, 28 * MB), (33 * MB, 32 * MB), (40 * MB, 32 * MB), (41 * MB, 40 * MB), (MB, MB * 7 // 8)],
 )
 async def test_a_payload_for_which_redis_allocates_more_than_its_limit_is_too_large(hard: int, most: int) -> None:
-    """One of 29 MB is 32 MB to a Redis with jemalloc, which cuts off whom it should go to."""
+    """A payload of 29 MB counts as 32 MB in a Redis with jemalloc, which disconnects the subscriber."""
 
     class Limited(MemoryBroker):
         async def output_limits(self) -> OutputLimits:

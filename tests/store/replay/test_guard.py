@@ -1,4 +1,4 @@
-"""A replay is refused onto channels that are being recorded into the very experiment that it replays."""
+"""A replay onto channels that are being recorded into the same experiment is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.any_database
 
 
 async def recorded(log: EventLog, role: str, patterns: list[str], broker: str | None) -> None:
-    """An experiment with one event, whose recorder is alive."""
+    """Create an experiment with one event and a live recorder."""
     of = await log.create_experiment("e1")
     writer = await log.register(of, role=role, patterns=patterns)
     await log.append(writer, [NewEvent("received", 1, "exps:e1:news", b"x")])

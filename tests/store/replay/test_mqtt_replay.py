@@ -32,7 +32,7 @@ SECOND = 1_000_000_000
 
 
 async def recorded(log: EventLog, exp_id: str, broker: Broker, messages: list[tuple[bytes, bytes]]) -> None:
-    """A recording of these, made by a tap."""
+    """Record these messages with a tap."""
     active = asyncio.Event()
     async with Recorder(log, exp_id, role="tap", patterns=["exps*"]) as recorder:
         tap = Tap(broker, recorder, ["exps*"], active=active.set)
@@ -43,7 +43,7 @@ async def recorded(log: EventLog, exp_id: str, broker: Broker, messages: list[tu
 
 
 async def arriving(broker: Broker, pattern: str, replay: Replay, count: int) -> list[tuple[bytes, bytes]]:
-    """What a subscriber hears of a replay."""
+    """Return the messages that a subscriber receives from a replay."""
     pubsub = broker.pubsub()
     await pubsub.psubscribe(pattern)
     await replay.run()
@@ -169,7 +169,7 @@ async def test_what_a_broker_said_of_itself_is_left_out_of_a_replay_unless_it_ge
 
 
 async def chosen(log: EventLog, exp_id: str, pattern: str) -> tuple[list[str | None], list[str | None]]:
-    """The channels that a pattern takes, and those that it leaves where it is to exclude."""
+    """Return the channels that a pattern selects, and those that remain if it excludes."""
     taken = [entry.channel async for entry in log.read(exp_id, kinds=["received", "sent"], channels=[pattern])]
     return taken, [entry.channel async for entry in log.read(exp_id, kinds=["received", "sent"], exclude=[pattern])]
 
@@ -268,7 +268,7 @@ async def test_what_was_retained_is_recorded_so_and_is_retained_again_by_a_repla
 
 
 async def qualities(log: EventLog, exp_id: str, broker: MqttBroker, how: list[dict[str, Any] | None]) -> list[Any]:
-    """What a tap writes down of messages that are published so, on `q/0`, `q/1` and so on."""
+    """Return the meta that a tap records for messages published with these options, on `q/0`, `q/1` and so on."""
     active = asyncio.Event()
     async with Recorder(log, exp_id, role="tap", patterns=["q/#"]) as recorder:
         task = asyncio.create_task(Tap(broker, recorder, ["q/#"], active=active.set).run(max_events=len(how)))

@@ -1,4 +1,4 @@
-"""Replay: what was recorded is published again, in order, at the pace that was asked for."""
+"""Replay: recorded messages are published again, in order, at the requested pace."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SECOND = 1_000_000_000
 
 
 class Time:
-    """A monotonic clock that moves only when somebody sleeps."""
+    """Monotonic clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -46,7 +46,7 @@ class Time:
 
 
 class Heard(MemoryBroker):
-    """A broker that notes when each message was published."""
+    """Broker that keeps the time of each published message."""
 
     def __init__(self, time: Time | None = None) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Heard(MemoryBroker):
 
 
 class Secretive(Heard):
-    """A broker that does not say what waits for its subscribers."""
+    """Broker that does not report the backlog of its subscribers."""
 
     async def backlog(self) -> Backlog | None:
         return None
@@ -78,7 +78,7 @@ async def replayed(log: EventLog, exp_id: str = "e1", speed: Any = "max", **opti
 
 
 async def test_every_byte_comes_back_in_replay_order_to_a_plain_subscriber(redis: RedisServer, log: EventLog) -> None:
-    """At full speed, with a subscriber that only uses redis-py."""
+    """Replay at full speed, with a subscriber of redis-py."""
     dice = random.Random(5)
     wire = [(channel, payload) for channel in HOSTILE_CHANNELS for payload in HOSTILE_PAYLOADS] * 20
     events = [sent(dice.randrange(50), payload, channels.decode(channel)) for channel, payload in wire]
@@ -200,7 +200,7 @@ async def test_channels_agents_and_kinds_choose(log: EventLog) -> None:
 
 
 async def test_what_is_planned_is_what_is_published(log: EventLog, tmp_path: Path) -> None:
-    """From the recorders' counters where they tell, else by counting."""
+    """Planned from the counters of recorders if possible, else by counting."""
     of = await log.create_experiment("e1")
     writer = await log.register(of, role="messager")
     await log.append(writer, [sent(at, b"secret" if at == 1 else b"plain", from_id=at) for at in range(4)])
@@ -225,7 +225,7 @@ async def test_what_is_planned_is_what_is_published(log: EventLog, tmp_path: Pat
 
 
 async def test_a_message_is_published_once_whoever_recorded_it(log: EventLog) -> None:
-    """Sendings where there are any on the channel, else the receptions of one listener."""
+    """Sent messages if the channel has any, else the receptions of one listener."""
     of = await log.create_experiment("e1")
     member, group, tap = [await log.register(of, role=role) for role in ("messager", "messager", "tap")]
 

@@ -1,4 +1,4 @@
-"""A replay underway: it waits for subscribers, tells how far it is, pauses, and stops where it cannot go on."""
+"""A running replay: waiting for subscribers, progress, pauses, and errors."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_an_answer_lost_on_the_way_stops_the_replay_and_repeats_nothing(
 
 
 async def test_a_slow_subscriber_is_neither_cut_off_nor_outrun(log: EventLog) -> None:
-    """At Redis' default output limits, a subscriber that reads nothing for a while loses nothing."""
+    """A subscriber that pauses loses no message with the default output limits of Redis."""
     payload = random.Random(2).randbytes(16_000)  # Valkey 9 counts larger ones as references
     wire = [b"%d" % at + payload for at in range(3750)]  # 60 MB, twice the hard limit
     of = await log.create_experiment("e1")

@@ -1,4 +1,4 @@
-"""Subscribers are counted, and waited for, if they may hear the messages of the replay."""
+"""A replay counts and waits for the subscribers that match its messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.any_database
 
 @pytest.fixture
 async def broker() -> AsyncIterator[RedisBroker]:
-    """A Redis that nobody else is subscribed to."""
+    """Broker on a Redis without other subscribers."""
     with redis_server() as server:
         made = RedisBroker.from_url(server.url)
         yield made
@@ -35,7 +35,7 @@ def port_of(broker: RedisBroker) -> int:
 
 @contextlib.asynccontextmanager
 async def subscribed(port: int, *channels: str, patterns: tuple[str, ...] = ()) -> AsyncIterator[None]:
-    """A client of another library that is subscribed to channels and patterns."""
+    """Subscribed client of another library."""
     client = Redis(port=port)
     pubsub = client.pubsub()
     if channels:

@@ -1,4 +1,4 @@
-"""MQTT: what only it has, and what becomes of messages when the connection, or the broker, goes away."""
+"""MQTT: its special features, and messages during the loss of a connection or a broker."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ async def test_a_broker_out_of_reach_is_told_within_five_seconds() -> None:
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """The files of an authority, and of a certificate of its for this machine and its key."""
+    """Files of an authority, a certificate for this machine, and its key."""
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1", "localhost")
     paths = (tmp_path / "ca.pem", tmp_path / "cert.pem", tmp_path / "key.pem")

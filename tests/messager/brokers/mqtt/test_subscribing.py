@@ -1,4 +1,4 @@
-"""Subscribers on MQTT: what arrives, how it is told, and the gaps where something may not have."""
+"""Subscribers on MQTT: received messages, their form, and gaps."""
 
 from __future__ import annotations
 
@@ -82,8 +82,9 @@ async def test_a_large_message_on_a_slow_link_is_no_silence(mqtt: MqttServer, mq
 async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(
     mqtt: MqttServer, mqtt_broker: MqttBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not with the last one that was read. That no ping is answered meanwhile is for amqtt, which answers
-    before it has handed out what it took."""
+    """The gap does not begin at the last message read. Pings are delayed, as amqtt answers them
+    before it delivers the messages that it has accepted.
+    """
     monkeypatch.setattr("messager.brokers.mqtt.pubsub.PROVE_NS", 60_000_000_000)
     async with Proxy(mqtt.port).running() as proxy:
         pubsub = through(proxy, ping_interval=30.0).pubsub()

@@ -1,4 +1,4 @@
-"""MQTT's names: topics, filters, and how they stand to channels and patterns."""
+"""Topics and filters of MQTT, and the corresponding channels and patterns."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def the_filter(pattern: str) -> str | None:
 
 
 def brings(name: str, topic: str) -> bool:
-    """Whether a broker delivers this to who subscribed to this filter; what is special in a glob is not to it."""
+    """Return True if a broker delivers this topic to this filter. Special characters of globs have no meaning in it."""
     if topic.startswith("$") and name.split("/")[0] in ("+", "#"):
         return False
     levels, wanted = topic.split("/"), name.split("/")

@@ -1,4 +1,4 @@
-"""Redis Cluster for ordinary channels: any node will do, and when it dies another one does."""
+"""Ordinary channels on Redis Cluster: any node serves them, and another one after a failure."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ async def test_what_is_no_cluster_is_told_with_the_scheme_to_write(redis: RedisS
 
 @pytest.mark.parametrize("how", ["reset", "forgotten"])
 async def test_who_is_connected_to_a_node_that_leaves_the_cluster_goes_to_another_and_tells_a_gap(how: str) -> None:
-    """The node answers for ever, alone; as `redis-cli --cluster del-node` leaves it, or a mere CLUSTER FORGET."""
+    """The node continues to answer alone, after `redis-cli --cluster del-node` or only CLUSTER FORGET."""
     async with cluster() as nodes:
         leaver, *others = nodes
         broker = RedisBroker.from_url(cluster_url(leaver))
@@ -247,7 +247,7 @@ async def test_a_lone_node_and_one_whose_others_are_out_of_reach_are_kept() -> N
 
 
 async def test_nodes_that_do_not_agree_confirm_nobody() -> None:
-    """One has forgotten the node, and sends it nothing more; the other has not yet."""
+    """One node has forgotten the node and does not forward messages to it; the other one has not."""
     async with cluster() as nodes:
         leaver, first, _ = nodes
         broker = RedisBroker.from_url(cluster_url(leaver))

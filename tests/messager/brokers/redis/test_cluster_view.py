@@ -1,4 +1,4 @@
-"""CLUSTER NODES, read as it is written."""
+"""Parsing of CLUSTER NODES."""
 
 from __future__ import annotations
 

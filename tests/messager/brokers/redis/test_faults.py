@@ -1,4 +1,4 @@
-"""What Redis connections do to messages, and what is done about it."""
+"""Effects of lost and slow Redis connections on messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def through(proxy: Proxy) -> RedisBroker:
 
 
 async def test_a_lost_answer_is_unknown_and_the_message_is_not_sent_again(redis: RedisServer) -> None:
-    """redis-py's own client sent it twice, and a pipeline of three six times, and reported success."""
+    """The client of redis-py sent it twice, and a pipeline of three six times, and reported success."""
     listener = RedisBroker.from_url(redis.url).pubsub()
     await listener.psubscribe("lost:*")
     hook = Listed()
@@ -228,7 +228,7 @@ async def test_a_large_message_on_a_slow_link_is_no_silence(redis: RedisServer) 
 
 
 async def test_a_gap_begins_before_the_messages_that_were_still_on_their_way(redis: RedisServer) -> None:
-    """It once began with the last message that was read: those lost behind it had been sent before that."""
+    """The gap once began at the last message that was read, although later ones were sent before that."""
     async with Proxy(redis.port).running() as proxy:
         pubsub = through(proxy).pubsub()
         await pubsub.psubscribe("way")
@@ -273,7 +273,7 @@ async def test_a_gap_on_a_busy_connection_begins_at_the_last_proof(
 
 
 async def test_what_a_subscriber_does_not_fetch_waits_in_redis(redis: RedisServer) -> None:
-    """Else a slow agent would fill its own memory, where Redis has a limit and says so."""
+    """Otherwise a slow agent would fill its memory. Redis has a limit and reports it."""
     pubsub = RedisBroker.from_url(redis.url).pubsub()
     await pubsub.psubscribe("much")
     outside = RedisBroker.from_url(redis.url)
@@ -308,7 +308,7 @@ async def test_large_messages_that_are_not_fetched_wait_in_redis_too(redis: Redi
 
 
 async def test_a_subscriber_without_patterns_takes_a_pong_for_a_sign_of_life(redis: RedisServer) -> None:
-    """The server answers +PONG where nothing is subscribed; it once counted as silence, again and again."""
+    """The server answers +PONG without subscriptions, which once counted as silence."""
     broker = RedisBroker.from_url(redis.url, ping_interval=0.05, ping_timeout=0.5)
     pubsub = broker.pubsub()
     await pubsub.psubscribe("some")
@@ -363,7 +363,7 @@ async def test_what_a_failed_try_to_reconnect_heard_is_kept() -> None:
 
 
 async def test_what_is_published_while_it_connects_leaves_in_the_order_of_the_calls(redis: RedisServer) -> None:
-    """What was called last once went first, where it found the connection before those that waited for it."""
+    """The last call was once sent first, if it got the connection before the waiting calls."""
     pubsub = RedisBroker.from_url(redis.url).pubsub()
     await pubsub.psubscribe("order")
     broker = RedisBroker.from_url(redis.url)
@@ -384,7 +384,7 @@ async def test_what_is_published_while_it_connects_leaves_in_the_order_of_the_ca
 
 
 async def test_a_redis_that_cannot_save_still_carries_messages(tmp_path: Path) -> None:
-    """It refuses PING then, and takes PUBLISH and PSUBSCRIBE."""
+    """Such a server refuses PING, but accepts PUBLISH and PSUBSCRIBE."""
     gone = tmp_path / "gone"
     gone.mkdir()
     with redis_server("--dir", str(gone)) as server, Redis.from_url(server.url) as admin:

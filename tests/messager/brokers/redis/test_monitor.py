@@ -1,4 +1,4 @@
-"""The monitor of a connection: does it still lead to the right server?"""
+"""Monitor of a connection, which checks that it still leads to the right server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECTION: Any = ConnectionPool().make_connection()  # type: ignore[no-untyped-
 
 
 class LosesCancellation:
-    """Answers, and loses a cancellation meanwhile, as `asyncio.wait_for` of Python 3.11 does now and then."""
+    """Server check that loses a cancellation, as `asyncio.wait_for` of Python 3.11 sometimes does."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

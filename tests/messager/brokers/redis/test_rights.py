@@ -1,4 +1,4 @@
-"""Redis with users who may not do everything, and on a socket of the file system."""
+"""Redis with restricted users, and on a Unix socket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server() -> Iterator[RedisServer]:
 
 @contextlib.asynccontextmanager
 async def user(server: RedisServer, *rules: str) -> AsyncIterator[RedisBroker]:
-    """A broker with the rights of these rules."""
+    """Return a broker whose user has these ACL rules."""
     await ask(server.port, "ACL", "SETUSER", "limited", "reset", "on", ">secret", *rules, password="hunter2")
     broker = RedisBroker.from_url(f"redis://limited:secret@127.0.0.1:{server.port}/0")
     yield broker
@@ -129,7 +129,7 @@ async def test_wrong_credentials_are_told_with_where_they_belong(server: RedisSe
 
 
 async def test_a_server_that_asks_for_a_password_after_the_handshake_only_is_told_the_same() -> None:
-    """As Redis 7.0: it looks for CLIENT SETINFO, which it does not know, before it looks for a password."""
+    """Redis 7.0 rejects the unknown CLIENT SETINFO before it asks for a password."""
     ended = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Redis that sentinels watch over: a failover costs a gap, and no message twice."""
+"""Redis with sentinels: a failover causes a gap and no repeated message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.redis_topologies import FOREVER, SentinelServer, ask, is_mast
 
 
 async def published(talker: Messager, number: int) -> list[str]:
-    """Send until it works, each try with a number of its own; what became of those that did not."""
+    """Send numbered messages until one is accepted; return the outcomes of the others."""
     outcomes = []
     async with asyncio.timeout(FOREVER):
         while True:
@@ -154,9 +154,9 @@ async def test_what_is_no_sentinel_is_told_and_not_quoted_where_it_repeats_the_p
 
 @pytest.mark.parametrize("may_ask", [True, False])
 async def test_while_two_masters_answer_in_a_planned_failover_a_listener_hears_both(may_ask: bool) -> None:
-    """The old one is a master for some 9 s more: new clients publish on the new one, others still on the old.
+    """The old master answers for some 9 s more: new clients publish on the new one, others on the old one.
 
-    Where an ACL forbids ROLE, the old one is heard until its connection ends.
+    If an ACL forbids ROLE, the listener stays on the old one until its connection ends.
     """
     async with watched() as there:
         for server in (there.master, there.replica):
@@ -188,7 +188,7 @@ async def test_while_two_masters_answer_in_a_planned_failover_a_listener_hears_b
 
 
 async def test_a_master_of_an_older_configuration_is_not_connected_to(redis: RedisServer) -> None:
-    """Its successor is out of reach for a moment. Whoever went back would hear each message twice later."""
+    """Its successor is unreachable for a moment. A return to the old master would later repeat messages."""
     stale = SentinelServer(redis.port)
     newest = SentinelServer(
         free_port(), "sentinel config-epoch mymaster 5", "sentinel down-after-milliseconds mymaster 60000"
@@ -244,7 +244,7 @@ async def test_a_tap_that_ends_while_nobody_confirms_its_server_logs_a_gap(
             stopped = recorder.clock.now()
             await task
         [gap] = [entry.meta async for entry in log.read("e1", kinds=["gap"])]
-        assert gap is not None and gap["since"] <= stopped and "nobody confirmed" in gap["reason"]
+        assert gap is not None and gap["since"] <= stopped and "before its server was confirmed" in gap["reason"]
         await broker.close()
 
 

@@ -1,6 +1,6 @@
-"""Redis behind TLS: the same promises, and certificate errors in one clear line.
+"""Redis over TLS: the same guarantees, and certificate errors in one line.
 
-The redis-server of the tests speaks no TLS, so a proxy in front of it does.
+The redis-server of the tests has no TLS, so a proxy adds it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture
 def ca(authority: trustme.CA, tmp_path: Path) -> Path:
-    """The file of the authority that signed the server's certificate."""
+    """File of the authority that signed the server's certificate."""
     file = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(file))
     return file
@@ -122,7 +122,7 @@ async def test_silence_on_a_tls_connection_is_noticed(redis: RedisServer, author
 async def test_a_tls_connection_is_over_when_it_was_closed(
     redis: RedisServer, authority: trustme.CA, ca: Path, silent: bool
 ) -> None:
-    """Left to asyncio, one whose other side is gone stays open for half a minute, or until the loop complains."""
+    """With asyncio alone, a connection with a dead peer stays open for half a minute."""
     async with behind_tls(redis, served_by(authority)) as proxy, Proxy(proxy.port).running() as line:
         broker = through(line, ca)
         pubsub = broker.pubsub()
@@ -192,7 +192,7 @@ async def test_a_reason_is_not_that_of_the_error_before(redis: RedisServer, auth
 async def test_a_certificate_for_another_host_is_told_with_the_option_that_takes_it(
     redis: RedisServer, authority: trustme.CA, ca: Path
 ) -> None:
-    """redis-py below 6 does not look at the host unless it is told to."""
+    """redis-py below 6 does not check the host by default."""
     async with behind_tls(redis, served_by(authority, "redis.example")) as proxy:
         text = await refused(through(proxy, ca))
         assert "127.0.0.1" in text and "?ssl_check_hostname=no" in text
@@ -211,7 +211,7 @@ async def test_a_certificate_that_has_expired_is_told(redis: RedisServer, author
 
 
 def serve_once(listener: socket.socket, context: ssl.SSLContext) -> None:
-    """A server that says why it ends a handshake, as those in C do, and asyncio's does not."""
+    """Server that sends the reason for the end of a handshake, which that of asyncio does not."""
     taken, _ = listener.accept()
     with contextlib.suppress(OSError), context.wrap_socket(taken, server_side=True) as connection:
         connection.recv(100)
@@ -240,7 +240,7 @@ async def test_a_server_that_asks_for_a_certificate_gets_ours_or_says_so(
 
 
 async def test_a_server_without_tls_is_told_with_the_scheme_to_write(redis: RedisServer, ca: Path) -> None:
-    """Redis waits for the end of what it takes for a command; others answer at once, in the clear."""
+    """Redis waits for the end of the supposed command; other servers answer at once in plain text."""
     broker = RedisBroker.from_url(f"rediss://127.0.0.1:{redis.port}?ssl_ca_certs={ca}", timeout=0.5)
     assert "write redis where the URL says rediss" in await refused(broker)
 

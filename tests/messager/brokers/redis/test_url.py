@@ -1,4 +1,4 @@
-"""What a Redis URL says, and what is shown of it."""
+"""Redis URLs: their options, and their form without credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An append to PostgreSQL that is disturbed: nothing half written, nothing left behind, nothing said to bystanders."""
+"""Interrupted appends to PostgreSQL: no partial batch, no remains, no effect on other connections."""
 
 from __future__ import annotations
 

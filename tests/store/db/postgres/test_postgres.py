@@ -1,4 +1,4 @@
-"""What only a server can do to a log: many at once, connections that break, late commits, missing rights."""
+"""Logs on a server: concurrent writers, broken connections, late commits, missing rights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RECORDERS = 16
 
 
 def through(proxy: Proxy, store: str) -> str:
-    """The URL of a store behind a proxy."""
+    """Return the URL of a store behind a proxy."""
     before, _, after = store.rpartition(f":{port_of(store)}/")
     return f"{before}:{proxy.port}/{after}"
 
@@ -48,7 +48,7 @@ def port_of(store: str) -> int:
 
 
 def backends(store: str) -> str:
-    """What ends every connection to the store but the one that asks."""
+    """Return the statement that ends every other connection to the store."""
     return (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -245,7 +245,7 @@ async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_regi
 
 
 async def test_a_batch_that_comes_after_it_was_looked_for_is_refused(log: EventLog) -> None:
-    """The server may take up what it was sent before the connection broke only after we asked what it has."""
+    """The server may execute a request of a broken connection after we have read the last committed batch."""
     writer = await log.register(await experiment(log), role="tap")
     late = await log.register(await log.experiment("e1"), role="tap")
     late.id, late.uuid, late.epoch = writer.id, writer.uuid, writer.epoch

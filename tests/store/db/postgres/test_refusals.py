@@ -1,4 +1,4 @@
-"""A PostgreSQL that cannot be had: URLs, drivers, passwords and limits, each told in one line that shows no secret."""
+"""Refused connections to PostgreSQL: URLs, drivers, passwords and limits, each in one line without secrets."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_a_server_without_tls_is_told_where_tls_is_asked_for(server: Postg
 
 @contextlib.asynccontextmanager
 async def behind_tls(store: str, context: ssl.SSLContext) -> AsyncIterator[str]:
-    """The store, through a server that grants TLS to all who ask for it; the URL."""
+    """Return the URL of the store behind a server that accepts TLS."""
     parts = urlsplit(store)
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

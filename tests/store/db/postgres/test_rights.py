@@ -1,4 +1,4 @@
-"""Rights on a PostgreSQL: all that are missing for a job are named at once, with the commands that give them."""
+"""Rights on PostgreSQL: an error names all missing rights for a task, with the commands that grant them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_who_may_not_make_the_tables_is_told_of_all_that_it_takes(server: 
 
 
 def grants(error: StoreError, job: str = "") -> list[str]:
-    """The statements that an error names as what gives the rights for a job."""
+    """Return the statements of an error that grant the rights for a task."""
     found = re.search(f"{job}.*?`(.+?)`", str(error))
     assert found is not None, str(error)
     return found[1].split("; ")
@@ -61,7 +61,7 @@ def grants(error: StoreError, job: str = "") -> list[str]:
 async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_commands_that_give_them(
     server: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
-    """What is granted for each job is enough for it, and no more than what was named."""
+    """The named rights are sufficient for each task."""
     name = Databases(server.url("postgres")).create().rpartition("/")[2]
     path = f"?search_path={quote(chr(34) + schema + chr(34))}"
     store, url = server.url(name) + path, server.url(name, "reader") + path
