@@ -244,7 +244,7 @@ class Spool:
                 yield file
 
     def _append(self, data: bytes, first_seq: int) -> None:
-        """Append frames and sync. The limit applies to events only: notes that do not fit make them useless."""
+        """Append frames and sync. The limit counts events only, which cannot be read without the note behind them."""
         try:
             if self._file is None:
                 self.facts["first_seq"] = first_seq
