@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from messager_store import EventLog
-from messager_store.experiments import registry
 
 from . import peers, raw
 from .measure import Stage, Values
@@ -34,8 +33,7 @@ class Executemany:
     async def _ours(self) -> Values:
         path = self.stage.new_path()
         async with EventLog.open(str(path)) as log:
-            of = await registry.create(log.database, "bench", name=None, tags=[], meta={})
-            assert of is not None
+            of = await log.create_experiment("bench")
             writer = await log.register(of, role="tap")
             await log.append(writer, self._first)
             began = time.perf_counter()

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from messager_store import EventLog, NewEvent
 from messager_store.db.schema import event
-from messager_store.experiments import registry
 from messager_store.testing import SUPERUSER, Databases, postgres_server
 
 from . import peers
@@ -68,8 +67,7 @@ class Copy(_Server):
 
     async def _ours(self, url: str) -> Values:
         async with EventLog.open(url) as log:
-            of = await registry.create(log.database, "bench", name=None, tags=[], meta={})
-            assert of is not None
+            of = await log.create_experiment("bench")
             writer = await log.register(of, role="tap")
             await log.append(writer, self._first)
             began = time.perf_counter()
@@ -162,8 +160,7 @@ class Recorders(_Server):
 
     async def _timed(self, url: str, recorders: int) -> Values:
         async with EventLog.open(url) as log:
-            of = await registry.create(log.database, "bench", name=None, tags=[], meta={})
-            assert of is not None
+            of = await log.create_experiment("bench")
             writers = [await log.register(of, role="tap") for _ in range(recorders)]
             await asyncio.gather(*(log.append(writer, events(0, WARM_UP)) for writer in writers))
             batches = [events(WARM_UP + at * self.SIZE, self.SIZE) for at in range(self.BATCHES)]

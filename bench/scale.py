@@ -13,7 +13,6 @@ from pathlib import Path
 
 from messager_store import EventLog
 from messager_store.cli import cli
-from messager_store.experiments import registry
 
 from . import stores
 from .measure import Stage, Values
@@ -54,8 +53,7 @@ class Sizes:
     async def _append(self, path: Path) -> dict[str, float]:
         async with EventLog.open(str(path)) as log:
             exp_id = f"appended-{time.time_ns()}"
-            of = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
-            assert of is not None
+            of = await log.create_experiment(exp_id)
             writer = await log.register(of, role="tap")
             await log.append(writer, self._first)
             began = time.perf_counter()

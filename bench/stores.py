@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 from messager_store import EventLog
-from messager_store.experiments import registry
 
 from .measure import Stage, Unavailable
 from .workload import BATCH, batches, make_store, remove
@@ -68,8 +67,7 @@ def _large_store(stage: Stage) -> Path:
 
 async def _fill(path: Path, stage: Stage) -> None:
     async with EventLog.open(str(path)) as log:
-        of = await registry.create(log.database, EXP_ID, name=None, tags=[], meta={})
-        assert of is not None
+        of = await log.create_experiment(EXP_ID)
         writer = await log.register(of, role="tap")
         began = told = time.monotonic()
         for number, batch in enumerate(batches(stage.events, agents=NAMES), 1):

@@ -44,10 +44,8 @@ def batches(count: int, *, agents: int = 10) -> Iterator[list[NewEvent]]:
 
 async def fill(log: EventLog, exp_id: str, count: int, *, agents: int = 10) -> None:
     """Create an experiment with `count` events."""
-    from messager_store.experiments import registry
 
-    of = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment(exp_id)
     writer = await log.register(of, role="tap")
     for batch in batches(count, agents=agents):
         await log.append(writer, batch)

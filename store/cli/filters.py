@@ -11,7 +11,7 @@ import click
 from .output import note
 
 if TYPE_CHECKING:
-    from ..experiments.registry import Experiment
+    from ..experiments.records import Experiment
     from ..log.event_log import EventLog
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,19 +90,17 @@ def agent_ids(words: tuple[str, ...]) -> list[Any]:
 
 async def note_unknown(log: EventLog, of: Experiment, filters: dict[str, Any]) -> None:
     """Print a note for each channel pattern and agent that no event of the experiment has: it may be a typing error."""
-    from ..db.schema import AGENT, CHANNEL
-    from ..log.names import all_names
     from ..log.selection import Selection
 
     if patterns := filters.get("channels"):
-        known = (await all_names(log.database, of.id, CHANNEL)).values()
-        wanted = await Selection(channels=patterns).as_recorded(log.database, of)
+        known = await log.channels(of)
+        wanted = await log.as_recorded(of, Selection(channels=patterns))
         for pattern in patterns:
             if not any(wanted.fits([pattern], channel) for channel in known):
                 note(f"--channel {pattern}: {of.exp_id} has no such channel")
     given = [(option, filters[key]) for option, key in _AGENT_OPTIONS if filters.get(key)]
     if given:
-        agents = list((await all_names(log.database, of.id, AGENT)).values())
+        agents = await log.agents(of)
         for option, words in given:
             for word in words:
                 if not any(agent in agents for agent in agent_ids((word,))):

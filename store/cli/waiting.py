@@ -11,7 +11,7 @@ from .options import open_log
 from .output import note
 
 if TYPE_CHECKING:
-    from ..experiments.registry import Experiment
+    from ..experiments.records import Experiment
     from ..log.event_log import EventLog
 
 T = TypeVar("T")

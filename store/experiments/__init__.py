@@ -1,1 +1,1 @@
-"""The registry of experiments and their recorders."""
+"""Experiments and their recorders: rows, lookup, lifecycle, provenance. Events are in `messager_store.log`."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from ..experiments.registry import RecorderRow
+    from ..experiments.records import RecorderRow
 
 _HEAD = struct.Struct("<qqBBqqqiiiiiq")
 _BATCH_1 = struct.Struct("<qqqq")

@@ -1,7 +1,7 @@
-"""Where a replayed message goes: channels renamed, moved to another experiment, and to another kind of broker.
+"""Channels of a replay: renamed, moved to another experiment, translated to another kind of broker.
 
-What a log has is what was on the wire. Names are translated (see `messager.channels`) only where a replay, a
-comparison or the pattern of a tap goes from one kind of broker to the other.
+The log keeps the names that were on the wire. A replay, a comparison or the pattern of a tap translates names (see
+`messager.channels`) only from one kind of broker to another.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from messager import channels
-from messager.brokers import kind_of
+from messager.brokers import BrokerKind
 
 from ..errors import StoreError
 
@@ -19,10 +19,9 @@ from ..errors import StoreError
 class ChannelMap:
     """A map from recorded channels to the channels on which they are published.
 
-    `mapping` holds OLD=NEW pairs, the first that fits counts: an exact name, or a prefix
-    where both end with `*` (`a:*` to `b:*`). What no pair fits keeps its name, except that
-    `to_exp` replaces the experiment in `exps:{exp_id}:...`, and `rename` is asked after that (see
-    `between`). Raises `StoreError` for pairs that cannot be meant.
+    `mapping` maps exact names, or prefixes if both sides end with `*` (`a:*` to `b:*`). The first pair that matches
+    applies. If none matches, `to_exp` replaces the experiment in `exps:{exp_id}:...`, and `rename` (see `between`) is
+    applied after that. Raises `StoreError` for an invalid pair.
     """
 
     def __init__(self, mapping: Mapping[str, str] | None = None, to_exp: str | None = None) -> None:
@@ -35,7 +34,7 @@ class ChannelMap:
                 f"{to_exp!r} cannot be the experiment in a channel: no spaces, none of : / * ? [ ], no @ in front"
             )
         self.rename: Callable[[str], str] | None = None
-        """What becomes of a name that no pair fits. Set before the first is mapped."""
+        """Translation of names that no pair matches. Set it before the first channel is mapped."""
         self._to_exp = to_exp
         self._known: dict[str, bytes] = {}
 
@@ -50,7 +49,7 @@ class ChannelMap:
             return wire
 
     def pair_for(self, channel: str) -> tuple[str, str] | None:
-        """Return the pair of `mapping` that renames a channel; None where no pair fits."""
+        """Return the pair of `mapping` that renames a channel; None if none matches."""
         for old, new in self._pairs:
             if old == channel or (old.endswith("*") and new.endswith("*") and channel.startswith(old[:-1])):
                 return old, new
@@ -70,26 +69,26 @@ class ChannelMap:
         return channel if self.rename is None else self.rename(channel)
 
 
-def between(recorded: Iterable[str | None], target: str) -> Callable[[str], str] | None:
-    """How names change on the way from the brokers that were recorded to another; None where they stay.
+def between(recorded: Iterable[BrokerKind | None], target: BrokerKind) -> Callable[[str], str] | None:
+    """Return the translation of names from the recorded kinds of brokers to another kind; None if names stay the same.
 
-    From Redis to MQTT `exps:...` becomes `exps/...`, and the other way round. Where it is not known
-    what was recorded, as of an import, the names themselves tell: those that the target would have stay.
+    From Redis to MQTT, `exps:...` becomes `exps/...`, and the reverse. If no kind is known, as for some imports, each
+    name decides by its own separator.
     """
-    wanted = kind_of(target).separator
+    wanted = target.separator
     if _separators(recorded) == {wanted}:
         return None
     return partial(channels.with_separator, wanted=wanted)
 
 
-def spelling(recorded: Iterable[str | None], names: Iterable[str]) -> channels.Separator | None:
+def spelling(recorded: Iterable[BrokerKind | None], names: Iterable[str]) -> channels.Separator | None:
     """Return the separator of an experiment's channels; None if it has both or neither.
 
-    Where it is not known what was recorded, as of an import, the names themselves tell.
+    If no kind of broker is known, as for some imports, the names decide.
     """
     found = _separators(recorded) or {known for name in names if (known := channels.separator(name)) is not None}
     return found.pop() if len(found) == 1 else None
 
 
-def _separators(recorded: Iterable[str | None]) -> set[channels.Separator]:
-    return {kind_of(url).separator for url in recorded if url}
+def _separators(recorded: Iterable[BrokerKind | None]) -> set[channels.Separator]:
+    return {kind.separator for kind in recorded if kind is not None}

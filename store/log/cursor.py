@@ -24,7 +24,7 @@ from .. import json_text
 from ..db.database import Database
 from ..db.schema import KINDS, RECORDER_ID, SEQ_BITS, event, recorder
 from ..errors import BadCursor
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from .event import _EPOCH, Cursor
 
 Point = Cursor | int | datetime | str | None

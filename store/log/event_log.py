@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import insert, select, update
-
-from .. import json_text
 from ..db.database import Database
-from ..db.schema import KINDS, SEQ_BITS, event, experiment, recorder
-from ..errors import ExperimentClosed, RecorderFenced
-from ..experiments import registry
-from ..experiments.provenance import this_process
-from ..experiments.registry import Experiment
-from . import batch, chain, reading, tail
+from ..db.schema import AGENT, CHANNEL
+from ..errors import ExperimentExists, RecorderFenced
+from ..experiments import lifecycle, registry
+from ..experiments.records import Experiment, RecorderRow
+from . import batch, reading, recorder_rows, tail
 from .cursor import Point
 from .event import Event, Fields
+from .names import all_names
+from .reading import Span
 from .selection import Selection
-from .writer import Writer, new_uuid
+from .writer import Writer
 
 
 class EventLog:
@@ -68,76 +65,24 @@ class EventLog:
         returns the recorder of the first. `row` replaces the columns that describe this process and its clock. Raises
         `ExperimentClosed`, and `RecorderFenced` if the recorder of this name has recorded or ended already.
         """
-        again = name is not None
-        here = this_process()
-        now = time.time_ns()
-        name = name or new_uuid()
-        values: dict[str, Any] = dict.fromkeys((f"{kind}_count" for kind in KINDS), 0)
-        values |= {
-            "uuid": name,
-            "experiment_id": of.id,
-            "epoch": 1,
-            "role": role,
-            "patterns": json_text.dump(list(patterns)),
-            "meta": json_text.dump(dict(meta or {})),
-            "host": here.host,
-            "pid": here.pid,
-            "boot_id": here.boot_id,
-            "started_at": now,
-            "heartbeat_at": now,
-            "last_seq": 0,
-            "head_hash": chain.first_link(name),
-            "payload_bytes": 0,
-            "worst_unacknowledged": 0,
-            "durability": durability,
-            "spool": spool,
-            **(row or {}),
-        }
-        async with self.database.writing() as connection:
-            if again:
-                await registry.lock(connection, of.id)  # an earlier call may be committed only now
-                query = select(recorder).where(recorder.c.uuid == name)
-                there = (await connection.execute(query)).one_or_none()
-                if there is not None:
-                    facts = (there.experiment_id, there.epoch, there.last_seq, there.ended_at)
-                    if facts != (of.id, 1, 0, None):
-                        raise RecorderFenced(name, "it has recorded already, or has been ended")
-                    return Writer(self.database, of, there.id, there.ordinal, name)
-            joined = await connection.execute(
-                update(experiment)
-                .where(experiment.c.id == of.id, experiment.c.status.in_(("open", "importing")))
-                .values(recorders=experiment.c.recorders + 1)
-            )
-            if joined.rowcount != 1:
-                raise ExperimentClosed(of.exp_id)
-            ordinal = (
-                await connection.execute(select(experiment.c.recorders).where(experiment.c.id == of.id))
-            ).scalar_one()
-            made = await connection.execute(insert(recorder).values(**values, ordinal=ordinal))
-            number = made.inserted_primary_key[0]  # type: ignore[index]
-        return Writer(self.database, of, number, ordinal, name)
+        return await recorder_rows.register(
+            self.database,
+            of,
+            role=role,
+            patterns=patterns,
+            meta=meta or {},
+            name=name,
+            durability=durability,
+            spool=spool,
+            row=row or {},
+        )
 
     async def take_over(self, name: str) -> Writer:
         """Return a writer that continues the recorder of this uuid, and fence its earlier writer.
 
         Raises `RecorderFenced` if there is no such recorder, and `ExperimentClosed`.
         """
-        owner = select(recorder.c.experiment_id).where(recorder.c.uuid == name)
-        query = select(recorder, experiment.c.exp_id, experiment.c.status).join(experiment)
-        async with self.database.writing() as connection:
-            await registry.lock(connection, (await connection.execute(owner)).scalar_one_or_none())
-            row = (await connection.execute(query.where(recorder.c.uuid == name).with_for_update())).one_or_none()
-            if row is None:
-                raise RecorderFenced(name, f"it is not in {self.location}: its experiment was removed")
-            if row.status != "open":
-                raise ExperimentClosed(row.exp_id)
-            await connection.execute(
-                update(recorder).where(recorder.c.id == row.id).values(epoch=row.epoch + 1, ended_at=None)
-            )
-        of = await registry.by_exp_id(self.database, row.exp_id)
-        if of is None:
-            raise RecorderFenced(name, f"its experiment was removed from {self.location}")
-        return Writer(self.database, of, row.id, row.ordinal, name, row.epoch + 1, row.last_seq, row.head_hash)
+        return await recorder_rows.take_over(self.database, name)
 
     async def append(
         self,
@@ -171,47 +116,15 @@ class EventLog:
         Returns the number of committed events that `writer` did not know of: the whole batch, or 0. If the server
         could still commit the batch, a new epoch prevents that first. Raises `RecorderFenced`.
         """
-        query = select(recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.ended_at).where(
-            recorder.c.id == writer.id
-        )
-        if self.database.dialect.commits_late:
-            await self._outdate(writer)
-        async with self.database.reading() as connection:
-            row = (await connection.execute(query)).one_or_none()
-        if row is None or row.epoch != writer.epoch or row.ended_at is not None:
-            raise RecorderFenced(writer.uuid, "its experiment was closed or removed, or another writer took it over")
-        news: int = row.last_seq - writer.last_seq
-        if news < 0:
-            raise RecorderFenced(
-                writer.uuid, f"committed events are missing in {self.location}: it is an older copy or another store"
-            )
-        writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
-        return news
-
-    async def _outdate(self, writer: Writer) -> None:
-        """Wait for this writer's transactions, and raise the epoch so that later ones are refused."""
-        mine = recorder.c.id == writer.id, recorder.c.epoch == writer.epoch, recorder.c.ended_at.is_(None)
-        async with self.database.writing() as connection:
-            raised = await connection.execute(update(recorder).where(*mine).values(epoch=writer.epoch + 1))
-        writer.epoch += raised.rowcount
+        return await recorder_rows.recover(self.database, writer)
 
     async def times(self, writer: Writer, first: int) -> list[int]:
         """Return the ts of this writer's events from the seq `first` on."""
-        base = writer.id << SEQ_BITS
-        query = select(event.c.ts).where(event.c.id >= base | first, event.c.id <= base | writer.last_seq)
-        async with self.database.reading() as connection:
-            return list((await connection.execute(query.order_by(event.c.id))).scalars())
+        return await recorder_rows.times(self.database, writer, first)
 
     async def touch(self, writer: Writer, **values: Any) -> None:
         """Write a recorder's heartbeat and other columns of its row. Raises `RecorderFenced`."""
-        async with self.database.writing() as connection:
-            changed = await connection.execute(
-                update(recorder)
-                .where(recorder.c.id == writer.id, recorder.c.uuid == writer.uuid, recorder.c.epoch == writer.epoch)
-                .values({"heartbeat_at": time.time_ns(), **values})
-            )
-            if changed.rowcount != 1:
-                raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
+        await recorder_rows.touch(self.database, writer, **values)
 
     async def read(
         self,
@@ -236,7 +149,7 @@ class EventLog:
         """
         of = await self._found(exp_id)
         chosen = Selection(kinds, channels, exclude, agents, from_ids, to_ids)
-        span = await reading.span_of(self.database, of, since, until, after, limit)
+        span = await self.span(of, since, until, after, limit)
         async for page in reading.pages(self.database, of, chosen, span):
             for entry in page:
                 yield entry
@@ -258,9 +171,61 @@ class EventLog:
             for entry in page:
                 yield entry
 
+    async def span(
+        self, of: Experiment, since: Point = None, until: Point = None, after: Point = None, limit: int | None = None
+    ) -> Span:
+        """Return the part of an experiment between points, as `read` takes them. Raises `BadCursor`."""
+        return await reading.span_of(self.database, of, since, until, after, limit)
+
+    async def as_recorded(self, of: Experiment, selection: Selection) -> Selection:
+        """Return the selection with its channel patterns as the brokers of an experiment understand them."""
+        return await selection.as_recorded(self.database, of)
+
+    async def channels(self, of: Experiment) -> list[str]:
+        """Return the names of all channels of an experiment."""
+        return list((await all_names(self.database, of.id, CHANNEL)).values())
+
+    async def agents(self, of: Experiment) -> list[Any]:
+        """Return the ids of all agents of an experiment, with their JSON types."""
+        return list((await all_names(self.database, of.id, AGENT)).values())
+
+    async def create_experiment(
+        self, exp_id: str, *, name: str | None = None, tags: Iterable[str] = (), meta: Mapping[str, Any] | None = None
+    ) -> Experiment:
+        """Create an open experiment. Raises `ExperimentExists`, and `StoreError` for an invalid name or tag."""
+        made = await lifecycle.create(self.database, exp_id, name=name, tags=tags, meta=dict(meta or {}))
+        if made is None:
+            raise ExperimentExists(exp_id, "Choose another exp_id.")
+        return made
+
     async def experiment(self, wanted: str) -> Experiment:
-        """Return the experiment of this exp_id, unique prefix, name, or `@last`. Raises `ExperimentNotFound`."""
+        """Return the experiment of this exp_id, name, unique prefix of an exp_id, or `@last`.
+
+        Raises `ExperimentNotFound`, which names similar ones, or `AmbiguousExperiment`.
+        """
         return await registry.find(self.database, wanted)
+
+    async def has_experiment(self, exp_id: str) -> bool:
+        """Return whether there is an experiment of exactly this exp_id."""
+        return await registry.by_exp_id(self.database, exp_id) is not None
+
+    async def experiments(
+        self, *, name: str | None = None, tags: Iterable[str] = (), since: int | None = None
+    ) -> list[Experiment]:
+        """Return experiments, oldest first, that match all conditions.
+
+        `name` is a part of their name or exp_id in any case, `tags` are all required, `since` (ns UTC) is the earliest
+        time of creation.
+        """
+        return await registry.every(self.database, name=name, tags=tags, since=since)
+
+    async def tag(self, of: Experiment, add: Iterable[str] = (), remove: Iterable[str] = ()) -> list[str]:
+        """Add and remove tags; return the tags that the experiment has then. Raises `StoreError` for an invalid tag."""
+        return await lifecycle.retag(self.database, of, add, remove)
+
+    async def recorders(self, of: Experiment | None = None) -> list[RecorderRow]:
+        """Return the recorders of an experiment in order of ordinal, or of all experiments."""
+        return await registry.recorders_of(self.database, None if of is None else of.id)
 
     async def _found(self, exp_id: str | Experiment) -> Experiment:
         return exp_id if isinstance(exp_id, Experiment) else await self.experiment(exp_id)

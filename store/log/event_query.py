@@ -12,15 +12,15 @@ from ..db.database import Database
 from ..db.schema import SEQ_BITS, event, recorder
 from ..db.statements import Row
 from ..errors import DamagedStore
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from . import event_rows
 from .event import Event
 from .names import NameReader
 
 HELD = 8 * 1024 * 1024
-"""Bytes of large payloads that are handed on together."""
+"""Maximum bytes of large payloads in one list of events."""
 TOGETHER = 500
-"""Events that are made and handed on together."""
+"""Maximum of events in one list."""
 
 
 @dataclass(frozen=True, slots=True)

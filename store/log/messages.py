@@ -17,10 +17,10 @@ from dataclasses import replace
 
 from sqlalchemy import func, select
 
-from ..db.database import Database
 from ..db.schema import KINDS, RECORDER_ID, SEQ_BITS, event
-from ..experiments.registry import Experiment, RecorderRow, recorders_of
+from ..experiments.records import Experiment, RecorderRow
 from .event import Event
+from .event_log import EventLog
 from .names import NameReader
 from .reading import Span, count, pages
 from .redaction_records import redactions_of
@@ -42,8 +42,8 @@ class Sources:
         self.listeners: dict[str, set[int]] = {}
         """For the other channels: the ordinals of the recorders whose receptions count."""
         self.unrecorded_senders: dict[str, int] = {}
-        """For channels with sendings, how many messages more those recorders heard than were recorded as sent there:
-        of senders that nobody recorded. They stand for nothing."""
+        """Receptions without a recorded sending, by channel with sendings: their senders were not recorded. They do not
+        count as messages."""
         self.retracted: set[tuple[int, int]] = set()
         """(ordinal, seq) of sendings that a `failed` event retracts."""
 
@@ -59,13 +59,13 @@ class Sources:
         return channel not in self.sent and entry.recorder in self.listeners.get(channel, ())
 
 
-async def sources(database: Database, of: Experiment, kinds: set[str] | None = None) -> Sources:
+async def sources(log: EventLog, of: Experiment, kinds: set[str] | None = None) -> Sources:
     """Return the sources of an experiment. With `kinds`, of these kinds; receptions are still those of one recorder."""
-    recorders = await recorders_of(database, of.id)
+    recorders = await log.recorders(of)
     found = Sources()
     found.kinds = {"sent", "received"} if kinds is None else kinds
     if any(row.kinds["failed"] for row in recorders):
-        found.retracted = await _retracted(database, of, recorders)
+        found.retracted = await _retracted(log, of, recorders)
     heard = [row for row in recorders if row.kinds["received"]]
     any_sent = any(row.kinds["sent"] for row in recorders)
     if kinds is None and not heard:
@@ -73,12 +73,12 @@ async def sources(database: Database, of: Experiment, kinds: set[str] | None = N
     elif "received" not in found.kinds or (len(heard) == 1 and not (any_sent and "sent" in found.kinds)):
         pass  # one kind or one listener: no choice
     else:
-        await _choose(database, of, found, recorders)
+        await _choose(log, of, found, recorders)
     return found
 
 
 async def message_pages(
-    database: Database,
+    log: EventLog,
     of: Experiment,
     chosen: Selection,
     span: Span,
@@ -93,10 +93,10 @@ async def message_pages(
     result of `sources` for `chosen.kinds`, computed if not given. `span.limit` counts messages.
     """
     left = span.limit
-    rule = rule or await sources(database, of, chosen.kinds)
+    rule = rule or await sources(log, of, chosen.kinds)
     wanted = chosen.of_kinds(rule.kinds)
     wanted = wanted if redacted else wanted.without_redacted()
-    async for page in pages(database, of, wanted, replace(span, limit=None), above=above):
+    async for page in pages(log.database, of, wanted, replace(span, limit=None), above=above):
         messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
         if left is not None:
             messages = messages[:left]
@@ -108,43 +108,43 @@ async def message_pages(
 
 
 async def message_count(
-    database: Database, of: Experiment, chosen: Selection, span: Span, rule: Sources, *, redacted: bool = False
+    log: EventLog, of: Experiment, chosen: Selection, span: Span, rule: Sources, *, redacted: bool = False
 ) -> int:
     """Return the number of messages that `message_pages` yields."""
     if rule.sent is None and not rule.retracted:
-        if chosen.everything and (counted := await _counted(database, of, span, rule, redacted)) is not None:
+        if chosen.everything and (counted := await _counted(log, of, span, rule, redacted)) is not None:
             return counted
         wanted = chosen.of_kinds(rule.kinds)
-        return await count(database, of, wanted if redacted else wanted.without_redacted(), span)
+        return await count(log.database, of, wanted if redacted else wanted.without_redacted(), span)
     total = 0
-    async for page in message_pages(database, of, chosen, span, rule=rule, redacted=redacted):
+    async for page in message_pages(log, of, chosen, span, rule=rule, redacted=redacted):
         total += len(page)
     return total
 
 
-async def _counted(database: Database, of: Experiment, span: Span, rule: Sources, redacted: bool) -> int | None:
+async def _counted(log: EventLog, of: Experiment, span: Span, rule: Sources, redacted: bool) -> int | None:
     """Return the number from the recorders' counters, in a time that does not depend on the number of events.
 
     None if the counters do not tell: for a part of the experiment, or if payloads may have been redacted.
     """
-    recorders = await recorders_of(database, of.id)
+    recorders = await log.recorders(of)
     upto = {row.ordinal: row.last_seq for row in recorders}
     if replace(span, last_seqs=None) != Span() or span.last_seqs not in (None, upto):
         return None
-    if not redacted and (any(row.role == "import" for row in recorders) or await redactions_of(database, of.id)):
+    if not redacted and (any(row.role == "import" for row in recorders) or await redactions_of(log.database, of.id)):
         return None
     return sum(row.kinds[kind] for row in recorders for kind in rule.kinds)
 
 
-async def _choose(database: Database, of: Experiment, found: Sources, recorders: list[RecorderRow]) -> None:
+async def _choose(log: EventLog, of: Experiment, found: Sources, recorders: list[RecorderRow]) -> None:
     query = (
         select(event.c.channel_id, event.c.kind, RECORDER_ID, func.count())
         .where(event.c.experiment_id == of.id, event.c.kind.in_((_SENT, _RECEIVED)))
         .group_by(event.c.channel_id, event.c.kind, RECORDER_ID)
     )
-    async with database.reading() as connection:
+    async with log.database.reading() as connection:
         rows = (await connection.execute(query)).all()
-    names = NameReader(database)
+    names = NameReader(log.database)
     await names.load({row[0] for row in rows})
     by_id = {row.id: row for row in recorders}
     found.sent = set()
@@ -178,19 +178,19 @@ def _overlap(a: RecorderRow, b: RecorderRow) -> bool:
     return a_start <= b_end and b_start <= a_end
 
 
-async def _retracted(database: Database, of: Experiment, recorders: list[RecorderRow]) -> set[tuple[int, int]]:
-    return await causes(database, of, {row.id: row.ordinal for row in recorders}, failed_only=True)
+async def _retracted(log: EventLog, of: Experiment, recorders: list[RecorderRow]) -> set[tuple[int, int]]:
+    return await causes(log, of, {row.id: row.ordinal for row in recorders}, failed_only=True)
 
 
 async def causes(
-    database: Database, of: Experiment, ordinals: dict[int, int] | None = None, *, failed_only: bool = False
+    log: EventLog, of: Experiment, ordinals: dict[int, int] | None = None, *, failed_only: bool = False
 ) -> set[tuple[int, int]]:
     """Return (recorder, seq) of the events that other events, or only `failed` ones, name as their cause."""
     if ordinals is None:
-        ordinals = {row.id: row.ordinal for row in await recorders_of(database, of.id)}
+        ordinals = {row.id: row.ordinal for row in await log.recorders(of)}
     query = select(event.c.cause).where(event.c.experiment_id == of.id, event.c.cause.is_not(None))
     if failed_only:
         query = query.where(event.c.kind == _FAILED)
-    async with database.reading() as connection:
+    async with log.database.reading() as connection:
         found = (await connection.execute(query)).scalars().all()
     return {(ordinals.get(cause >> SEQ_BITS, 0), cause & ((1 << SEQ_BITS) - 1)) for cause in found}

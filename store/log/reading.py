@@ -12,7 +12,7 @@ from sqlalchemy import and_, func, select, tuple_
 
 from ..db.database import Database
 from ..db.schema import SEQ_BITS, SEQ_MASK, event, place_at, recorder, replay_place
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from . import event_rows
 from .cursor import Point, resolve
 from .event import Cursor, Event

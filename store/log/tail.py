@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from ..db.database import Database
 from ..db.schema import SEQ_BITS, event, experiment
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from . import event_rows
 from .event import Event
 from .event_query import EventQuery, events_of, parameter, recorders_now

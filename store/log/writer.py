@@ -10,7 +10,7 @@ from sqlalchemy import select
 from ..db.database import Database
 from ..db.schema import recorder
 from ..errors import BadEvent
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from . import chain
 from .event import Fields
 from .names import EventNames, NameWriter

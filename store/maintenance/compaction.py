@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ..db.dialect import Need
 from ..errors import StoreBusy, StoreError, StoreUnavailable
-from ..experiments.registry import every, recorders_of
 from ..log.event_log import EventLog
 from .removal import sweep_unfinished
 
@@ -61,10 +60,10 @@ async def compact(log: EventLog) -> int:
 
 
 async def _refuse_busy(log: EventLog) -> None:
-    exp_ids = {of.id: of.exp_id for of in await every(log.database)}
+    exp_ids = {of.id: of.exp_id for of in await log.experiments()}
     alive = [
         f"recorder {row.ordinal} of {exp_ids[row.experiment_id]}"
-        for row in await recorders_of(log.database)
+        for row in await log.recorders()
         if row.state == "alive" and row.experiment_id in exp_ids
     ]
     if alive:

@@ -18,7 +18,7 @@ from sqlalchemy import func, select
 
 from ..db.database import Database
 from ..db.schema import KINDS, SEQ_BITS, SEQ_MASK, event
-from ..experiments.registry import Experiment, RecorderRow
+from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE, ChainEvent, WalkedBatch, fetch_from, walk
 from ..log.event import iso
@@ -105,7 +105,7 @@ async def check_recorder(
         async for page in walked.events():
             for entry in page:
                 verdict.add(event_problems(batch, entry), place)
-                redactions.see(row.ordinal, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
+                redactions.add(row.ordinal, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
         for check in BATCH_CHECKS:
             verdict.add(check(batch), place)
         verdict.batches += 1

@@ -14,8 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, metadata, name, recorder, redaction, tag
 from ..errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld, StoreError
+from ..experiments.lifecycle import check_idle, lock
 from ..experiments.provenance import this_process
-from ..experiments.registry import SILENT_NS, Experiment, RecorderRow, check_idle, lock, recorders_of
+from ..experiments.records import SILENT_NS, Experiment, RecorderRow, recorder_of
+from ..experiments.registry import recorders_of
 from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 from ..recording.spool import Spool
@@ -48,7 +50,7 @@ async def remove(
         await lock(connection, of.id)
         if if_idle:
             rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
-            check_idle(of, rows, "remove it")
+            check_idle(of, map(recorder_of, rows), "remove it")
         if if_unchanged:
             await _check_unchanged(connection, of)
         for table in reversed(metadata.sorted_tables):  # fail before the first change if the user may not delete

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ..experiments.registry import Experiment, RecorderRow, every, recorders_of
+from ..experiments.records import Experiment, RecorderRow
 from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 
@@ -36,7 +36,7 @@ class Usage:
 async def usage_of(log: EventLog, experiments: list[Experiment]) -> list[Usage]:
     """Return the usage of each of these experiments, in the order given."""
     recorders: dict[int, list[RecorderRow]] = {}
-    for row in await recorders_of(log.database):
+    for row in await log.recorders():
         recorders.setdefault(row.experiment_id, []).append(row)
     return [_usage(of, recorders.get(of.id, [])) for of in experiments]
 
@@ -64,7 +64,7 @@ async def outdated(
     """
     old = [
         each
-        for each in await usage_of(log, await every(log.database))
+        for each in await usage_of(log, await log.experiments())
         if each.last_at < before and not each.recording and not set(keep_tags) & set(each.experiment.tags)
     ]
     chosen = [each for each in old if with_open or each.experiment.status == "closed"]

@@ -10,9 +10,8 @@ from shlex import quote
 from sqlalchemy import func, select
 
 from ..db.schema import VISIBLE, batch, experiment
-from ..experiments import registry
 from ..experiments.provenance import this_process
-from ..experiments.registry import RecorderRow
+from ..experiments.records import RecorderRow
 from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 from ..recording.spools import SpoolInfo, spools
@@ -81,13 +80,13 @@ async def status(
     database = log.database
     dialect = database.dialect
     async with database.reading() as connection:
-        found = StoreStatus(log.location, await dialect.bytes_on_disk(connection), dialect.room())
+        found = StoreStatus(log.location, await dialect.bytes_on_disk(connection), dialect.free_bytes())
         hidden = select(func.count()).select_from(experiment).where(experiment.c.status.not_in(VISIBLE))
         found.unfinished = (await connection.execute(hidden)).scalar_one()
-    every = {of.id: of for of in await registry.every(database)}
+    every = {of.id: of for of in await log.experiments()}
     found.open = sum(of.status == "open" for of in every.values())
     found.closed = len(every) - found.open
-    rows = [row for row in await registry.recorders_of(database) if row.experiment_id in every]
+    rows = [row for row in await log.recorders() if row.experiment_id in every]
     open_rows = [row for row in rows if every[row.experiment_id].status == "open"]
     found.gaps = sum(row.kinds["gap"] for row in open_rows)
     found.unheard = [

@@ -36,7 +36,8 @@ from ..db.schema import (
     tag,
 )
 from ..errors import ExperimentNotFound
-from ..experiments.registry import Experiment, RecorderRow, by_exp_id, every, recorders_of
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import by_exp_id, recorders_of
 from ..json_text import is_deep, is_no_text
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE
@@ -62,7 +63,7 @@ Progress = Callable[[int, int], None]
 
 async def verify_all(log: EventLog, progress: Progress | None = None) -> AsyncIterator[Verdict]:
     """Check every experiment, then the store around them."""
-    for of in await every(log.database):
+    for of in await log.experiments():
         yield await verify(log, of, progress=progress)
     store = Verdict("(store)", "")
     async with log.database.reading() as connection:
@@ -145,7 +146,7 @@ def check_head(subject: _Subject) -> Iterator[str]:
     if head is None:
         yield "a recorder's uuid or head is a value of the wrong type, so there is no head"
     if wanted is not None and not (wanted and (head or "").startswith(wanted)):
-        former = subject.redactions.former(wanted) if wanted else None
+        former = subject.redactions.former_head(wanted) if wanted else None
         yield f"the head is {head}, not {wanted}" + (f": {former}" if former else "")
 
 

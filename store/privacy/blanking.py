@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
 from ..db.schema import FROM_DERIVED, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED, batch, event, recorder
-from ..experiments.registry import Experiment, RecorderRow
+from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
 from ..log.chain_walk import WalkedBatch, encode, fetch_within, walk
 from ..log.redaction_records import SEAL

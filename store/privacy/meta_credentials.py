@@ -12,7 +12,8 @@ from messager.credentials import find_credentials, mask_json
 
 from .. import json_text
 from ..db.schema import experiment, recorder
-from ..experiments.registry import Experiment, RecorderRow, lock, recorders_of
+from ..experiments.lifecycle import lock
+from ..experiments.records import Experiment, RecorderRow
 from ..log.event_log import EventLog
 from .refusal import check_recorders
 from .scrubbing import finish_scrub, scrub
@@ -31,7 +32,7 @@ async def mask_meta(log: EventLog, of: Experiment, *, dry_run: bool = False) -> 
     could not be rewritten yet.
     """
     of = await log.experiment(of.exp_id)
-    recorders = await recorders_of(log.database, of.id)
+    recorders = await log.recorders(of)
     found = find_in_meta(of, recorders)
     if dry_run:
         return found

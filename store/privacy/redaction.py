@@ -16,11 +16,13 @@ from sqlalchemy import delete, except_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.schema import AGENT, SEQ_BITS, SEQ_MASK, event, name, recorder, redaction
-from ..experiments.registry import Experiment, RecorderRow, lock, recorders_of
+from ..experiments.lifecycle import lock
+from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import recorders_of
 from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import NameReader
-from ..log.redaction_records import Ranges, redactions_of, seal, sealed, written
+from ..log.redaction_records import Ranges, events_json, redactions_of, seal, seals_of
 from .blanking import Blanking
 from .redaction_filter import Found, RedactionFilter, find
 from .refusal import check_allowed, written_meanwhile
@@ -135,9 +137,9 @@ async def _blank(
     database = log.database
     ordinals = {row.id: row.ordinal for row in recorders}
     before = await redactions_of(database, of.id)
-    events = written(_ranges(numbers, ordinals), [row.last_seq for row in recorders])
+    events = events_json(_ranges(numbers, ordinals), [row.last_seq for row in recorders])
     at = time.time_ns()
-    last = (sealed(before)[-1], before[-1].head_after) if before else None
+    last = (seals_of(before)[-1], before[-1].head_after) if before else None
     mark = seal(last, who, at, why, events, bytes.fromhex(result.head_before))
     blanking = Blanking(of, ordinals, set(numbers), mark, ids, chosen.matcher(any_condition=True), database.location)
     async with database.writing(long=True) as connection:

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, and_, false, or_, select
 from ..db.database import Database
 from ..db.schema import KINDS, REDACTED, SEQ_BITS, event
 from ..errors import StoreError
-from ..experiments.registry import Experiment, RecorderRow
+from ..experiments.records import Experiment, RecorderRow
 from ..log.cursor import resolve
 from ..log.event import Cursor
 from ..log.event_log import EventLog

@@ -6,7 +6,7 @@ import os
 
 from ..errors import DamagedStore, ExperimentBusy, StoreError
 from ..experiments.provenance import this_process
-from ..experiments.registry import Experiment, RecorderRow
+from ..experiments.records import Experiment, RecorderRow
 from .redaction_filter import RedactionFilter
 
 

@@ -10,16 +10,14 @@ from messager import channels
 from messager.brokers import BROKER_KINDS
 
 from ..db.database import Database
-from ..db.schema import CHANNEL
 from ..errors import StoreError
-from ..experiments.registry import Experiment, recorders_of
+from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap, spelling
 from ..log.cursor import Point
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE, message_pages
-from ..log.names import all_names
-from ..log.reading import Span, span_of
+from ..log.reading import Span
 from ..log.selection import Selection
 from .comparison import Comparison, Difference
 
@@ -111,14 +109,14 @@ async def compare(
     chosen = selection or Selection()
     if chosen.kinds and not chosen.kinds <= ON_THE_WIRE:
         raise StoreError("gaps and marks were never on the wire: they cannot be compared")
-    spelt = {await _spelling(log.database, of_a), await _spelling(other.database, of_b)}
+    spelt = {await _spelling(log, of_a), await _spelling(other, of_b)}
     as_one = not keep_names and spelt == {":", "/"}
     if as_one:
         chosen = _EitherSpelling(chosen)
     part = since, until, after, limit
     sides = (
-        _Side(log, of_a, chosen, await span_of(log.database, of_a, *part), mapping, as_one),
-        _Side(other, of_b, chosen, await span_of(other.database, of_b, *part), None, as_one),
+        _Side(log, of_a, chosen, await log.span(of_a, *part), mapping, as_one),
+        _Side(other, of_b, chosen, await other.span(of_b, *part), None, as_one),
     )
     known = await _read(sides, progress)
     result = Comparison(
@@ -193,7 +191,7 @@ class _Side:
     ) -> None:
         self._log = log
         self._of = of
-        self.messages = _messages(log.database, of, chosen, span, mapping, as_one)
+        self.messages = _messages(log, of, chosen, span, mapping, as_one)
         self.read = 0
 
     async def event(self, cursor: Cursor | None) -> Event | None:
@@ -223,20 +221,20 @@ class _EitherSpelling(Selection):
         return self.exclude is None or not any(self.fits(self.exclude, name) for name in names)
 
 
-async def _spelling(database: Database, of: Experiment) -> channels.Separator | None:
-    brokers = [row.broker for row in await recorders_of(database, of.id)]
-    return spelling(brokers, (await all_names(database, of.id, CHANNEL)).values())
+async def _spelling(log: EventLog, of: Experiment) -> channels.Separator | None:
+    kinds = [row.broker_kind for row in await log.recorders(of)]
+    return spelling(kinds, await log.channels(of))
 
 
 async def _messages(
-    database: Database,
+    log: EventLog,
     of: Experiment,
     chosen: Selection,
     span: Span,
     mapping: ChannelMap | None,
     as_one: bool,
 ) -> AsyncIterator[tuple[str, _Seen]]:
-    async for page in message_pages(database, of, chosen, span, redacted=True):
+    async for page in message_pages(log, of, chosen, span, redacted=True):
         for entry in page:
             channel = entry.channel or ""
             name = channel if mapping is None else channels.decode(mapping(channel))

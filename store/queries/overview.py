@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from ..db.schema import AGENT, CHANNEL, KINDS, name
-from ..experiments.registry import Experiment, RecorderRow, recorders_of
+from ..experiments.records import Experiment, RecorderRow
 from ..log.chain import head_of
 from ..log.event import iso
 from ..log.event_log import EventLog
@@ -32,7 +32,7 @@ def _sum(recorders: list[RecorderRow]) -> dict[str, Any]:
 async def listing(log: EventLog, experiments: list[Experiment]) -> list[dict[str, Any]]:
     """Return a short description of each experiment, in the order given."""
     recorders: dict[int, list[RecorderRow]] = {}
-    for row in await recorders_of(log.database):
+    for row in await log.recorders():
         recorders.setdefault(row.experiment_id, []).append(row)
     return [
         {
@@ -54,7 +54,7 @@ async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
     Times are ns UTC under `..._ts`, ISO 8601 under `..._at`; `duration_s` is in seconds, sizes in
     bytes. `head` is the hash to cite; `verify` checks it.
     """
-    recorders = await recorders_of(log.database, of.id)
+    recorders = await log.recorders(of)
     async with log.database.reading() as connection:
         query = select(name.c.what, func.count()).where(name.c.experiment_id == of.id).group_by(name.c.what)
         names: dict[int, int] = {row[0]: row[1] for row in await connection.execute(query)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from ..errors import ExperimentBusy, StoreError
-from ..experiments import registry
-from ..experiments.registry import Experiment
+from ..experiments import lifecycle
+from ..experiments.records import Experiment
 from ..log.event_log import EventLog
 from ..queries import deliveries
 from .draining import folders_of
@@ -32,7 +32,7 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
                 f"recorder {known.recorder} of {of.exp_id} left events in {known.spool}. Put them into the store "
                 "with `messager drain`, or close without them with --force."
             )
-    await registry.mark_closed(log.database, of, force=force)
+    await lifecycle.mark_closed(log.database, of, force=force)
     await deliveries.fill(log.database, of.id)
     return found
 

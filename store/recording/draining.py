@@ -28,7 +28,8 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..experiments.provenance import this_process
-from ..experiments.registry import RecorderRow, recorder_by_uuid, recorders_of
+from ..experiments.records import RecorderRow
+from ..experiments.registry import recorder_by_uuid
 from ..log.event import NewEvent
 from ..log.event_log import EventLog
 from ..log.writer import Writer
@@ -63,7 +64,7 @@ class Drained:
 async def folders_of(log_: EventLog) -> list[Path]:
     """Return the folders that may hold spools: beside the store, that of `MESSAGER_SPOOL`, and those that its
     recorders named, if they are seen from here."""
-    named = {Path(row.spool).parent for row in await recorders_of(log_.database) if row.spool}
+    named = {Path(row.spool).parent for row in await log_.recorders() if row.spool}
     beside = log_.database.dialect.spool_folder
     return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
 

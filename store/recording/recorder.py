@@ -21,9 +21,9 @@ from messager.record import MessageRecord, mark_record
 
 from .. import json_text
 from ..errors import ExperimentBusy, StoreError, StoreUnavailable
-from ..experiments import registry
+from ..experiments import lifecycle, validation
 from ..experiments.provenance import circumstances, this_process
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from ..log.event import Fields
 from ..log.event_log import EventLog
 from ..log.writer import Writer, new_uuid
@@ -90,7 +90,7 @@ class Recorder:
         path = spool_folder(log.database.dialect.spool_folder, spool) / f"{uuid}{ENDING}"
         self._registration = Registration(
             uuid=uuid,
-            exp_id=registry.checked_exp_id(exp_id),
+            exp_id=validation.checked_exp_id(exp_id),
             if_exists=if_exists,
             name=name,
             tags=list(tags),
@@ -416,7 +416,7 @@ class Recorder:
             await asyncio.wait([before])
         who = self._registration
         try:
-            await registry.describe(self.log.database, self.experiment, name=who.name, tags=who.tags, meta=who.meta)
+            await lifecycle.describe(self.log.database, self.experiment, name=who.name, tags=who.tags, meta=who.meta)
         except StoreError as error:
             log.warning("the description of %s is not kept: %s", self.exp_id, error)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import ExperimentClosed, StoreError
-from ..experiments import registry
+from ..experiments import lifecycle, validation
 from ..log.event_log import EventLog
 from ..log.writer import Writer
 
@@ -48,18 +48,18 @@ class Registration:
 
     def check(self) -> None:
         """Raise `StoreError` for a name or tags that no experiment can have."""
-        registry.checked_name(self.name)
-        registry.checked_tags(self.tags)
+        validation.checked_name(self.name)
+        validation.checked_tags(self.tags)
 
     def leave_out_unfit(self) -> None:
         """Drop a name or tags that no experiment can have: the recording is worth more."""
         try:
-            self.name = registry.checked_name(self.name)
+            self.name = validation.checked_name(self.name)
         except StoreError as error:
             log.warning("%s; %s goes without", error, self.exp_id)
             self.name = None
         try:
-            self.tags = registry.checked_tags(self.tags)
+            self.tags = validation.checked_tags(self.tags)
         except StoreError as error:
             log.warning("%s; %s goes without", error, self.exp_id)
             self.tags = []
@@ -74,7 +74,7 @@ async def register(store: EventLog, who: Registration, first: Callable[[str], Aw
     who.leave_out_unfit()
     noted = {key: value for key, value in who.facts.items() if key in _NOTED}
     while True:
-        of = await registry.join(
+        of = await lifecycle.join(
             store.database,
             who.exp_id,
             who.if_exists,

@@ -13,8 +13,7 @@ from pathlib import Path
 from sqlalchemy import update
 
 from ..db.schema import recorder
-from ..experiments import registry
-from ..experiments.registry import SILENT_NS, Experiment, RecorderRow
+from ..experiments.records import SILENT_NS, Experiment, RecorderRow
 from ..log.event import NewEvent, iso
 from ..log.event_log import EventLog
 
@@ -47,7 +46,7 @@ async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[
     """
     found: list[Repaired] = []
     gaps: list[NewEvent] = []
-    dead = [row for row in await registry.recorders_of(log.database, of.id) if row.state == "unclean"]
+    dead = [row for row in await log.recorders(of) if row.state == "unclean"]
     for row in dead:
         known = _known(of, row)
         found.append(known)
@@ -87,9 +86,9 @@ async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[
 
 async def unclean(log: EventLog) -> list[Experiment]:
     """Return the experiments with recorders that ended uncleanly."""
-    rows = await registry.recorders_of(log.database)
+    rows = await log.recorders()
     wanted = {row.experiment_id for row in rows if row.state == "unclean"}
-    return [of for of in await registry.every(log.database) if of.id in wanted]
+    return [of for of in await log.experiments() if of.id in wanted]
 
 
 def _known(of: Experiment, row: RecorderRow) -> Repaired:

@@ -10,7 +10,6 @@ from messager.brokers import Broker, PubSub
 from messager.record import MessageRecord
 
 from ..experiments.provenance import this_process
-from ..experiments.registry import recorders_of
 from .recorder import Recorder
 from .unheard import INSPECT_SECONDS, Unheard
 
@@ -107,7 +106,7 @@ class Tap:
     async def _tell_missed(self) -> None:
         """Log a gap since the end of the tap before this one, if that ended uncleanly."""
         recorder = self._recorder
-        rows = await recorders_of(recorder.log.database, recorder.experiment.id)
+        rows = await recorder.log.recorders(recorder.experiment)
         taps = [row for row in rows if row.role == "tap" and row.ordinal != recorder.ordinal]
         before = [row for row in taps if set(row.patterns) & set(self._patterns)]
         if not before:

@@ -20,7 +20,7 @@ from messager.brokers import Broker, Retaining, kind_of
 from messager.errors import MessagerError
 
 from ..errors import ReplayFailed, ReplayRefused, StoreError
-from ..experiments.registry import Experiment
+from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap
 from ..log.cursor import Point
 from ..log.event import Event

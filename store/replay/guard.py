@@ -19,11 +19,9 @@ from dataclasses import dataclass
 from messager import channels
 from messager.brokers import Broker, kind_of
 
-from ..db.schema import CHANNEL
 from ..errors import ReplayRefused
-from ..experiments.registry import RecorderRow, recorders_of
+from ..experiments.records import RecorderRow
 from ..log.event import Event
-from ..log.names import all_names
 from .flow_control import FlowControl, Message
 from .plan import Plan
 
@@ -53,13 +51,12 @@ class Guard:
         """
         if self.into_live or plan.of.status != "open":
             return
-        database, of = plan.log.database, plan.of
-        recorders = await recorders_of(database, of.id)
-        alive = [row for row in recorders if row.state == "alive" and _may_hear(row, self.broker.url)]
+        log, of = plan.log, plan.of
+        alive = [row for row in await log.recorders(of) if row.state == "alive" and _may_hear(row, self.broker.url)]
         if not alive:
             return
         targets = await plan.published_channels()
-        own = {channels.encode(channel) for channel in (await all_names(database, of.id, CHANNEL)).values()}
+        own = {channels.encode(channel) for channel in await log.channels(of)}
         for row in alive:
             heard = next((target for target in targets if _hears(row, target, own)), None)
             if heard is not None:
@@ -101,16 +98,16 @@ def _may_hear(row: RecorderRow, broker_url: str) -> bool:
 
     Two names of one Redis server cannot be distinguished from two servers. An in-memory broker is only in its process.
     """
-    if row.broker is None:  # not connected yet: a tap is about to connect, a program may never do so
+    if row.broker_kind is None:  # not connected yet: a tap is about to connect, a program may never do so
         return row.role == "tap"
     kind = kind_of(broker_url)
-    return kind is kind_of(row.broker) and (not kind.in_process or row.pid == os.getpid())
+    return kind is row.broker_kind and (not kind.in_process or row.pid == os.getpid())
 
 
 def _hears(row: RecorderRow, target: bytes, own: set[bytes]) -> bool:
     if row.role != "tap":
         return target in own
-    if row.broker is None:
+    kind = row.broker_kind
+    if kind is None:
         return channels.matches_any(row.patterns, target)
-    kind = kind_of(row.broker)
     return any(kind.matches(pattern, target) for pattern in row.patterns)

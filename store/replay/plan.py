@@ -10,15 +10,13 @@ from typing import Any
 from messager import channels
 from messager.brokers import kind_of
 
-from ..db.schema import CHANNEL
 from ..errors import StoreError
-from ..experiments.registry import Experiment, RecorderRow, recorders_of
+from ..experiments.records import Experiment, RecorderRow
 from ..log.channel_map import ChannelMap, between
-from ..log.cursor import Point, resolve
+from ..log.cursor import Point
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.messages import Sources, message_count, message_pages, sources
-from ..log.names import all_names
 from ..log.reading import Span
 from ..log.selection import Selection
 from .flow_control import Message
@@ -55,11 +53,11 @@ class Plan:
 
     def pages(self, *, above: int | None = None) -> AsyncIterator[list[Event]]:
         """Read the messages in replay order; with `above`, only those with more payload bytes."""
-        return message_pages(self.log.database, self.of, self.selection, self.span, rule=self.sources, above=above)
+        return message_pages(self.log, self.of, self.selection, self.span, rule=self.sources, above=above)
 
     async def count(self) -> int:
         """Return the number of messages."""
-        return await message_count(self.log.database, self.of, self.selection, self.span, self.sources)
+        return await message_count(self.log, self.of, self.selection, self.span, self.sources)
 
     def message(self, entry: Event) -> Message:
         """Return the channel and payload to publish."""
@@ -72,8 +70,8 @@ class Plan:
 
     async def published_channels(self) -> list[bytes]:
         """Return the channels that the replay may publish on, sorted. Only channel patterns restrict them."""
-        known = (await all_names(self.log.database, self.of.id, CHANNEL)).values()
-        chosen = await self.selection.as_recorded(self.log.database, self.of)
+        known = await self.log.channels(self.of)
+        chosen = await self.log.as_recorded(self.of, self.selection)
         return sorted({self.channel_map(channel) for channel in known if chosen.takes_channel(channel)})
 
 
@@ -92,27 +90,26 @@ async def make_plan(
 
     Raises `BadCursor`, and `StoreError` for a start after the end or a useless or unsafe pair of `channel_map`.
     """
-    database = log.database
-    span = Span(await resolve(database, of, since), await resolve(database, of, until))
+    span = await log.span(of, since, until)
     if span.start is not None and span.end is not None and span.start > span.end:
         raise StoreError(f"the start {span.start} is after the end {span.end}: exchange them")
     complete = selection.everything and span == Span()
-    recorders = await recorders_of(database, of.id)
+    recorders = await log.recorders(of)
     span = replace(span, last_seqs={row.ordinal: row.last_seq for row in recorders})
     if not keep_names:
-        channel_map.rename = between((row.broker for row in recorders), broker_url)
+        channel_map.rename = between((row.broker_kind for row in recorders), kind_of(broker_url))
     plan = Plan(
         log,
         of,
         selection,
         span,
-        sources=await sources(database, of, selection.kinds),
+        sources=await sources(log, of, selection.kinds),
         channel_map=channel_map,
         recorders=recorders,
         complete=complete,
-        delivery_defaults={row.ordinal: kind_of(row.broker).default_meta for row in recorders if row.broker},
+        delivery_defaults={row.ordinal: kind.default_meta for row in recorders if (kind := row.broker_kind)},
     )
-    names = set((await all_names(database, of.id, CHANNEL)).values())
+    names = set(await log.channels(of))
     unfitted = channel_map.unfitted(names)
     if unfitted:
         raise StoreError(f"no channel of {of.exp_id} fits {', '.join(map(repr, unfitted))}: remove it from the mapping")
@@ -126,7 +123,7 @@ async def _leave_out_internal(plan: Plan, names: set[str], broker_url: str) -> N
     Raises `StoreError` if a pair of the mapping leads to such a channel.
     """
     mapped = plan.channel_map
-    kinds = {kind_of(broker_url), *(kind_of(row.broker) for row in plan.recorders if row.broker)}
+    kinds = {kind_of(broker_url), *(kind for row in plan.recorders if (kind := row.broker_kind))}
     internal = {name for name in names if any(kind.is_internal(mapped(name)) for kind in kinds)}
     for name in internal:
         if (pair := mapped.pair_for(name)) is not None:

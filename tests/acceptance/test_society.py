@@ -13,7 +13,6 @@ import pytest
 
 from messager.testing import RedisServer
 from messager_store import EventLog
-from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.verify import verify
 from tests.acceptance.society import AGENTS, ROUNDS
 from tests.support import messager
@@ -59,7 +58,7 @@ async def test_a_driver_and_groups_in_processes_of_their_own_are_recorded_on_all
     pairs = [(a, b) for a in AGENTS for b in AGENTS if a != b and (a, b) != (1, 2)]
     async with EventLog.open(store) as log:
         of = await log.experiment(exp_id)
-        recorders = await recorders_of(log.database, of.id)
+        recorders = await log.recorders(of)
         assert len(recorders) == 4 and {row.state for row in recorders} == {"ended"}
         events = [entry async for entry in log.read(of)]
         verdict = await verify(log, of)

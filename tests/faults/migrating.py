@@ -13,7 +13,6 @@ from messager_store import EventLog, NewEvent
 from messager_store.db import migrations
 from messager_store.db.database import Database
 from messager_store.db.schema import HEAD_REVISION
-from messager_store.experiments import registry
 
 from .evidence import count_disorder, events, findings
 from .process import Worker
@@ -92,8 +91,7 @@ async def _killed_within(run: Run, folder: Path, store: Path, target: str, durat
 async def _filled(store: Path, recorders: int, batches: int) -> int:
     """Put an experiment into a store; how many events it has."""
     async with EventLog.open(str(store)) as log:
-        of = await registry.create(log.database, EXP, name="kept", tags=["t"], meta={"seed": 7})
-        assert of is not None
+        of = await log.create_experiment(EXP, name="kept", tags=["t"], meta={"seed": 7})
         for _ in range(recorders):
             writer = await log.register(of, role="messager")
             for part in range(batches):

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from messager import RedisBroker
 from messager.testing import redis_server
 from messager_store import EventLog, NewEvent
-from messager_store.experiments import registry
 from messager_store.replay.engine import Replay
 
 from .evidence import count_repeats, number_of
@@ -50,8 +49,7 @@ async def slow_subscriber(run: Run, row: Row) -> None:
 
 
 async def _fill(log: EventLog) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role="messager")
     pad = "x" * PAYLOAD
     for first in range(1, MESSAGES + 1, 5000):

@@ -13,7 +13,6 @@ from typing import Any
 from messager_store import EventLog, NewEvent
 from messager_store.db.schema import metadata
 from messager_store.errors import StoreError
-from messager_store.experiments import registry
 from messager_store.recording.closing import close
 
 from .evidence import findings
@@ -102,8 +101,7 @@ async def small_log(store: Path) -> None:
     """A closed experiment and an open one, with two recorders each and every kind of event."""
     async with EventLog.open(str(store)) as log:
         for exp_id in ("e1", "e2"):
-            of = await registry.create(log.database, exp_id, name="n", tags=["t"], meta={"seed": 7})
-            assert of is not None
+            of = await log.create_experiment(exp_id, name="n", tags=["t"], meta={"seed": 7})
             for _ in range(2):
                 writer = await log.register(of, role="messager", meta={"m": 1}, patterns=["*"])
                 for part in range(2):

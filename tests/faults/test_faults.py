@@ -32,5 +32,7 @@ async def test_no_promise_is_broken_by_the_fault(name: str, tmp_path: Path, pyte
 
 def test_the_page_on_reliability_names_every_row_and_no_other() -> None:
     page = (ROOT / "docs" / "reliability.md").read_text()
-    rows = re.findall(r"\| ([^|]*) \|$", page.split("## What is promised")[1].split("## What no row")[0], re.MULTILINE)
+    rows = re.findall(
+        r"\| ([^|]*) \|$", page.split("## Guarantees and limits")[1].split("## Not covered by")[0], re.MULTILINE
+    )
     assert set(re.findall(r"`([a-z-]+)`", " ".join(rows))) == set(FAULTS)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from messager import MemoryBroker, channels
 from messager.brokers import Broker, MqttBroker, kind_of
 from messager_store import EventLog, NewEvent, Replay
-from messager_store.experiments import registry
-from messager_store.experiments.registry import Experiment
+from messager_store.experiments.records import Experiment
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.names import agent_value
 from messager_store.maintenance.verify import verify
@@ -39,8 +38,7 @@ Messages = list[tuple[int, bytes, bytes, Any, Any]]
 
 async def recorded(log: EventLog, wanted: Messages) -> Experiment:
     """An experiment of these messages, in batches of seven, beside those of earlier examples."""
-    of = await registry.create(log.database, uuid4().hex, name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment(uuid4().hex, name=None, tags=[], meta={})
     writer = await log.register(of, role="tap")
     events = [NewEvent("sent", ts, channels.decode(c), p, sender, to) for ts, c, p, sender, to in wanted]
     for at in range(0, len(events), 7):

@@ -21,8 +21,7 @@ from messager import MemoryBroker, Messager, RedisConfig, mqtt
 from messager.brokers import MqttBroker, open_broker
 from messager.testing import MqttServer, RedisServer
 from messager_store import EventLog, StoreError
-from messager_store.db.sqlite.dialect import ELSEWHERE
-from messager_store.experiments.registry import every, recorders_of
+from messager_store.db.one_host import ELSEWHERE
 from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
 from tests.support import ROOT, Listed, until
 from tests.support.agentsociety_1_0 import REQUIREMENT
@@ -79,7 +78,7 @@ async def sent(log: EventLog, exp_id: str) -> list[int]:
 async def test_driver_groups_and_tasks_are_recorders_of_one_experiment(ran: Any) -> None:
     seen = ran.seen["society"]
     async with EventLog.open(ran.store, create=False) as log:
-        rows = await recorders_of(log.database, (await log.experiment("society")).id)
+        rows = await log.recorders(await log.experiment("society"))
         assert await sent(log, "society") == [0, 0, 1, 1, 2, 2, 100]
     pids = {seen["driver"], seen["task"], *(group["pid"] for group in seen["groups"])}
     assert len(pids) == 4 and {row.pid for row in rows} == pids
@@ -148,7 +147,7 @@ async def test_agentsociety_1_0s_own_groups_agents_driver_and_interceptor_talk_t
     async with EventLog.open(society10.store, create=False) as log:
         await everything_drained(log, Path(log.database.dialect.spool_folder))
         events = [event async for event in log.read("society10")]
-        assert len(await recorders_of(log.database, (await log.experiment("society10")).id)) == 2
+        assert len(await log.recorders(await log.experiment("society10"))) == 2
     assert sorted(
         event.channel for event in events if event.kind == "sent" and event.from_id in (one, other)
     ) == sorted([*chats, *chats, f"{of}/news"])
@@ -170,7 +169,7 @@ def test_an_object_on_which_init_never_ran_is_pickled_as_any_other() -> None:
 async def test_a_worker_does_not_write_into_a_sqlite_file_of_another_host(ran: Any) -> None:
     assert ran.seen["elsewhere"]["store"] is None
     async with EventLog.open(ran.store, create=False) as log:
-        assert "elsewhere" not in {of.exp_id for of in await every(log.database)}
+        assert "elsewhere" not in {of.exp_id for of in await log.experiments()}
 
 
 @needs_ray

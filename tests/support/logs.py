@@ -6,13 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from messager_store import Event, EventLog, Experiment, NewEvent
-from messager_store.experiments import registry
 
 
 async def experiment(log: EventLog, exp_id: str = "e1") -> Experiment:
-    made = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
-    assert made is not None
-    return made
+    return await log.create_experiment(exp_id)
 
 
 async def filled(log: EventLog, events: list[NewEvent], exp_id: str = "e1") -> Experiment:

@@ -18,7 +18,6 @@ async def command(exp: str, force: bool, store: str) -> None:
 
     Recorders that ended uncleanly are repaired first, as by `messager repair`.
     """
-    from ...experiments import registry
     from ...log.chain import head_of
     from ...recording.closing import close
     from .repair import show
@@ -30,5 +29,5 @@ async def command(exp: str, force: bool, store: str) -> None:
             return
         for repaired in await close(log, of, force=force):
             show(repaired)
-        head = head_of(await registry.recorders_of(log.database, of.id))
+        head = head_of(await log.recorders(of))
     click.echo(safe(f"{of.exp_id} is closed; its head is {head}"))

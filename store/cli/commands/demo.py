@@ -121,7 +121,7 @@ async def _replayed(log: EventLog, url: str, exp_id: str) -> tuple[ReplayReport,
     of = await log.experiment(exp_id)
     expected = [
         (channels.encode(entry.channel or ""), entry.payload)
-        async for page in message_pages(log.database, of, Selection(), Span())
+        async for page in message_pages(log, of, Selection(), Span())
         for entry in page
     ]
     arrived: list[tuple[bytes, bytes]] = []

@@ -18,9 +18,10 @@ from ..output import KIND_COLOURS, fitted, note, shortened
 from ..waiting import open_when_created
 
 if TYPE_CHECKING:
-    from ...experiments.registry import Experiment
+    from ...experiments.records import Experiment
     from ...log.event import Event
     from ...log.event_log import EventLog
+    from ...log.reading import Span
     from ...log.selection import Selection
 
 
@@ -63,7 +64,12 @@ async def command(
         if not follow and not as_json:
             await note_unknown(log, of, filters)
         show = _show_json if as_json else _Lines(full, of.exp_id).show
-        source = _followed(log, of, wanted, limit) if follow else _read(log, of, wanted, messages, limit, **points)
+        if follow:
+            source = _followed(log, of, wanted, limit)
+        elif messages:
+            source = _messages(log, of, wanted, await log.span(of, limit=limit, **points))
+        else:
+            source = log.read(of, **given, limit=limit, **points)
         async for entry in source:
             show(entry)
             count += 1
@@ -80,14 +86,10 @@ async def _opened(store: str, exp: str) -> AsyncIterator[tuple[EventLog, Experim
         yield log, await log.experiment(exp)
 
 
-async def _read(
-    log: EventLog, of: Experiment, wanted: Selection, messages: bool, limit: int | None, **points: str | None
-) -> AsyncIterator[Event]:
+async def _messages(log: EventLog, of: Experiment, wanted: Selection, span: Span) -> AsyncIterator[Event]:
     from ...log.messages import message_pages
-    from ...log.reading import pages, span_of
 
-    read = message_pages if messages else pages
-    async for page in read(log.database, of, wanted, await span_of(log.database, of, limit=limit, **points)):
+    async for page in message_pages(log, of, wanted, span):
         for entry in page:
             yield entry
 
@@ -95,7 +97,7 @@ async def _read(
 async def _followed(log: EventLog, of: Experiment, wanted: Selection, limit: int | None) -> AsyncIterator[Event]:
     if limit == 0:
         return
-    wanted = await wanted.as_recorded(log.database, of)
+    wanted = await log.as_recorded(of, wanted)
     async for entry in log.tail(of):
         if wanted.takes(entry):
             yield entry

@@ -27,11 +27,10 @@ async def command(
     One event per line: ts (integer, ns UTC), kind, channel, from_id, to_id, payload. The first line may be a header.
     If any line is wrong, nothing is imported.
     """
-    from ...experiments.registry import recorders_of
 
     read = input_format(file).load().read
     async with open_log(store, create=True) as log:
         with Progress("importing") as progress:
             of = await read(log, file, exp, name=name, tags=tags, meta=meta_values(meta), progress=progress)
-        count = sum(row.last_seq for row in await recorders_of(log.database, of.id))
+        count = sum(row.last_seq for row in await log.recorders(of))
         note(f"imported {plural(count, 'event')} as {of.exp_id} into {log.location}")

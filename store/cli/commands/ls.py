@@ -22,13 +22,12 @@ from ..output import length, note, print_json, table
 @asynchronous
 async def command(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
     """List the experiments of a store, oldest first."""
-    from ...experiments.registry import every
     from ...log.event import iso
     from ...queries.overview import listing
 
     begun = None if since is None else moment(since)
     async with open_log(store) as log:
-        rows = await listing(log, await every(log.database, name=name, tags=tags, since=begun))
+        rows = await listing(log, await log.experiments(name=name, tags=tags, since=begun))
         where = log.location
     if as_json:
         print_json(rows)

@@ -50,11 +50,10 @@ async def command(
         ) from None
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json cannot ask for confirmation: add --dry-run or --yes")
-    from ...experiments.registry import every
     from ...maintenance.retention import outdated
 
     async with open_log(store) as log:
-        known = {word for each in await every(log.database) for word in each.tags}
+        known = {word for each in await log.experiments() for word in each.tags}
         for word in keep:
             if word not in known:
                 raise click.UsageError(

@@ -12,7 +12,7 @@ from ..output import note, size, table
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...experiments.registry import Experiment
+    from ...experiments.records import Experiment
     from ...log.event_log import EventLog
     from ...maintenance.retention import Usage
 
@@ -58,11 +58,11 @@ async def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> 
 
 async def _refuse_busy(log: EventLog, found: list[Usage]) -> None:
     """Raise `ExperimentBusy` if a recorder is running, before anything is asked or removed."""
-    from ...experiments.registry import refuse_while_recorded
+    from ...experiments.lifecycle import check_idle
 
     for each in found:
         if each.recording:
-            await refuse_while_recorded(log.database, each.experiment, "remove it")
+            check_idle(each.experiment, await log.recorders(each.experiment), "remove it")
 
 
 def _refuse_spooled(found: list[Usage]) -> None:

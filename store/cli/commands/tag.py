@@ -17,11 +17,10 @@ from ..output import note
 @asynchronous
 async def command(exp: str, tags: tuple[str, ...], removed: tuple[str, ...], store: str) -> None:
     """Add tags to an experiment, or remove them, and print the tags that it has afterwards."""
-    from ...experiments.registry import retag
 
     async with open_log(store) as log:
         of = await log.experiment(exp)
-        words = await retag(log.database, of, tags, removed)
+        words = await log.tag(of, tags, removed)
     for word in removed:
         if word not in (*of.tags, *tags):
             note(f"{of.exp_id} had no tag {word!r}")

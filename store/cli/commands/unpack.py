@@ -23,7 +23,6 @@ async def command(file: str, exp: str | None, head: str | None, store: str) -> N
     Sequence numbers, counters, digests, chains and the head are computed again. If anything differs, the error names
     the line, and nothing is imported.
     """
-    from ...experiments.registry import recorders_of
     from ...formats.pack import unpack
     from ...log.chain import head_of
 
@@ -31,7 +30,7 @@ async def command(file: str, exp: str | None, head: str | None, store: str) -> N
     async with open_log(store, create=True) as log:
         with Progress("unpacking") as progress:
             of = await unpack(log, file, exp_id=exp, head=head, progress=progress)
-        recorders = await recorders_of(log.database, of.id)
+        recorders = await log.recorders(of)
         events = sum(row.last_seq for row in recorders)
         note(f"unpacked {plural(events, 'event')} into {log.location}")
     click.echo(safe(f"{of.exp_id} has the head {head_of(recorders)}"))

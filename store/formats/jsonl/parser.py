@@ -11,7 +11,7 @@ from messager import channels
 
 from ...db.schema import FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
 from ...errors import BadFile, StoreError
-from ...experiments import registry
+from ...experiments import validation
 from ...log.event import NewEvent
 from ...log.redaction_records import SEAL
 from ..fields import INT64, Unfit, bytes_of, check_depth, integer_of, text, text_of
@@ -95,8 +95,8 @@ class Parser(InputFile):
         for word in (first.get("name") or "", *first.get("tags", [])):
             text(word, "name or tag")
         try:
-            registry.checked_name(first.get("name"))
-            registry.checked_tags(first.get("tags", []))
+            validation.checked_name(first.get("name"))
+            validation.checked_tags(first.get("tags", []))
         except StoreError as error:
             raise Unfit(str(error)) from None
         check_depth(first.get("meta"), "meta")

@@ -8,8 +8,8 @@ from typing import Any
 from uuid import uuid4
 
 from ...errors import ExperimentExists
-from ...experiments import registry
-from ...experiments.registry import Experiment
+from ...experiments import lifecycle, validation
+from ...experiments.records import Experiment
 from ...log.event import NewEvent
 from ...log.event_log import EventLog
 from ...log.writer import Writer
@@ -38,14 +38,14 @@ async def import_jsonl(
     that of the header; `tags` and `meta` are added to those of the header. Raise `BadFile` with the number of the
     line, and `ExperimentExists`.
     """
-    registry.checked_exp_id(exp_id)
-    if await registry.by_exp_id(log.database, exp_id) is not None:
+    validation.checked_exp_id(exp_id)
+    if await log.has_experiment(exp_id):
         raise ExperimentExists(exp_id, "Import under another --exp.")
     source = Parser(path)
     with source.opened():
         header = source.header()
         await sweep_unfinished(log)
-        of = await registry.create(
+        of = await lifecycle.create(
             log.database,
             f"importing {exp_id} {uuid4().hex}",
             name=name or header.get("name"),
@@ -57,13 +57,11 @@ async def import_jsonl(
         try:
             await _import_events(log, of, source, header, progress)
             await deliveries.fill(log.database, of.id)  # while hidden, so that a kill leaves no part
-            await registry.publish_import(log.database, of, exp_id)
+            await lifecycle.publish_import(log.database, of, exp_id)
         except BaseException:
             await discard(log, of)
             raise
-    made = await registry.by_exp_id(log.database, exp_id)
-    assert made is not None
-    return made
+    return await log.experiment(exp_id)
 
 
 async def _import_events(

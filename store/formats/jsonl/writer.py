@@ -9,13 +9,10 @@ from typing import Any
 
 from messager import channels
 
-from ...db.schema import AGENT
-from ...experiments import registry
-from ...experiments.registry import Experiment, RecorderRow
+from ...experiments.records import Experiment, RecorderRow
 from ...log.event import Event
 from ...log.event_log import EventLog
 from ...log.messages import causes
-from ...log.names import all_names
 from ...log.redaction_records import without_seal
 from ..fields import bytes_field
 from ..output_file import open_output
@@ -123,12 +120,12 @@ async def export_jsonl(
     same events give the same bytes, unless `shared` pseudonymises them: pseudonyms are new in every export.
     """
     of = await log.experiment(exp_id)
-    recorders = await registry.recorders_of(log.database, of.id)
+    recorders = await log.recorders(of)
     count = 0
-    labels = _Labels(await causes(log.database, of))
+    labels = _Labels(await causes(log, of))
     with open_output(path) as file:
         if shared is not None:
-            shared.begin((await all_names(log.database, of.id, AGENT)).values())
+            shared.begin(await log.agents(of))
         file.write(_header(of, recorders, shared))
         async for entry in log.read(of, **filters):
             entry = entry if shared is None else shared.event(entry)

@@ -12,7 +12,7 @@ from ...db.database import Database
 from ...db.schema import AGENT, KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
 from ...errors import ExperimentExists, RecorderExists, StoreError
 from ...experiments.provenance import this_process
-from ...experiments.registry import Experiment
+from ...experiments.records import Experiment
 from ...log import chain
 from ...log.names import intern
 from ...log.writer import new_uuid
@@ -106,7 +106,7 @@ class Loader:
 
     def check_room(self) -> None:
         """Raise `StoreError` if the disk is too small for the events of the pack."""
-        room = self._database.dialect.room()
+        room = self._database.dialect.free_bytes()
         need = sum(row["payload_bytes"] + row["last_seq"] * EVENT_BYTES for row in self.claims)
         if room is not None and need > room:
             raise StoreError(

@@ -15,8 +15,8 @@ from typing import Any
 
 from ...db.schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
 from ...errors import ExperimentExists, StoreError
-from ...experiments import registry
-from ...experiments.registry import Experiment
+from ...experiments import validation
+from ...experiments.records import Experiment
 from ...json_text import is_no_text
 from ...log import chain
 from ...log.event_log import EventLog
@@ -88,12 +88,12 @@ async def _unpack(
     progress: Callable[[int, int], None] | None,
 ) -> Experiment:
     of, tags, redactions, told = _description(lines)
-    wanted = of["exp_id"] if exp_id is None else registry.checked_exp_id(exp_id)
+    wanted = of["exp_id"] if exp_id is None else validation.checked_exp_id(exp_id)
     await sweep_unfinished(log)
     loading = await Loader.begin(log.database, of, wanted, tags)
     try:
         await _recorders(lines, loading, of["recorders"])
-        if await registry.by_exp_id(log.database, wanted) is not None:  # and it is a different recording
+        if await log.has_experiment(wanted):  # and it is a different recording
             raise ExperimentExists(wanted, "Unpack it under another --exp.")
         claimed = chain.head((row["uuid"], row["head_hash"]) for row in loading.claims)
         if claimed != told:
@@ -108,9 +108,7 @@ async def _unpack(
     except BaseException:
         await discard(log, loading.of)
         raise
-    made = await registry.by_exp_id(log.database, wanted)
-    assert made is not None
-    return made
+    return await log.experiment(wanted)
 
 
 def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str]:
@@ -137,9 +135,9 @@ def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str]
     if not isinstance(tags, list) or len(tags) > MOST_RECORDERS:
         raise Unfit("tags is not a list of strings")
     try:
-        registry.checked_exp_id(of["exp_id"])
-        registry.checked_name(of["name"])
-        tags = registry.checked_tags(text(word, "a tag") for word in tags)
+        validation.checked_exp_id(of["exp_id"])
+        validation.checked_name(of["name"])
+        tags = validation.checked_tags(text(word, "a tag") for word in tags)
     except StoreError as error:
         raise Unfit(str(error)) from None
     return of, tags, integer(data["redactions"], "redactions", 0, MOST_REDACTIONS), text(data["head"], "head")
@@ -188,8 +186,8 @@ async def _events(
             sealed.begin(part)
             for _ in range(part["count"]):
                 row = _event(lines.next(), sealed, loading)
-                seals.see(ordinal, claims["role"], sealed.last_seq, row[7], row[-2], row[-1])
-                if (problem := seals.unsealed()) is not None:
+                seals.add(ordinal, claims["role"], sealed.last_seq, row[7], row[-2], row[-1])
+                if (problem := seals.first_problem()) is not None:
                     raise Unfit(problem)
                 size += len(row[-1])
                 if size > claims["payload_bytes"]:

@@ -14,8 +14,7 @@ from sqlalchemy import select
 from ...db.database import Database
 from ...db.schema import KINDS, SEQ_BITS, SEQ_MASK, experiment, recorder, redaction, tag
 from ...errors import StoreError
-from ...experiments import registry
-from ...experiments.registry import Experiment
+from ...experiments.records import Experiment
 from ...log.chain import head as head_of
 from ...log.chain_walk import ChainEvent, WalkedBatch, fetch_from, walk
 from ...log.event_log import EventLog
@@ -66,7 +65,7 @@ async def pack(
     could not be unpacked.
     """
     of = await log.experiment(exp_id)
-    alive = {row.uuid for row in await registry.recorders_of(log.database, of.id) if row.state == "alive"}
+    alive = {row.uuid for row in await log.recorders(of) if row.state == "alive"}
     taken = await _snapshot(log.database, of)
     total = sum(row["last_seq"] for row in taken.recorders)
     done = 0
@@ -90,7 +89,7 @@ async def pack(
                     chain.end()
                 chain.hold_against(row)
         except Unfit as error:
-            if await registry.by_exp_id(log.database, of.exp_id) is None:
+            if not await log.has_experiment(of.exp_id):
                 raise StoreError(f"the experiment {of.exp_id!r} was removed while it was packed") from None
             raise StoreError(
                 f"the experiment {of.exp_id!r} cannot be packed: {error}. Run `messager verify` for a full report."

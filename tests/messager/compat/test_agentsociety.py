@@ -17,7 +17,6 @@ import pytest
 from messager.compat import agentsociety as compat
 from messager.testing import RedisServer
 from messager_store import EventLog
-from messager_store.experiments.registry import recorders_of
 from tests.support import agentsociety_1_3
 
 pytestmark = pytest.mark.any_database
@@ -72,7 +71,7 @@ async def test_its_driver_its_groups_and_its_agents_are_in_one_experiment_with_m
             await society.run()
     async with EventLog.open(store, create=False) as log:
         of = await log.experiment("a town")
-        recorders = await recorders_of(log.database, of.id)
+        recorders = await log.recorders(of)
         events = [event async for event in log.read(of.exp_id)]
     assert of.exp_id == society.exp_id
     assert [row.state for row in recorders] == ["ended"] * 3  # the driver and two groups

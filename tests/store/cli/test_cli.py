@@ -359,7 +359,7 @@ def test_more_bad_input_gets_one_line_too(imported: Run, tmp_path: Path) -> None
     one_line(imported("info", b"\xff"), 2, "not valid UTF-8")  # type: ignore[arg-type]
     one_line(imported("import", "a.jsonl", "--exp", "x", "--tag", b"\xff"), 2, "a tag")  # type: ignore[arg-type]
     assert imported("events", "game-1", "--agent=--5").returncode == 0
-    one_line(imported("ls", "--store", "x://h:abc/db"), 2, "not a store URL")
+    one_line(imported("ls", "--store", "x://h:abc/db"), 2, "no store of scheme 'x' is known")
     one_line(imported("record", "--exp", "x", "--redis", "redis://h/0?foo=bar"), 2, "not a Redis URL")
     with sqlite3.connect(tmp_path / "theirs.db") as connection:
         connection.execute("CREATE TABLE users (id INTEGER)")
@@ -479,7 +479,7 @@ def test_recording_tells_when_redis_goes_and_comes_back_and_when_it_is_closed_un
             while tap.poll() is None:
                 client.publish("c", "x")
         assert tap.returncode == 2
-        assert "experiment was closed" in tap.stderr.read()
+        assert "is closed and takes no more events" in tap.stderr.read()
         tap.stderr.close()
 
 

@@ -17,7 +17,6 @@ from messager_store.db import migrations
 from messager_store.db.database import Database
 from messager_store.db.schema import HEAD_REVISION, metadata
 from messager_store.errors import DowngradeRefused, WrongRevision
-from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
@@ -78,8 +77,7 @@ async def test_a_migration_that_fails_leaves_nothing_half_done(unmade: str) -> N
 
 async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verified(store: str) -> None:
     async with EventLog.open(store) as log:
-        of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-        assert of is not None
+        of = await log.create_experiment("e1")
         writer = await log.register(of, role="tap")
         await log.append(writer, [sent(1), sent(2)], unacknowledged_ns=7)
         await log.append(writer, [sent(3)])
@@ -112,7 +110,7 @@ async def _downgraded(log: EventLog, revision: str) -> None:
 
 async def _redacted(log: EventLog, exp_id: str) -> None:
     of = await filled(log, [sent(1), sent(2)], exp_id)
-    [row] = await registry.recorders_of(log.database, of.id)
+    [row] = await log.recorders(of)
     await log.touch(await log.take_over(row.uuid), ended_at=5)
     await redact(log, of, RedactionFilter(kinds=("sent",)), who="me", why="asked to")
 
@@ -198,7 +196,7 @@ async def test_a_downgrade_to_base_removes_a_redacted_log_too(log: EventLog) -> 
 
 async def test_what_was_redacted_under_the_first_revision_goes_back_to_it(log: EventLog) -> None:
     of = await filled(log, [sent(1), sent(2)])
-    [row] = await registry.recorders_of(log.database, of.id)
+    [row] = await log.recorders(of)
     await log.touch(await log.take_over(row.uuid), ended_at=5)
     await _downgraded(log, "0001")
     async with log.database.writing() as connection:

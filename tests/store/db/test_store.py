@@ -19,7 +19,6 @@ from messager_store.db.databases import for_store
 from messager_store.db.schema import HEAD_REVISION, recorder
 from messager_store.db.sqlite.file import is_database, make
 from messager_store.errors import NotAStore, StoreError, StoreUnavailable, WrongRevision
-from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl
 from tests.support import MESSAGER, sql
 from tests.support.logs import experiment, filled, listed, sent
@@ -43,11 +42,11 @@ async def test_the_store_is_made_on_first_use_and_never_by_reading(tmp_path: Pat
 async def test_many_may_make_the_same_store_at_once(unmade: str) -> None:
     async def open_and_use(number: int) -> None:
         async with EventLog.open(unmade) as log:
-            await registry.create(log.database, f"e{number}", name=None, tags=[], meta={})
+            await log.create_experiment(f"e{number}")
 
     await asyncio.gather(*(open_and_use(number) for number in range(6)))
     async with EventLog.open(unmade) as log:
-        assert len(await registry.every(log.database)) == 6
+        assert len(await log.experiments()) == 6
 
 
 @pytest.mark.sqlite
@@ -112,7 +111,7 @@ async def test_who_opens_a_new_store_waits_for_one_who_writes_to_it(
         assert first_try.done(), await opening
         other.execute("COMMIT")
         log = await opening
-        await registry.create(log.database, "e1", name=None, tags=[], meta={})
+        await log.create_experiment("e1")
         await log.close()
 
 
@@ -195,7 +194,7 @@ def test_a_url_without_a_file_is_told_without_its_secrets(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["postgresql:ann:hunter2@h", "postgres:/ann:hunter2@h", "postgresql//ann:hunter2@h/db"])
 def test_a_mistyped_url_is_not_taken_for_the_name_of_a_file(url: str) -> None:
-    with pytest.raises(StoreError, match="no :// behind its scheme") as caught:
+    with pytest.raises(StoreError, match="no :// after the scheme") as caught:
         for_store(url)
     assert "hunter2" not in str(caught.value)
     assert for_store("postgres.db").location.endswith("postgres.db")
@@ -226,5 +225,5 @@ async def test_a_task_that_is_cancelled_at_any_moment_leaves_neither_a_lock_nor_
             task.cancel()
         await asyncio.wait(kept)
         async with asyncio.timeout(60):
-            await registry.retag(log.database, of, ["a"], [])
+            await log.tag(of, ["a"], [])
             await use()

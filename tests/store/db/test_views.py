@@ -14,8 +14,7 @@ from messager import channels
 from messager_store import EventLog, NewEvent
 from messager_store.db.database import Database
 from messager_store.experiments import registry
-from messager_store.formats import jsonl
-from messager_store.formats.jsonl import import_jsonl
+from messager_store.formats.jsonl import import_jsonl, reader
 from messager_store.json_text import is_no_text
 from messager_store.queries import deliveries
 from messager_store.recording.closing import close
@@ -236,7 +235,7 @@ async def test_deliveries_are_there_as_soon_as_an_import_is_and_closing_again_fi
         published.extend(of.exp_id for of in await registry.every(database))
         await deliveries.fill(database, experiment_id)
 
-    monkeypatch.setattr(jsonl, "deliveries", SimpleNamespace(fill=fill))
+    monkeypatch.setattr(reader, "deliveries", SimpleNamespace(fill=fill))
     of = await import_jsonl(log, tmp_path / "a.jsonl", "e1")
     assert published == []
     assert len(sql(store, "DELETE FROM delivery RETURNING event_id")) == 1

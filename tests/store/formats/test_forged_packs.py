@@ -14,7 +14,6 @@ import pytest
 
 from messager_store import EventLog
 from messager_store.errors import BadFile, StoreError
-from messager_store.experiments import registry
 from messager_store.formats import input_file
 from messager_store.formats.jsonl import import_jsonl
 from messager_store.formats.pack import pack, unpack
@@ -157,7 +156,7 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
     lines: list[dict[str, Any]] = json.loads(packed)
     change, complaint = FORGERIES[what]
     change(lines)
-    if complaint == "are free beside" and log.database.dialect.room() is None:
+    if complaint == "are free beside" and log.database.dialect.free_bytes() is None:
         complaint = "its row says payload_bytes|the batch after seq 9"  # nobody can tell: found on the way
     with pytest.raises(StoreError, match=complaint):
         await unpack(log, seal(tmp_path / "forged.pack", lines))
@@ -166,18 +165,18 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
 
 
 FORGED_REDACTIONS: dict[str, tuple[Change, str]] = {
-    "who": (lambda p: p[3]["redaction"].update(who="somebody else"), "no redaction that is written down"),
+    "who": (lambda p: p[3]["redaction"].update(who="somebody else"), "no redaction record matches"),
     "which events": (
         lambda p: p[3]["redaction"].update(events='{"ranges":[[1,1,2]],"recorders":[2]}'),
-        "no redaction that is written down",
+        "no redaction record matches",
     ),
     "events that cannot be read": (lambda p: p[3]["redaction"].update(events="[]"), "table redaction was changed"),
     "more events than there are": (
         lambda p: p[3]["redaction"].update(events='{"ranges":[[2,1,1]],"recorders":[2]}'),
-        "no redaction that is written down",
+        "no redaction record matches",
     ),
-    "one dropped": (lambda p: (p.pop(3), p[1].update(redactions=0)), "no redaction that is written down"),
-    "the head it left": (lambda p: p[3]["redaction"].update(head_after="00" * 32), "left another head"),
+    "one dropped": (lambda p: (p.pop(3), p[1].update(redactions=0)), "no redaction record matches"),
+    "the head it left": (lambda p: p[3]["redaction"].update(head_after="00" * 32), "is not the recorded one"),
     "one added": (
         lambda p: (
             p.insert(4, {"redaction": {**p[3]["redaction"], "events": '{"ranges":[],"recorders":[2]}'}}),
@@ -193,7 +192,7 @@ async def test_a_pack_with_a_forged_redaction_is_refused(
     log: EventLog, other: EventLog, tmp_path: Path, what: str
 ) -> None:
     of = await filled(log, [sent(1, b"secret"), sent(2, b"plain")])
-    for row in await registry.recorders_of(log.database, of.id):
+    for row in await log.recorders(of):
         async with log.database.writing() as connection:
             await connection.exec_driver_sql(f"UPDATE recorder SET ended_at = 1 WHERE id = {row.id}")
     await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="asked to")
@@ -269,7 +268,7 @@ async def test_a_recorder_from_the_future_is_not_alive_for_ever(log: EventLog, o
     lines = lines_of(tmp_path / "a.pack")
     lines[2]["recorder"].update(ended_at=None, heartbeat_at=2**62, host="elsewhere")
     of = await unpack(other, seal(tmp_path / "b.pack", lines))
-    row = (await registry.recorders_of(other.database, of.id))[0]
+    row = (await other.recorders(of))[0]
     assert row.heartbeat_at < 2**62
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from messager import channels
 from messager_store import EventLog, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, StoreError
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
@@ -34,8 +34,7 @@ def write(path: Path, *lines: Any) -> Path:
 
 async def everything(log: EventLog) -> None:
     """An experiment with all that is hard: two recorders, ties, hostile values, every kind."""
-    of = await registry.create(log.database, "e1", name="n\u00e4me", tags=["b", "a"], meta={"seed": 7, "\u65e5": [1]})
-    assert of is not None
+    of = await log.create_experiment("e1", name="n\u00e4me", tags=["b", "a"], meta={"seed": 7, "\u65e5": [1]})
     for _ in range(2):
         writer = await log.register(of, role="messager", patterns=["exps:*"], meta={"versions": {"python": "3"}})
         await log.append(
@@ -189,7 +188,7 @@ async def test_any_file_is_imported_whole_or_refused_in_one_line(tmp_path: Path,
         try:
             await import_jsonl(log, path, "e1")
         except BadFile:
-            assert await registry.every(log.database) == []
+            assert await log.experiments() == []
         else:
             assert (await verify(log, await log.experiment("e1"))).problems == []
 
@@ -203,7 +202,7 @@ async def test_damaged_gzip_and_missing_files_are_told(log: EventLog, tmp_path: 
     for path in (tmp_path / "missing.jsonl", tmp_path):
         with pytest.raises(BadFile, match=r"No such file|Is a directory"):
             await import_jsonl(log, path, "e1")
-    assert await registry.every(log.database) == []
+    assert await log.experiments() == []
 
 
 async def test_an_import_is_invisible_until_it_is_complete(log: EventLog, tmp_path: Path) -> None:
@@ -222,7 +221,7 @@ async def test_an_import_is_invisible_until_it_is_complete(log: EventLog, tmp_pa
 
 
 async def test_what_a_killed_import_left_is_cleared_away_by_the_next(log: EventLog, tmp_path: Path) -> None:
-    of = await registry.create(log.database, "importing e1 0", name=None, tags=[], meta={}, status="importing")
+    of = await lifecycle.create(log.database, "importing e1 0", name=None, tags=[], meta={}, status="importing")
     assert of is not None
     writer = await log.register(of, role="import")
     await log.append(writer, [sent(1)])
@@ -261,19 +260,19 @@ async def test_imports_at_the_same_time_leave_each_other_alone(tmp_path: Path) -
     for round_ in range(3):
         await asyncio.gather(*(one(round_ * 8 + number) for number in range(8)))
     async with EventLog.open(store) as log:
-        assert len(await registry.every(log.database)) == 24
+        assert len(await log.experiments()) == 24
 
 
 async def test_an_import_that_was_swept_away_says_so_and_a_published_one_cannot_be(log: EventLog) -> None:
-    of = await registry.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
+    of = await lifecycle.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
     assert of is not None
     writer = await log.register(of, role="import")
     await log.append(writer, [sent(1)])
-    await registry.publish_import(log.database, of, "e1")
+    await lifecycle.publish_import(log.database, of, "e1")
     await remove(log, of)  # believes that it is still importing
     assert len([entry async for entry in log.read("e1")]) == 1
-    with pytest.raises(StoreError, match="cleared away"):
-        await registry.publish_import(log.database, of, "e2")
+    with pytest.raises(StoreError, match="removed as unfinished"):
+        await lifecycle.publish_import(log.database, of, "e2")
 
 
 async def test_a_recorder_number_out_of_all_proportion_is_refused(log: EventLog, tmp_path: Path) -> None:

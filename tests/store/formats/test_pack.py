@@ -15,7 +15,6 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
-from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.pack import layout, loader, pack, unpack
 from messager_store.formats.pack import writer as packing
@@ -45,7 +44,7 @@ async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
 
 async def head(log: EventLog, exp_id: str = "e1") -> str:
     of = await log.experiment(exp_id)
-    return head_of(await registry.recorders_of(log.database, of.id))
+    return head_of(await log.recorders(of))
 
 
 def rows(store: str) -> dict[str, list[Any]]:
@@ -125,8 +124,7 @@ async def test_deliveries_are_worked_out_again(log: EventLog, store: str, other:
 
 
 async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     of.schema_version = 1
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE experiment SET schema_version = 1")
@@ -139,7 +137,7 @@ async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, ot
 
 
 async def test_an_empty_experiment_can_be_packed(log: EventLog, other: EventLog, tmp_path: Path) -> None:
-    await registry.create(log.database, "e1", name="nothing yet", tags=[], meta={})
+    await log.create_experiment("e1", name="nothing yet", tags=[], meta={})
     await pack(log, "e1", tmp_path / "a.pack")
     of = await unpack(other, tmp_path / "a.pack")
     assert (of.name, of.status, of.recorders) == ("nothing yet", "open", 0)
@@ -148,8 +146,7 @@ async def test_an_empty_experiment_can_be_packed(log: EventLog, other: EventLog,
 async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
     log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writers = [await log.register(of, role="tap") for _ in range(2)]
     for writer in writers:
         await log.append(writer, [sent(at) for at in range(1500)])
@@ -172,7 +169,7 @@ async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
     made = await unpack(other, tmp_path / "a.pack")
     verdict = await verify(other, made, before)
     assert (verdict.problems, verdict.events, made.status) == ([], 3000, "open")
-    for row in await registry.recorders_of(other.database, made.id):
+    for row in await other.recorders(made):
         assert row.state == "ended", "nobody records into the copy"
 
 
@@ -293,7 +290,7 @@ async def test_what_a_killed_unpacking_left_is_invisible_and_cleared_away_by_the
     process.stdin.close()
     process.stdout.close()
     await until(lambda: process.poll() is not None)
-    assert await registry.every(other.database) == []
+    assert await other.experiments() == []
     of = await unpack(other, tmp_path / "a.pack")
     assert rows(other.location)["event"] == rows(log.location)["event"]
     assert (await verify(other, of, await head(log))).problems == []

@@ -11,7 +11,7 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.sharing import Sharing
 from messager_store.maintenance.verify import verify
@@ -26,7 +26,7 @@ NAMES = ["Alice", "Bob the Builder", 7, "7", 8, "12", "Al"]
 
 
 async def society(log: EventLog) -> None:
-    of = await registry.create(
+    of = await lifecycle.create(
         log.database,
         "e1",
         name="Alice's run",

@@ -20,7 +20,6 @@ from messager.brokers.redis.broker import without_credentials
 from messager.errors import BrokerUnavailable
 from messager_store import EventLog, NewEvent
 from messager_store.errors import BadFile, StoreError
-from messager_store.experiments import registry
 from messager_store.experiments.provenance import command_line
 from messager_store.formats import input_file
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
@@ -66,12 +65,12 @@ async def test_no_filter_and_no_name_reaches_sql_as_text(log: EventLog, word: st
             continue
         assert set(found) <= {1, 2}
     of = await log.experiment("e1")
-    for call in (log.experiment(word), registry.retag(log.database, of, [word], [word])):
+    for call in (log.experiment(word), log.tag(of, [word], [word])):
         try:
             await call
         except StoreError:
             pass
-    assert await registry.every(log.database, name=word, tags=[word]) == []
+    assert await log.experiments(name=word, tags=[word]) == []
     assert await counted(log) == before
 
 

@@ -16,7 +16,7 @@ from messager import channels
 from messager_store import Cursor, Event, EventLog, NewEvent
 from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import AmbiguousExperiment, BadCursor, ExperimentNotFound, StoreError
-from messager_store.experiments import registry
+from messager_store.experiments import validation
 from messager_store.log.cursor import resolve
 from messager_store.log.event_query import HELD
 from messager_store.log.event_rows import MAX_FETCHED
@@ -56,8 +56,7 @@ async def test_every_hostile_payload_channel_and_id_comes_back_as_it_went_in(log
 
 async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_they_went_in(log: EventLog) -> None:
     odd = "a\x00b\x01c\x010\x00"
-    of = await registry.create(log.database, "e1", name=odd, tags=["t"], meta={odd: odd})
-    assert of is not None
+    of = await log.create_experiment("e1", name=odd, tags=["t"], meta={odd: odd})
     writer = await log.register(of, role="tap", patterns=[odd], meta={odd: odd}, spool=odd)
     mark = NewEvent("mark", 2, None, b"", meta={"name": odd, "fields": {odd: odd}})
     event = sent(1, odd.encode(), odd, from_id=odd, to_id=[odd], msg_id=odd, meta={odd: odd})
@@ -67,11 +66,11 @@ async def test_characters_that_a_text_of_the_database_cannot_hold_come_back_as_t
     assert (found.payload, found.channel, found.msg_id, found.meta) == (odd.encode(), odd, odd, {odd: odd})
     assert (found.from_id, found.to_id, found_mark.meta) == (odd, [odd], mark.meta)
     assert (await log.experiment(odd)).meta == {odd: odd}
-    [row] = await registry.recorders_of(log.database)
+    [row] = await log.recorders()
     assert (row.patterns, row.meta, row.spool) == ([odd], {odd: odd}, odd)
     assert str(await resolve(log.database, of, f"mark:{odd}")) == "2:1:2"
     with pytest.raises(StoreError, match="cannot be a tag"):
-        await registry.retag(log.database, of, [odd], [])
+        await log.tag(of, [odd], [])
     await log.touch(writer, ended_at=1)
     assert (await redact(log, "e1", RedactionFilter(kinds=("mark",)), who=odd, why=odd)).events == 1
     assert [(row.who, row.why) for row in await redactions_of(log.database, of.id)] == [(odd, odd)]
@@ -277,7 +276,7 @@ async def test_a_time_of_day_is_within_the_experiment_or_nearest_to_it(log: Even
 
 async def test_an_experiment_is_named_by_exp_id_prefix_name_or_last(log: EventLog) -> None:
     for exp_id, name in (("abc-1", "first"), ("abc-2", "second"), ("xyz", "second"), ("abc", None)):
-        await registry.create(log.database, exp_id, name=name, tags=[], meta={})
+        await log.create_experiment(exp_id, name=name, tags=[], meta={})
     assert (await log.experiment("abc")).exp_id == "abc"  # whole before prefix
     assert (await log.experiment("x")).exp_id == "xyz"
     assert (await log.experiment("first")).exp_id == "abc-1"
@@ -296,7 +295,7 @@ async def test_an_experiment_is_named_by_exp_id_prefix_name_or_last(log: EventLo
 @pytest.mark.parametrize("exp_id", ["", " a", "a ", "a\nb", "@last", "x" * 201, "\ud800"])
 def test_an_exp_id_is_something_a_person_can_type(exp_id: str) -> None:
     with pytest.raises(StoreError, match="cannot be an exp_id"):
-        registry.checked_exp_id(exp_id)
+        validation.checked_exp_id(exp_id)
 
 
 async def test_a_read_sees_what_was_there_when_it_began(log: EventLog) -> None:
@@ -327,7 +326,7 @@ async def test_a_tail_sees_every_event_once_and_ends_when_the_experiment_closes(
     tails = [asyncio.create_task(follow()) for _ in range(3)]
     await asyncio.gather(*(write(number) for number in range(4)))
     late = asyncio.create_task(follow({1: 40, 2: 39}))
-    for row in await registry.recorders_of(log.database, of.id):
+    for row in await log.recorders(of):
         assert row.last_seq == 40
     await close(log, of, force=True)
     for found in await asyncio.gather(*tails):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,9 +198,9 @@ def test_diff_takes_every_filter_of_events(run: Run, words: list[str], code: int
 
 def test_every_verb_that_selects_has_the_same_options(run: Run) -> None:
     def options(verb: str) -> list[str]:
-        lines = run(verb, "--help").stdout.splitlines()
-        selecting = ("--kind", "--channel", "--exclude", "--agent", "--from", "--to ")
-        return [" ".join(line.split()) for line in lines if line.strip().startswith(selecting)]
+        selecting = {"--kind", "--channel", "--exclude", "--agent", "--from", "--to"}
+        found = re.findall(r"^ +(--\S+) ", run(verb, "--help").stdout.partition("Options:")[2], re.MULTILINE)
+        return [option for option in found if option in selecting]
 
     assert len(options("events")) == 6
     assert options("events") == options("export") == options("replay") == options("diff")

@@ -21,7 +21,7 @@ from messager_store.errors import (
     StoreError,
     StoreUnavailable,
 )
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle
 from messager_store.maintenance.compaction import compact, plan
 from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.retention import outdated, usage_of
@@ -53,8 +53,7 @@ async def over(log: EventLog, exp_id: str, events: int = 3, size: int = 10) -> E
 async def test_a_running_experiment_is_not_removed_unless_forced_and_then_its_recorder_is_fenced(
     log: EventLog,
 ) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(1)])
     with pytest.raises(ExperimentBusy, match=r"recorder 1 .*or remove it all the same with --force"):
@@ -71,8 +70,7 @@ async def test_a_running_experiment_is_not_removed_unless_forced_and_then_its_re
 async def test_a_recorder_is_fenced_before_the_first_event_goes(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what it appends while the removal runs would be left behind, and belong to nothing."""
     monkeypatch.setattr("messager_store.maintenance.removal.CHUNK", 10)
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(at) for at in range(25)])
     told: list[tuple[int, int]] = []
@@ -92,7 +90,7 @@ async def test_what_was_changed_since_it_was_looked_at_is_spared(log: EventLog, 
     of = await filled(log, [sent(1)])
     await sql(log, "UPDATE recorder SET ended_at = 5")
     if change == "tagged":
-        await registry.retag(log.database, of, ["paper"], [])
+        await log.tag(of, ["paper"], [])
     elif change == "closed":
         await close(log, of)
     else:
@@ -108,7 +106,7 @@ async def test_what_was_closed_since_it_was_looked_at_is_removed_all_the_same(lo
     of = await filled(log, [sent(1)])
     await close(log, of, force=True)
     assert of.status == "open" and await remove(log, of)
-    assert await registry.every(log.database) == []
+    assert await log.experiments() == []
 
 
 async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
@@ -126,7 +124,7 @@ async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
 
     with pytest.raises(Killed):
         await remove(log, of, progress=die)
-    assert [each.exp_id for each in await registry.every(log.database)] == ["e2"]
+    assert [each.exp_id for each in await log.experiments()] == ["e2"]
     assert await sweep_unfinished(log) == 1
     assert [verdict.exp_id async for verdict in verify_all(log)] == ["e2"]
     assert await remove(log, of) is False
@@ -136,7 +134,7 @@ async def test_what_a_killed_removal_left_is_out_of_sight_and_swept(
 async def test_an_exp_id_that_is_not_free_yet_is_told_or_passed_over_and_never_waited_for(
     log: EventLog, status: str, becomes: str
 ) -> None:
-    await registry.create(log.database, "e1", name=None, tags=[], meta={}, status=status)
+    await lifecycle.create(log.database, "e1", name=None, tags=[], meta={}, status=status)
     async with asyncio.timeout(60):
         for choice in (None, "append", "fail"):
             with pytest.raises(StoreUnavailable, match=f"'e1' is being {becomes}. .*`messager compact`"):
@@ -163,7 +161,7 @@ async def test_only_what_ended_before_the_moment_is_pruned(log: EventLog) -> Non
     for exp_id in ("left", "alive"):
         await filled(log, [sent(1)], exp_id)
     kept = await log.experiment("kept")
-    await registry.retag(log.database, kept, ["paper"], [])
+    await log.tag(kept, ["paper"], [])
     await sql(log, f"UPDATE experiment SET closed_at = {now - 40 * DAY} WHERE exp_id IN ('old', 'kept')")
     await sql(log, f"UPDATE recorder SET heartbeat_at = {now - 50 * DAY} WHERE experiment_id = 4")
 
@@ -259,8 +257,7 @@ async def test_a_dead_recorder_is_told_with_the_command_that_closes_it(log: Even
 
 
 async def test_a_spool_that_nobody_drains_is_told_and_comes_before_repair(log: EventLog, tmp_path: Path) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     path = tmp_path / "spools" / f"{'a' * 32}.spool"
     await log.register(of, role="messager", name="a" * 32, spool=str(path))
     spool = Spool(path, {"recorder": "a" * 32, "exp_id": "e1", "store": log.location})
@@ -280,8 +277,7 @@ async def test_a_spool_that_nobody_drains_is_told_and_comes_before_repair(log: E
 
 async def spooled(log: EventLog, exp_id: str = "e1") -> Path:
     """The spool of an open experiment whose recorder is gone."""
-    of = await registry.create(log.database, exp_id, name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment(exp_id)
     name = exp_id.ljust(32, "0")
     path = Path(log.database.dialect.spool_folder) / f"{name}.spool"
     await log.register(of, role="messager", name=name, spool=str(path))
@@ -324,7 +320,7 @@ async def test_verify_tells_an_import_that_did_not_finish_from_a_removal_with_wh
     log: EventLog,
 ) -> None:
     for exp_id, state in (("a", "importing"), ("b", "removing"), ("c", "removing")):
-        await registry.create(log.database, exp_id, name=None, tags=[], meta={}, status=state)
+        await lifecycle.create(log.database, exp_id, name=None, tags=[], meta={}, status=state)
     [stray] = [verdict async for verdict in verify_all(log)]
     remedy = "did not finish (yet); `messager compact` removes what was killed"
     assert (stray.problems, stray.notes) == ([], [f"1 import {remedy}", f"2 removals {remedy}"])
@@ -334,6 +330,6 @@ async def test_verify_tells_an_import_that_did_not_finish_from_a_removal_with_wh
 
 
 async def test_a_killed_import_is_counted(log: EventLog) -> None:
-    await registry.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
+    await lifecycle.create(log.database, "importing x", name=None, tags=[], meta={}, status="importing")
     found = await status(log)
     assert (found.unfinished, found.open, found.problems) == (1, 0, [])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
-from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify, verify_all
 from tests.support import Refused, sql
 from tests.support.logs import sent
@@ -16,8 +15,7 @@ pytestmark = pytest.mark.any_database
 
 
 async def small_log(log: EventLog) -> Experiment:
-    of = await registry.create(log.database, "e1", name="n", tags=["t"], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1", name="n", tags=["t"], meta={})
     for _ in range(2):
         writer = await log.register(of, role="messager")
         for part in range(3):
@@ -89,8 +87,7 @@ CHANGES = {
 
 
 async def test_a_long_check_tells_how_far_it_is(log: EventLog) -> None:
-    of = await registry.create(log.database, "long", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("long")
     for _ in range(2):
         writer = await log.register(of, role="tap")
         for _ in range(3):
@@ -189,8 +186,7 @@ async def test_rows_that_belong_to_nothing_are_found(log: EventLog, store: str) 
 
 
 async def test_a_live_recorder_is_a_note_and_not_a_fault(log: EventLog) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role="tap")
     await log.append(writer, [sent(1)])
     verdict = await verify(log, of)
@@ -198,8 +194,7 @@ async def test_a_live_recorder_is_a_note_and_not_a_fault(log: EventLog) -> None:
 
 
 async def test_many_problems_are_counted_and_not_all_named(log: EventLog, store: str) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     await log.append(await log.register(of, role="tap"), [sent(at) for at in range(500)])
     sql(store, "UPDATE event SET receivers = 9")
     verdict: Any = await verify(log, of)

@@ -9,7 +9,6 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import ExperimentBusy
-from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.meta_credentials import mask_meta
 from tests.store.cli.test_cli import one_line
@@ -21,8 +20,7 @@ OLD = {"command": ["run", "--passphrase", "hunter2", "--seed", "7"], "host": "h"
 
 
 async def recorded(log: EventLog, *, ended: bool = True) -> Experiment:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={"config": {"jwt": "hunter2"}, "seed": 7})
-    assert of is not None
+    of = await log.create_experiment("e1", name=None, tags=[], meta={"config": {"jwt": "hunter2"}, "seed": 7})
     writer = await log.register(of, role="messager", meta=OLD)
     await log.append(writer, [NewEvent("sent", 1, "c", b"x")])
     if ended:
@@ -48,7 +46,7 @@ async def test_credentials_in_meta_are_masked_and_the_head_stays(log: EventLog, 
     assert b"hunter2" not in on_disk(store)
     of = await log.experiment("e1")
     assert of.meta == {"config": {"jwt": "***"}, "seed": 7}
-    [row] = await registry.recorders_of(log.database, of.id)
+    [row] = await log.recorders(of)
     assert row.meta == {"command": ["run", "--passphrase", "***", "--seed", "7"], "host": "h"}
     verdict = await verify(log, of)
     assert (verdict.head, verdict.problems, verdict.notes) == (head, [], [])

@@ -14,7 +14,6 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import ExperimentBusy, ScrubUnfinished, StoreError
-from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter, find
@@ -359,14 +358,14 @@ ESCAPED = json.dumps({"content": NAME})
 )
 async def test_a_name_is_found_however_it_is_wrapped(log: EventLog, payload: str, where: RedactionFilter) -> None:
     of = await filled(log, [sent(1, payload.encode()), sent(2, b"plain"), sent(3, "Zoe\u0301 Quinn".encode())])
-    found = await find(log, of, where, await registry.recorders_of(log.database, of.id))
+    found = await find(log, of, where, await log.recorders(of))
     assert [number & 0xFF for number in found.ids] == [1]
 
 
 async def test_a_pair_of_escapes_is_one_character(log: EventLog) -> None:
     of = await filled(log, [sent(1, b'data: "\\ud83d\\ude00!"')])
     where = RedactionFilter(contains=("\U0001f600!",))
-    assert len((await find(log, of, where, await registry.recorders_of(log.database, of.id))).ids) == 1
+    assert len((await find(log, of, where, await log.recorders(of))).ids) == 1
 
 
 async def test_what_is_kept_of_a_mark_holds_none_of_several_texts(log: EventLog) -> None:

@@ -15,7 +15,6 @@ from messager import MemoryBroker, Messager, MessageRecord, mqtt
 from messager_store import EventLog, Recorder
 from messager_store.db.databases import for_store
 from messager_store.db.postgres import dialect
-from messager_store.experiments.registry import recorders_of
 from messager_store.recording import auto_recorder, committer
 from messager_store.recording import recorder as recorder_room
 from messager_store.recording.closing import close
@@ -32,7 +31,7 @@ def recording(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     monkeypatch.setenv("MESSAGER_STORE", store)
     monkeypatch.setattr(auto_recorder, "_announced", set())
     monkeypatch.setattr(dialect, "CONNECT_SECONDS", 60)
-    monkeypatch.setattr(dialect.Postgres, "look_seconds", 60)
+    monkeypatch.setattr(dialect.Postgres, "open_seconds", 60)
 
 
 async def say(messager: Messager, number: int, first: int = 0) -> None:
@@ -58,7 +57,7 @@ async def test_every_messager_of_a_process_records_itself_into_the_experiment_of
             await asyncio.sleep(0)
     assert await said(store) == [0, 1, 2] and await said(store, "e2") == [0]
     async with EventLog.open(store) as log:
-        rows = await recorders_of(log.database, (await log.experiment("e1")).id)
+        rows = await log.recorders(await log.experiment("e1"))
         kinds = [event.kind async for event in log.read("e1")]
     assert [(row.role, row.state, row.broker) for row in rows] == [("messager", "ended", broker.url)] * 2
     assert sorted(set(kinds)) == ["mark", "received", "sent"]
@@ -118,7 +117,7 @@ async def test_a_messager_that_is_connected_again_is_recorded_again(store: str) 
         await messager.close()
     assert await said(store) == [0, 1, 10, 11]
     async with EventLog.open(store) as log:
-        assert len(await recorders_of(log.database)) == 2
+        assert len(await log.recorders()) == 2
 
 
 @pytest.mark.parametrize(
@@ -229,7 +228,7 @@ async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_record
         await messager.close()
         await recorder.stop()
         events = [(event.recorder, json.loads(event.payload)["n"]) async for event in log.read("e1")]
-        of_recorder = {row.uuid: row.ordinal for row in await recorders_of(log.database)}
+        of_recorder = {row.uuid: row.ordinal for row in await log.recorders()}
     assert sorted(events) == sorted(
         [(of_recorder[hook._recorder.uuid], 0), (of_recorder[recorder.uuid], 1), (of_recorder[recorder.uuid], 2)]
     )
@@ -288,7 +287,7 @@ async def test_a_message_that_another_hook_is_asked_about_when_the_program_adds_
         await recorder.flush()
         assert not recorder._in_flight and not recorder._intents and not hook._recorder._in_flight
         events = [(event.recorder, json.loads(event.payload)["n"]) async for event in log.read("e1")]
-        of_recorder = {row.uuid: row.ordinal for row in await recorders_of(log.database)}
+        of_recorder = {row.uuid: row.ordinal for row in await log.recorders()}
     assert sorted(events) == sorted(
         [(of_recorder[hook._recorder.uuid], 0), (recorder.ordinal, 1), (recorder.ordinal, 2)]
     )
@@ -379,7 +378,7 @@ async def test_the_spool_is_where_the_environment_says(
     async with Messager(MemoryBroker(), "e1"):
         pass
     async with EventLog.open(store) as log:
-        [row] = await recorders_of(log.database)
+        [row] = await log.recorders()
     assert row.spool is not None and Path(row.spool).parent == tmp_path / "elsewhere"
 
 

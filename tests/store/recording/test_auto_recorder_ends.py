@@ -13,7 +13,6 @@ import pytest
 from messager import MemoryBroker, Messager
 from messager_store import EventLog
 from messager_store.db.databases import for_store
-from messager_store.experiments.registry import recorders_of
 from messager_store.recording import committer
 from tests.store.recording.test_auto_recorder import recording, said, say
 from tests.support import self_recording
@@ -45,7 +44,7 @@ from messager_store.recording import committer
 from messager_store.db.postgres import dialect as postgres
 from messager_store.db.postgres import append as postgres_append
 autorecord.START_SECONDS = committer.STOP_SECONDS = postgres_append.SECONDS = 600
-postgres.CONNECT_SECONDS = postgres.Postgres.look_seconds = 600
+postgres.CONNECT_SECONDS = postgres.Postgres.open_seconds = 600
 """
 """What a busy machine needs: a server that has not answered for some seconds counts as out of reach."""
 
@@ -75,7 +74,7 @@ async def test_a_program_that_never_closes_its_messager_has_everything_in_the_lo
     assert end.startswith("raise") or len(told.splitlines()) == 1
     assert await said(store) == list(range(100))
     async with EventLog.open(store) as log:
-        [row] = await recorders_of(log.database)
+        [row] = await log.recorders()
     assert (row.state, row.unclean) == ("ended", False)
 
 
@@ -212,7 +211,7 @@ async def test_a_messager_may_be_closed_in_another_threads_event_loop(
         assert hook._task.done()
     assert await said(store) == [0, 1, 2]
     async with EventLog.open(store) as log:
-        [row] = await recorders_of(log.database)
+        [row] = await log.recorders()
     assert (row.state, row.unclean) == ("ended", False)
     assert len(capsys.readouterr().err.splitlines()) == 1
 

@@ -12,7 +12,6 @@ import pytest
 from messager import MemoryBroker, Messager, PublishError
 from messager_store import EventLog
 from messager_store.errors import StoreUnavailable
-from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.recording.closing import close
@@ -40,7 +39,7 @@ async def seqs(store: str, exp_id: str) -> list[tuple[int, str, Any]]:
     async with EventLog.open(store) as log:
         of = await log.experiment(exp_id)
         assert (await verify(log, of)).problems == []
-        assert [row.state for row in await recorders_of(log.database, of.id)] == ["ended"]
+        assert [row.state for row in await log.recorders(of)] == ["ended"]
         return sorted([(event.seq, event.kind, event.cause) async for event in log.read(exp_id)])
 
 
@@ -61,7 +60,7 @@ async def test_what_comes_after_an_experiment_was_closed_goes_into_the_next_one(
     assert await seqs(store, "e1-2") == [(seq, "sent", None) for seq in range(1, 5)]
     async with EventLog.open(store) as log:
         of = await log.experiment("e1-2")
-        [row] = await recorders_of(log.database, of.id)
+        [row] = await log.recorders(of)
     assert (of.name, of.meta["seed"], row.broker) == ("first run", 7, messager.broker.url) and row.uuid != first
     assert [line.split(" into ")[0] for line in capsys.readouterr().err.splitlines()] == [
         "messager: recording e1",
@@ -82,12 +81,12 @@ async def test_all_that_were_in_a_closed_experiment_meet_in_the_next_one_and_idl
             )  # it finds out as soon as it says something
             await until(lambda messager=messager: not recorder_of(messager)._committer.registered)  # type: ignore[misc]
         async with EventLog.open(store) as log:
-            assert len(await recorders_of(log.database)) == 3
+            assert len(await log.recorders()) == 3
         await say(one, 1, 1)
         await say(two, 1, 2)
     assert sorted(await said(store, "e1-2")) == [1, 2]
     async with EventLog.open(store) as log:
-        assert len(await recorders_of(log.database)) == 5
+        assert len(await log.recorders()) == 5
 
 
 async def test_what_waited_in_the_spool_when_the_experiment_was_closed_goes_into_the_next_one(

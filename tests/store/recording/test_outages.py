@@ -13,8 +13,6 @@ from messager import MemoryBroker, Messager, MessageRecord
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.db.sqlite.append import Appender
 from messager_store.errors import RecorderFenced, StoreError, StoreUnavailable
-from messager_store.experiments import registry
-from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.verify import verify
 from messager_store.recording import buffer, committer
 from messager_store.recording.spools import spools
@@ -142,7 +140,7 @@ async def test_another_store_in_its_place_gets_nothing_and_the_rest_is_kept(
     stores.move_away(store)
     stores.put_another(store)
     async with EventLog.open(store) as fresh:
-        await registry.create(fresh.database, "other", name=None, tags=[], meta={})
+        await fresh.create_experiment("other")
     take(taker, 10, 10)
     with pytest.raises(RecorderFenced):
         await taker.stop()
@@ -239,7 +237,7 @@ async def test_what_a_cancelled_committer_had_is_committed_by_who_stops_the_reco
     await cancelled(taker)
     await taker.stop()
     assert (taker.spooled, await payloads(log)) == (0, numbers(0, 20))
-    [row] = await recorders_of(log.database)
+    [row] = await log.recorders()
     assert (row.state, row.unclean) == ("ended", False)
 
 
@@ -295,9 +293,9 @@ async def test_a_spool_of_another_store_is_left_to_that_store(log: EventLog, sto
         async with EventLog.open(str(tmp_path / other)) as elsewhere:
             [done] = await everything_drained(elsewhere, tmp_path / "shared")
             assert (done.events, done.left) == (0, 10) and f"belongs to the store {log.location}" in (done.reason or "")
-    heartbeat = (await recorders_of(log.database))[0].heartbeat_at
+    heartbeat = (await log.recorders())[0].heartbeat_at
     assert [done.events for done in await everything_drained(log, tmp_path / "shared")] == [10]
-    assert (await recorders_of(log.database))[0].heartbeat_at == heartbeat  # no sign of its life
+    assert (await log.recorders())[0].heartbeat_at == heartbeat  # no sign of its life
 
 
 async def test_redact_sees_every_event_before_it_is_kept_anywhere(log: EventLog, store: str) -> None:

@@ -19,7 +19,6 @@ from messager_store.errors import (
     StoreError,
     StoreUnavailable,
 )
-from messager_store.experiments import registry
 from messager_store.maintenance.verify import verify
 from messager_store.queries.overview import overview
 from messager_store.recording import buffer, committer
@@ -94,7 +93,7 @@ async def test_what_is_accepted_while_a_commit_ends_is_recorded_although_the_rec
     await until(lambda: bool(stopping))
     await stopping[0]
     assert await kinds(log) == ["mark"]
-    [row] = await registry.recorders_of(log.database)
+    [row] = await log.recorders()
     assert row.state == "ended"
 
 
@@ -164,7 +163,7 @@ async def test_sends_do_not_wait_for_a_store_that_is_locked_and_nothing_is_lost(
         await until(lambda: recorder.acknowledged == 200)  # flush tells of a try that failed just before
         payloads = [entry.payload async for entry in log.read("e1")]
     assert payloads == [b'{"n": %d}' % number for number in range(200)]
-    row = (await registry.recorders_of(log.database))[0]
+    row = (await log.recorders())[0]
     assert row.worst_unacknowledged > 0
 
 

@@ -16,7 +16,7 @@ import pytest
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError, StoreUnavailable
-from messager_store.experiments import registry
+from messager_store.experiments import records
 from messager_store.log.chain import head_of
 from messager_store.maintenance.verify import verify
 from messager_store.recording.closing import close
@@ -58,7 +58,7 @@ async def test_repair_says_what_a_crash_may_have_cost(log: EventLog, store: str,
     assert [(entry.kind, entry.recorder) for entry in found] == [("sent", 1), ("gap", 2)]
     assert found[1].meta is not None and found[1].meta["recorder"] == 1 and found[1].meta["count"] is None
     assert found[0].ts < found[1].meta["since"] == found[1].ts  # so that a late repair stretches nothing
-    rows = await registry.recorders_of(log.database)
+    rows = await log.recorders()
     assert [(row.state, row.role) for row in rows] == [("repaired", "messager"), ("ended", "repair")]
 
 
@@ -75,7 +75,7 @@ async def test_a_recorder_that_was_taken_for_dead_goes_on_where_it_was(log: Even
         assert taker.failure is None
     assert await payloads(log) == numbers(0, 20)
     assert (await verify(log, of)).problems == []
-    rows = await registry.recorders_of(log.database)
+    rows = await log.recorders()
     assert [(row.role, row.state) for row in rows] == [("messager", "ended"), ("repair", "ended")]
 
 
@@ -172,10 +172,10 @@ async def test_a_spool_of_a_closed_experiment_stays_and_says_why(log: EventLog, 
         await taker.stop()
     of = await log.experiment("e1")
     await close(log, of, force=True)
-    head = head_of(await registry.recorders_of(log.database, of.id))
+    head = head_of(await log.recorders(of))
     [done] = await everything_drained(log, taker.spool_path.parent)
     assert done.left == 20 and "closed" in (done.reason or "") and taker.spool_path.exists()
-    assert head_of(await registry.recorders_of(log.database, of.id)) == head
+    assert head_of(await log.recorders(of)) == head
     with pytest.raises(ExperimentClosed):
         await log.take_over(taker.uuid)
 
@@ -203,7 +203,7 @@ async def test_a_tap_that_starts_again_says_what_it_missed(log: EventLog) -> Non
     assert await gaps() == []  # the one before had ended cleanly
     async with log.database.writing() as connection:  # as if its process were gone
         await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0 WHERE ordinal = 2")
-    last = (await registry.recorders_of(log.database))[1].last_ts
+    last = (await log.recorders())[1].last_ts
     assert last is not None
     again = await listen(["a"])
     [(since, until_)] = await gaps()
@@ -215,11 +215,10 @@ async def test_a_tap_that_starts_again_says_what_it_missed(log: EventLog) -> Non
 
 async def test_what_a_recorder_whose_clock_was_ahead_may_have_lost_lies_in_a_gap(log: EventLog, store: str) -> None:
     """The gap was empty: by our clock, the recorder had not even begun when it was repaired."""
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role="messager")
     ahead = time.time_ns() + 3_600_000_000_000
     await log.append(writer, [NewEvent("sent", ahead, "c", b"x")], complete_until=ahead)
     sql(store, f"UPDATE recorder SET pid = {1 << 22 | 1}")
     [known] = await repair(log, of)
-    assert (known.since, known.until) == (ahead, ahead + registry.SILENT_NS)
+    assert (known.since, known.until) == (ahead, ahead + records.SILENT_NS)

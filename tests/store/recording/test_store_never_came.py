@@ -18,8 +18,6 @@ from messager_store import EventLog, Recorder
 from messager_store.db.database import Database
 from messager_store.db.databases import for_store
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
-from messager_store.experiments import registry
-from messager_store.experiments.registry import recorders_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.status import status
 from messager_store.recording import auto_recorder, committer
@@ -43,7 +41,7 @@ class Away:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr(Database, "look", self._look)
+        monkeypatch.setattr(Database, "read_revision", self._look)
 
     async def _look(self) -> None:
         raise StoreUnavailable("the store", "it is away")
@@ -78,7 +76,7 @@ async def test_a_store_out_of_reach_is_tried_again_and_what_happened_meanwhile_i
     out_of_reach, recording = capsys.readouterr().err.splitlines()
     assert "it is away; e1 waits in" in out_of_reach and "recording e1 into" in recording
     async with EventLog.open(store) as log:
-        [row] = await recorders_of(log.database)
+        [row] = await log.recorders()
         assert (await log.experiment("first run")).meta["seed"] == 7
     assert (row.state, row.broker, row.pid) == ("ended", messager.broker.url, os.getpid())
 
@@ -127,7 +125,7 @@ async def test_what_happened_while_the_store_never_came_is_in_the_spool_and_a_dr
     assert await said(store) == [0, 1, 2] and not (tmp_path / "spools").exists()
     async with EventLog.open(store) as log:
         of = await log.experiment("first run")
-        [row] = await recorders_of(log.database, of.id)
+        [row] = await log.recorders(of)
     assert (of.exp_id, of.meta["seed"], "command" in of.meta) == ("e1", 7, True)
     assert (row.uuid, row.role, row.state, row.pid) == (hook._recorder.uuid, "messager", "ended", os.getpid())
     assert (row.durability, row.broker, row.anchor_wall) == (durability, messager.broker.url, messager.clock.wall_ns)
@@ -205,7 +203,7 @@ from messager_store.recording.registration import Registration, register
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 async def look(self):
     raise StoreUnavailable("the store", "it is away")
-Database.look = look
+Database.read_revision = look
 async def main():
     messager = Messager(MemoryBroker(), "e1")
     await messager.init()
@@ -229,7 +227,7 @@ async def test_a_kill_while_the_store_never_came_costs_a_strict_recorder_nothing
     assert (done.events, done.ended, done.reason) == (3, False, None)
     assert await said(store) == [0, 1, 2]
     async with EventLog.open(store) as log:
-        [row] = await recorders_of(log.database)
+        [row] = await log.recorders()
     assert row.state == "unclean" and row.pid != os.getpid()
 
 
@@ -259,8 +257,8 @@ async def test_an_experiment_is_not_closed_while_events_wait_that_would_go_into_
         await say(messager, 2)
     away.comes()
     async with EventLog.open(store) as log:
-        other = await registry.create(log.database, "e2", name=None, tags=[], meta={})
-        of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
+        other = await log.create_experiment("e2")
+        of = await log.create_experiment("e1")
         assert of is not None and other is not None
         [left] = tmp_path.glob("*.spool")
         held = Spool.open(left)
@@ -294,7 +292,7 @@ async def test_a_removed_experiment_does_not_come_back_from_the_spool_of_a_recor
         await remove(log, of)
         [done] = await everything_drained(log, tmp_path)
         assert done.left == 2 and done.reason is not None and "its experiment was removed" in done.reason
-        assert await registry.every(log.database) == []
+        assert await log.experiments() == []
     with contextlib.closing(Spool.open(left)) as spool:
         assert (len(spool), spool.damaged_at) == (2, None)
 
@@ -331,7 +329,7 @@ async def test_a_spool_of_a_version_that_says_more_is_told_and_stops_no_recorder
         spool.write(1, entries, 1)
     async with EventLog.open(store) as log:
         assert [told in (done.reason or "") for done in await everything_drained(log, tmp_path)] == [True]
-        assert await registry.every(log.database) == []
+        assert await log.experiments() == []
         async with Recorder(log, "e1"):
             pass
     assert left.exists() and told in caplog.text
@@ -409,7 +407,7 @@ async def test_a_store_that_never_answers_does_not_keep_a_messager_from_closing(
         await asyncio.Event().wait()
 
     asked = asyncio.Event()
-    monkeypatch.setattr(Database, "look", look)
+    monkeypatch.setattr(Database, "read_revision", look)
     monkeypatch.setattr(auto_recorder, "START_SECONDS", 0.01)
     messager = Messager(MemoryBroker(), "e1")
     async with asyncio.timeout(60):

@@ -11,7 +11,6 @@ import pytest
 from messager import MemoryBroker, Messager, PublishError
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import StoreError, StoreUnavailable
-from messager_store.experiments import registry
 from messager_store.log.messages import message_pages
 from messager_store.log.reading import Span
 from messager_store.log.selection import Selection
@@ -48,7 +47,7 @@ async def test_strict_has_every_sending_in_the_log_before_it_is_published(
     found = [entry async for entry in log.read("e1")]
     assert [entry.kind for entry in found] == ["sent"] * 200
     assert {entry.receivers for entry in found} == {None}
-    [row] = await registry.recorders_of(log.database)
+    [row] = await log.recorders()
     assert row.durability == "strict"
 
 
@@ -98,7 +97,7 @@ async def test_strict_does_not_send_what_it_cannot_keep(
     found = [entry async for entry in log.read(of)]
     assert [entry.kind for entry in found] == ["sent", "failed", "sent"]  # the intent, taken back
     assert found[1].cause == (1, 1)
-    told = [entry async for page in message_pages(log.database, of, Selection(), Span()) for entry in page]
+    told = [entry async for page in message_pages(log, of, Selection(), Span()) for entry in page]
     assert [entry.payload for entry in told] == [b'{"n": 2}']
 
 

@@ -22,7 +22,6 @@ from messager.brokers import Backlog, OutputLimits
 from messager.testing import RedisServer, redis_server
 from messager_store import EventLog, Replay, ReplayReport
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
-from messager_store.experiments import registry
 from messager_store.replay import ReplayClock, flow_control
 from messager_store.replay.clock import Rate
 from tests.store.replay.test_replay import Heard, Secretive, Time
@@ -127,8 +126,7 @@ async def replaying(
 
 async def large(log: EventLog, sizes: list[int], channel: str = "c") -> list[bytes]:
     """An experiment of payloads of these sizes; each is told from the others by its number."""
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role="tap")
     wire = [b"%08d" % at + bytes(size - 8) for at, size in enumerate(sizes)]
     for at in range(0, len(wire), 200):
@@ -313,7 +311,7 @@ async def test_a_server_with_tighter_limits_is_asked_for_them(log: EventLog) -> 
             await drained(reader, task, len(wire))
         assert digest(reader.payloads()) == digest(wire)
         reader.close()
-        await registry.create(log.database, "big", name=None, tags=[], meta={})
+        await log.create_experiment("big")
         writer = await log.register(await log.experiment("big"), role="tap")
         await log.append(writer, [sent(1, bytes(MB))])
         broker = RedisBroker.from_url(tight.url)

@@ -10,7 +10,6 @@ import pytest
 from messager import MemoryBroker, RedisBroker
 from messager_store import EventLog, NewEvent, Replay
 from messager_store.errors import ReplayRefused
-from messager_store.experiments import registry
 from messager_store.recording.closing import close
 from tests.store.replay.test_replay import Heard
 
@@ -19,8 +18,7 @@ pytestmark = pytest.mark.any_database
 
 async def recorded(log: EventLog, role: str, patterns: list[str], broker: str | None) -> None:
     """An experiment with one event, whose recorder is alive."""
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role=role, patterns=patterns)
     await log.append(writer, [NewEvent("received", 1, "exps:e1:news", b"x")])
     await log.touch(writer, broker=broker)

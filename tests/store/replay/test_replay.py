@@ -16,7 +16,6 @@ from messager.brokers import Backlog
 from messager.testing import RedisServer
 from messager_store import EventLog, NewEvent, Recorder, Replay
 from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, StoreError
-from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.messages import message_pages
 from messager_store.log.reading import Span
@@ -202,8 +201,7 @@ async def test_channels_agents_and_kinds_choose(log: EventLog) -> None:
 
 async def test_what_is_planned_is_what_is_published(log: EventLog, tmp_path: Path) -> None:
     """From the recorders' counters where they tell, else by counting."""
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role="messager")
     await log.append(writer, [sent(at, b"secret" if at == 1 else b"plain", from_id=at) for at in range(4)])
     await log.append(
@@ -228,8 +226,7 @@ async def test_what_is_planned_is_what_is_published(log: EventLog, tmp_path: Pat
 
 async def test_a_message_is_published_once_whoever_recorded_it(log: EventLog) -> None:
     """Sendings where there are any on the channel, else the receptions of one listener."""
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     member, group, tap = [await log.register(of, role=role) for role in ("messager", "messager", "tap")]
 
     def heard(ts: int, payload: bytes, channel: str) -> NewEvent:
@@ -243,8 +240,7 @@ async def test_a_message_is_published_once_whoever_recorded_it(log: EventLog) ->
     assert (report.planned, report.published, report.skipped) == (2, 2, 7)
     only = await replayed(log, kinds=["received"])
     assert only.payloads() == [b"said", b"unrecorded sender", b"a"]  # of the tap
-    without_tap = await registry.create(log.database, "e2", name=None, tags=[], meta={})
-    assert without_tap is not None
+    without_tap = await log.create_experiment("e2")
     first, second = [await log.register(without_tap, role="messager") for _ in range(2)]
     await log.append(first, [heard(1, b"a", "c")])
     await log.append(second, [heard(2, b"a", "c"), heard(3, b"b", "c")])
@@ -262,7 +258,7 @@ async def test_what_was_heard_of_senders_that_nobody_recorded_is_left_out_and_to
     report = await Replay(log, "e1", MemoryBroker(), dry_run=True).run()
     assert (report.planned, report.unrecorded_senders) == (2, {"group": 2})
     assert report.to_dict()["unrecorded_senders"] == {"group": 2}
-    for part in ({"kinds": ["received"]}, {"channels": ["alone"]}, {"start": "5"}):
+    for part in ({"kinds": ["received"]}, {"channels": ["alone"]}, {"since": "5"}):
         partly = await Replay(log, "e1", MemoryBroker(), dry_run=True, **part).run()  # type: ignore[arg-type]
         assert partly.unrecorded_senders == {}
     done = await asyncio.to_thread(messager, "--store", store, "replay", "e1", "--dry-run", cwd=tmp_path)
@@ -270,8 +266,7 @@ async def test_what_was_heard_of_senders_that_nobody_recorded_is_left_out_and_to
 
 
 async def test_a_sending_that_failed_after_all_is_not_published(log: EventLog) -> None:
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role="messager")
     await log.append(writer, [sent(1, b"gone"), sent(2, b"came through")])
     await log.append(writer, [NewEvent("failed", 3, "c", b"gone", cause=(1, 1))])
@@ -309,7 +304,7 @@ async def test_a_dry_run_publishes_nothing_and_says_what_it_would(log: EventLog)
 
 
 async def test_an_empty_experiment_replays_to_nothing(log: EventLog) -> None:
-    await registry.create(log.database, "e1", name=None, tags=[], meta={})
+    await log.create_experiment("e1")
     report = await Replay(log, "e1", MemoryBroker(), loops=0).run()
     assert (report.planned, report.published) == (0, 0)
 
@@ -345,8 +340,7 @@ async def test_sessions_of_one_experiment_that_follow_each_other_are_all_replaye
 
 async def test_the_view_message_has_the_messages_that_a_replay_publishes(log: EventLog, tmp_path: Path) -> None:
     dice = random.Random(6)
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writers = [await log.register(of, role=role) for role in ("messager", "tap", "tap", "messager")]
     for _ in range(6):
         for writer in writers:
@@ -364,7 +358,7 @@ async def test_the_view_message_has_the_messages_that_a_replay_publishes(log: Ev
     chosen: list[list[tuple[Any, ...]]] = []
     for exp_id in ("e1", "copy"):
         found = await log.experiment(exp_id)
-        pages = message_pages(log.database, found, Selection(), Span())
+        pages = message_pages(log, found, Selection(), Span())
         chosen.append([(e.ts, e.recorder, e.kind, e.channel) async for page in pages for e in page])
         query = f"SELECT ts, recorder, kind, channel FROM message WHERE exp_id = '{exp_id}' ORDER BY ts, id"
         assert sql(log.location, query) == chosen[-1]

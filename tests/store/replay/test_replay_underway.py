@@ -14,7 +14,6 @@ from messager.brokers import Broker, OutputLimits
 from messager.testing import RedisServer, free_port, redis_server
 from messager_store import EventLog, Replay
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
-from messager_store.experiments import registry
 from messager_store.replay import ReplayClock, ReplayReport, flow_control
 from tests.store.replay.test_replay import SECOND, Heard, Secretive
 from tests.support import Proxy, until
@@ -86,8 +85,7 @@ async def test_a_slow_subscriber_is_neither_cut_off_nor_outrun(log: EventLog) ->
     """At Redis' default output limits, a subscriber that reads nothing for a while loses nothing."""
     payload = random.Random(2).randbytes(16_000)  # Valkey 9 counts larger ones as references
     wire = [b"%d" % at + payload for at in range(3750)]  # 60 MB, twice the hard limit
-    of = await registry.create(log.database, "e1", name=None, tags=[], meta={})
-    assert of is not None
+    of = await log.create_experiment("e1")
     writer = await log.register(of, role="tap")
     for at in range(0, len(wire), 500):
         await log.append(writer, [sent(at, data, "slow") for data in wire[at : at + 500]])

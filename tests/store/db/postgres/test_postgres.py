@@ -18,7 +18,7 @@ from messager_store.db.database import Database
 from messager_store.db.postgres import append
 from messager_store.db.schema import SEQ_BITS
 from messager_store.errors import RecorderFenced, StoreUnavailable
-from messager_store.experiments import registry
+from messager_store.experiments import lifecycle
 from messager_store.log.writer import new_uuid
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify, verify_all
@@ -223,7 +223,7 @@ async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_regi
         if if_exists == "new":
             await experiment(log)
         taker = Recorder(log, "e1", if_exists=if_exists)
-        joined = registry.join
+        joined = lifecycle.join
 
         async def then_cut(*given: Any, **more: Any) -> Any:
             of = await joined(*given, **more)
@@ -231,7 +231,7 @@ async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_regi
             return of
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(registry, "join", then_cut)
+            patched.setattr(lifecycle, "join", then_cut)
             with pytest.raises(StoreUnavailable, match="connection broke"):
                 await taker.start()
         exp_id = "e1-2" if if_exists == "new" else "e1"
@@ -239,7 +239,7 @@ async def test_a_recorder_that_starts_again_after_a_lost_answer_is_where_it_regi
         async with taker:
             take(taker, 0, 3)
         assert (taker.exp_id, taker.ordinal) == (exp_id, 1)
-        assert [of.exp_id for of in await registry.every(log.database)] == sorted({"e1", exp_id})
+        assert [of.exp_id for of in await log.experiments()] == sorted({"e1", exp_id})
         assert await payloads(log, exp_id) == numbers(0, 3)
         assert [(verdict.problems, verdict.events) async for verdict in verify_all(log)][-1] == ([], 3)
 
@@ -312,7 +312,7 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
             ),
         )
         with pytest.raises(StoreUnavailable, match="does not answer"):
-            await registry.describe(log.database, of, name="n", tags=[], meta={})
+            await lifecycle.describe(log.database, of, name="n", tags=[], meta={})
         async with log.database.writing(long=True) as connection:
             await connection.run_sync(migrations.downgrade, "0001")
             await connection.run_sync(migrations.upgrade)
@@ -386,7 +386,7 @@ async def test_what_a_recorder_left_in_its_spool_is_found_by_drain_and_status(
 async def test_a_closed_experiment_takes_no_recorder_that_joined_while_it_was_closed(log: EventLog, store: str) -> None:
     of = await experiment(log)
     with transaction(store, f"SELECT 1 FROM experiment WHERE id = {of.id} FOR UPDATE"):
-        closing = asyncio.create_task(registry.mark_closed(log.database, of))
+        closing = asyncio.create_task(lifecycle.mark_closed(log.database, of))
         joining = [asyncio.create_task(log.register(of, role="tap")) for _ in range(3)]
         await until(lambda: len(sql(store, "SELECT 1 FROM pg_locks WHERE NOT granted")) >= 3)
     done = await asyncio.gather(closing, *joining, return_exceptions=True)

@@ -11,7 +11,6 @@ import pytest
 
 from messager_store import EventLog
 from messager_store.errors import StoreError, StoreUnavailable
-from messager_store.experiments import registry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
@@ -91,7 +90,7 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
         await log.append(writer, [sent(2, channel="another")])
         await log.recover(writer)
         await log.append(await log.take_over(writer.uuid), [sent(3)])
-        await registry.retag(log.database, await log.experiment("e1"), ["a"], [])
+        await log.tag(await log.experiment("e1"), ["a"], [])
         await close(log, await log.experiment("e1"), force=True)
         await export_jsonl(log, "e1", tmp_path / "a.jsonl")
         await import_jsonl(log, tmp_path / "a.jsonl", "e2")
@@ -104,6 +103,7 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
         with pytest.raises(StoreUnavailable, match=owner):
             await redact(log, "e1", RedactionFilter(kinds=("sent",)), who="me", why="asked to")
         assert await log.database.rewrite() == "only the owner of its tables can rewrite them"
+        assert await remove(log, await log.experiment("e1"))  # a closed experiment is a reason of its own
     done = await asyncio.to_thread(messager, "db", "downgrade", "0001", "--yes", "--store", url, cwd=tmp_path)
     assert done.returncode == 3 and re.search(owner, done.stderr.strip()), done.stderr
 

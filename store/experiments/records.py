@@ -1,0 +1,157 @@
+"""The rows of experiments and recorders."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row
+
+from messager.brokers import BrokerKind, kind_of
+
+from .. import json_text
+from ..db.schema import KINDS
+from .provenance import this_process
+
+SILENT_NS = 30_000_000_000
+"""A recorder that has been silent for longer has ended uncleanly."""
+
+
+@dataclass(slots=True)
+class Experiment:
+    """One run of an agent society. Times are ns UTC."""
+
+    id: int
+    exp_id: str
+    name: str | None
+    status: str
+    created_at: int
+    closed_at: int | None
+    meta: dict[str, Any]
+    tags: list[str]
+    recorders: int
+    """The number of recorders that were registered."""
+    schema_version: int
+
+
+@dataclass(slots=True)
+class RecorderRow:
+    """The row of one recorder of an experiment. Times are ns UTC."""
+
+    id: int
+    uuid: str
+    experiment_id: int
+    ordinal: int
+    epoch: int
+    role: str
+    patterns: list[str]
+    meta: dict[str, Any]
+    host: str | None
+    pid: int | None
+    boot_id: str | None
+    anchor_wall: int | None
+    broker: str | None
+    broker_offset: int | None
+    started_at: int
+    heartbeat_at: int
+    ended_at: int | None
+    last_seq: int
+    head_hash: bytes
+    kinds: dict[str, int]
+    """The number of events of each kind."""
+    payload_bytes: int
+    first_ts: int | None
+    last_ts: int | None
+    worst_unacknowledged: int
+    complete_until: int
+    """Every event accepted before this time is known to be in the log."""
+    unclean: bool
+    """True if it ended uncleanly and was repaired."""
+    durability: str
+    """buffered or strict"""
+    spool: str | None
+    """The file on its host to which it writes while the store is unreachable."""
+
+    @property
+    def broker_kind(self) -> BrokerKind | None:
+        """The kind of broker that it listens to; None if unknown, as before it connects and in some imports."""
+        return kind_of(self.broker) if self.broker else None
+
+    @property
+    def original_role(self) -> str:
+        """The role in the original recording, also for an import."""
+        return str(self.meta.get("role", self.role)) if self.role == "import" else self.role
+
+    @property
+    def session(self) -> tuple[int, int]:
+        """Start and end of the original recording; an unknown one is the minimum or maximum of int64."""
+        if self.role != "import":
+            return self.started_at, self.heartbeat_at if self.ended_at is None else self.ended_at
+        start, end = self.meta.get("started_at"), self.meta.get("ended_at")
+        return start if isinstance(start, int) else -(2**63), end if isinstance(end, int) else 2**63 - 1
+
+    @property
+    def state(self) -> str:
+        """ended, alive, unclean (no end was recorded, and it is silent or its process is gone), or repaired."""
+        if self.ended_at is not None:
+            return "repaired" if self.unclean else "ended"
+        if time.time_ns() - self.heartbeat_at > SILENT_NS:
+            return "unclean"
+        here = this_process()
+        if self.host != here.host or self.boot_id is None or here.boot_id is None:
+            return "alive"
+        gone = self.boot_id != here.boot_id or (self.pid is not None and not here.is_running(self.pid))
+        return "unclean" if gone else "alive"
+
+
+def experiment_of(row: Row[Any], tags: Iterable[str]) -> Experiment:
+    """Return the experiment of a row of its table."""
+    return Experiment(
+        row.id,
+        row.exp_id,
+        row.name,
+        row.status,
+        row.created_at,
+        row.closed_at,
+        json_text.load_object(row.meta),
+        sorted(tags),
+        row.recorders,
+        row.schema_version,
+    )
+
+
+def recorder_of(row: Row[Any]) -> RecorderRow:
+    """Return the recorder of a row of its table."""
+    return RecorderRow(
+        row.id,
+        row.uuid,
+        row.experiment_id,
+        row.ordinal,
+        row.epoch,
+        row.role,
+        json.loads(row.patterns),
+        json_text.load_object(row.meta),
+        row.host,
+        row.pid,
+        row.boot_id,
+        row.anchor_wall,
+        row.broker,
+        row.broker_offset,
+        row.started_at,
+        row.heartbeat_at,
+        row.ended_at,
+        row.last_seq,
+        row.head_hash,
+        {kind: getattr(row, f"{kind}_count") for kind in KINDS},
+        row.payload_bytes,
+        row.first_ts,
+        row.last_ts,
+        row.worst_unacknowledged,
+        row.started_at if row.complete_until is None else row.complete_until,
+        bool(row.unclean),
+        row.durability,
+        row.spool,
+    )
