@@ -236,6 +236,20 @@ async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_record
     assert "dropped" not in capsys.readouterr().err
 
 
+async def test_a_recorder_of_the_programs_own_can_close_the_experiment_while_the_messager_is_connected(
+    store: str,
+) -> None:
+    async with EventLog.open(store) as log, Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+        hook = self_recording(messager)
+        async with Recorder(log, "e1", close_experiment=True) as recorder:
+            messager.add_log_hook(recorder)
+            await say(messager, 1, 1)
+            await asyncio.wait([hook._task], timeout=10)
+            messager.remove_log_hook(recorder)
+        assert (await log.experiment("e1")).status == "closed"
+
+
 class Slow:
     """Slow hook."""
 
