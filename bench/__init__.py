@@ -1,1 +1,1 @@
-"""make bench: what the log costs and what it reaches, each beside what it is held against."""
+"""make bench: costs and rates of the log, each beside those of a peer or a baseline."""

@@ -1,1 +1,1 @@
-"""Alembic revisions. They travel inside the wheel as `messager_store.migrations`."""
+"""Alembic revisions, included in the wheel as `messager_store.migrations`."""

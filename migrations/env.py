@@ -18,7 +18,7 @@ def run(connection: Connection) -> None:
 
 
 def store() -> str:
-    """Which store: `-x store=URL`, or that of alembic.ini."""
+    """Return the URL of the store: `-x store=URL`, or that of alembic.ini."""
     url = context.get_x_argument(as_dictionary=True).get("store") or context.config.get_main_option("sqlalchemy.url")
     assert url is not None
     return url

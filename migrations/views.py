@@ -1,14 +1,14 @@
-"""The two views of revision 0001, for each database: their functions on times and on JSON are not the same.
+"""The two views of revision 0001, for each database, as their functions for times and JSON differ.
 
-One row an event, with names for ids; and one row a message: its `sent` event where the channel has
-any; else the receptions of the listeners that messages.py would choose, `received_at` being known
-once the experiment is closed. Every subquery runs once for a query, none for each row.
+`event_view` has one row per event, with names for ids. `message` has one row per message: its `sent` event if the
+channel has any, else the receptions of the listeners that messages.py selects. `received_at` is known once the
+experiment is closed. Each subquery runs once per query, none once per row.
 """
 
 from __future__ import annotations
 
-# Ids keep their JSON type (5 is not '5'); whole numbers that the database cannot hold, and names
-# that are no text, are shown as they are kept: JSON, or bytes in hex.
+# Ids keep their JSON type (5 is not '5'). Integers beyond the range of the database, and names that are not text,
+# are shown as stored: JSON, or bytes in hex.
 _SQLITE_ID = """CASE
         WHEN {name}.value IS NULL THEN NULL
         WHEN {name}.text IS NULL THEN 'hex:' || hex({name}.value)
@@ -16,7 +16,7 @@ _SQLITE_ID = """CASE
         WHEN json_type({name}.text) = 'integer' AND length({name}.text) > 18 THEN {name}.text
         ELSE json_extract({name}.text, '$') END"""
 
-# What an object says, where that is text: its content, the texts of the blocks in it, or its text.
+# The text of an object: its content, the texts of the blocks in it, or its field `text`.
 _SQLITE_SAID = """coalesce(
             CASE json_type({json}, '$.content')
                 WHEN 'text' THEN json_extract({json}, '$.content')
@@ -104,8 +104,8 @@ WHERE (e.kind = 1 AND e.id NOT IN (SELECT cause FROM event WHERE kind = 4 AND ca
         AND (e.experiment_id, e.channel_id, e.id >> 40) IN (SELECT * FROM listener))
 """
 
-# PostgreSQL raises where a text is no JSON, or bytes are no text, and cannot be asked before. A text of it holds
-# no U+0000, whether as a byte or as an escape of JSON: on both databases such a payload is shown as it is kept.
+# PostgreSQL raises for text that is not JSON and bytes that are not text, without a way to test them before. Its texts
+# cannot contain U+0000, as a byte or a JSON escape: both databases show such a payload as stored.
 _FUNCTIONS = (
     """
 CREATE FUNCTION messager_said(value text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$

@@ -19,7 +19,7 @@ _BY_SCHEME = {scheme: kind for kind in BROKER_KINDS for scheme in kind.schemes}
 def kind_of(url: str) -> BrokerKind:
     """Return the kind of broker that a URL leads to, with or without credentials in it.
 
-    A scheme that is not known, as of a `Broker` that somebody else wrote, counts as Redis.
+    An unknown scheme, such as that of a `Broker` of another package, counts as Redis.
     """
     return _BY_SCHEME.get(url.partition(":")[0].lower(), BROKER_KINDS[0])
 

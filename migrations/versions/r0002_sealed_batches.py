@@ -1,4 +1,4 @@
-"""What a batch's chain hash covers besides, how a recorder keeps its promise, and where it spools.
+"""Columns for the wait of batches, and for the watermark, unclean end, durability and spool of recorders.
 
 Revision ID: 0002
 Revises: 0001
@@ -19,7 +19,7 @@ branch_labels = None
 depends_on = None
 
 SHOWN = 3
-"""Experiments that a refused downgrade names for each reason."""
+"""Maximum experiments in the error of a refused downgrade, for each reason."""
 
 _RECORDERS = "FROM experiment x JOIN recorder r ON r.experiment_id = x.id"
 LOSSES = (
@@ -46,8 +46,8 @@ LOSSES = (
 )
 """Guarantees that revision 0001 cannot keep, and the experiments that have them.
 
-Not among them, as nothing is promised of them: the waits of single batches, the moment up to which a recorder's
-log is known to be complete (its start stands in for it, which claims less), and the heads of open experiments.
+Not listed, because nothing is guaranteed for them: the waits of single batches, the watermark of a recorder (replaced
+by its start, which claims less), and the heads of open experiments.
 """
 
 
@@ -76,7 +76,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    if context.get_revision_argument() is not None:  # with the destination `base`, the whole log goes
+    if context.get_revision_argument() is not None:  # a downgrade to `base` removes the whole log
         _refuse_losses()
     _seal_as_before()
     op.drop_column("recorder", "spool")
@@ -87,11 +87,11 @@ def downgrade() -> None:
 
 
 def _refuse_losses() -> None:
-    """Raise `DowngradeRefused`, with every reason, where a guarantee would be lost."""
+    """Raise `DowngradeRefused` with all reasons if guarantees would be lost."""
     connection = op.get_bind()
     if connection.dialect.name == "postgresql":
-        # Changes nothing, but only the owner may do it, and it keeps everybody else out of the table until the end:
-        # what is written into the log, closed or redacted touches it. SQLite has one writer anyway.
+        # Changes nothing, but locks the table until the end of the transaction, and fails for anyone but the owner. All
+        # writers of the log use this table. SQLite has one writer anyway.
         op.alter_column("recorder", "spool", nullable=True)
     if reasons := losses(connection):
         raise DowngradeRefused(str(down_revision), reasons)
@@ -109,7 +109,7 @@ def losses(connection: sa.Connection) -> list[str]:
 
 
 def _seal_as_before() -> None:
-    """Make the chains that revision 0001 can check. The heads of these experiments change."""
+    """Recompute the chains in the form of revision 0001, which changes the heads of these experiments."""
     connection = op.get_bind()
     recorders = connection.execute(
         sa.text(

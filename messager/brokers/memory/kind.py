@@ -6,7 +6,7 @@ from ..redis.kind import RedisKind
 
 
 class MemoryKind(RedisKind):
-    """Patterns and internal channels are those of Redis. A URL opens none, as nobody else would reach it."""
+    """Patterns and internal channels are those of Redis. It has no URL, as no other process could reach it."""
 
     name = "in-memory"
     schemes = ("memory",)

@@ -1,4 +1,4 @@
-"""What the command line shows on a terminal."""
+"""Output of the command line on a terminal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ELSEWHERE = "exps:cac75be5-c4a1-47cf-b461-5d7be1b3c6c7:agents:3:agent-chat"
 
 
 def line_of(channel: str, *, full: bool = False, **fields: Any) -> str:
-    """What an event is shown as, on the standard output that there is."""
+    """Return the line of an event for the present standard output."""
     entry = {"time": "2026-03-01T10:00:00Z", "kind": "sent", "from_id": 1, "to_id": 2, "text": "hello", "meta": None}
     out: Any = sys.stdout
     _Lines(full, "e").show(SimpleNamespace(**(entry | fields), channel=channel))

@@ -1,4 +1,4 @@
-"""What the command line says, and whether it can be used as it stands."""
+"""Texts of the command line: clear, and usable when copied."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_commands_name_files_so_that_they_can_be_pasted(monkeypatch: pytest.Monk
 
 
 def on_a_terminal(folder: Path, *arguments: str, **env: str) -> str:
-    """What a verb writes to a terminal."""
+    """Return the output of a verb on a terminal."""
     there, here = pty.openpty()
     outside = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")}
     process = subprocess.Popen(

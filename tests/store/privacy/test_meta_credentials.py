@@ -16,7 +16,7 @@ from tests.store.privacy.test_redaction import on_disk
 from tests.support import messager
 
 OLD = {"command": ["run", "--passphrase", "hunter2", "--seed", "7"], "host": "h"}
-"""What a recorder kept that masked less."""
+"""Meta of a recorder of an earlier version that masked less."""
 
 
 async def recorded(log: EventLog, *, ended: bool = True) -> Experiment:

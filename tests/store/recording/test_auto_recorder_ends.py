@@ -46,7 +46,7 @@ from messager_store.db.postgres import append as postgres_append
 autorecord.START_SECONDS = committer.STOP_SECONDS = postgres_append.SECONDS = 600
 postgres.CONNECT_SECONDS = postgres.Postgres.open_seconds = 600
 """
-"""What a busy machine needs: a server that has not answered for some seconds counts as out of reach."""
+"""Longer timeouts for busy machines, as a server that does not answer for some seconds counts as unreachable."""
 
 
 def program(store: str, run: str, *, before: str = "", end: str = "pass", check: bool = True) -> str:
