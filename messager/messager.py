@@ -92,6 +92,7 @@ class Messager:
         self._log_list = LogList(log_limit)
         self._hooks: list[LogHook] = []
         self._offered: list[OfferedHook] = []
+        self._yielding: set[asyncio.Task[None]] = set()  # stop offered hooks that yielded to another one
         self._name: str | None = None
         self._meta: dict[str, Any] = {}
         self._publisher = Publisher(self.broker, self.clock, self._hooks)
@@ -174,11 +175,11 @@ class Messager:
                 return
             await self.broker.connect()
             self._clock_offset = await self.broker.clock_offset()
+            self._loop = asyncio.get_running_loop()
             if os.environ.get("MESSAGER_STORE"):
                 self._offered = await offered(self.exp_id, self._hooks)
                 self._hooks += self._offered
                 self._yield()  # a recorder may have been added meanwhile
-            self._loop = asyncio.get_running_loop()
             self.connected = True
             for hook in self._hooks:
                 self._introduce(hook)
@@ -204,10 +205,7 @@ class Messager:
         while self._offered:
             hook = self._offered.pop()
             self.remove_log_hook(hook)
-            try:
-                await hook.stop()
-            except Exception:
-                log.exception("the log hook %r could not be stopped", hook)
+            await _stop(hook)
 
     async def _disconnect(self) -> None:
         await self._publisher.flushed()
@@ -359,11 +357,19 @@ class Messager:
         self._pubsub = None
 
     def _yield(self) -> None:
-        """Remove the offered hooks that yield to another one; they are stopped by `close`, as their last messages
-        may be on their way."""
+        """Remove the offered hooks that yield to another one. They are stopped when their last messages have landed;
+        outside of the event loop of `init`, by `close`."""
         for mine in self._offered:
             if mine in self._hooks and any(mine.yields_to(hook) for hook in self._hooks):
                 self._hooks.remove(mine)
+                if asyncio._get_running_loop() is self._loop is not None:
+                    stopping = asyncio.create_task(self._stop_when_flushed(mine))
+                    self._yielding.add(stopping)
+                    stopping.add_done_callback(self._yielding.discard)
+
+    async def _stop_when_flushed(self, hook: OfferedHook) -> None:
+        await self._publisher.flushed()
+        await _stop(hook)
 
     def _introduce(self, hook: LogHook) -> None:
         connected = getattr(hook, "connected", None)
@@ -380,3 +386,10 @@ class Messager:
                 hook.described(self._name, dict(self._meta))
             except Exception:
                 log.exception("the log hook %r raised in described()", hook)
+
+
+async def _stop(hook: OfferedHook) -> None:
+    try:
+        await hook.stop()
+    except Exception:
+        log.exception("the log hook %r could not be stopped", hook)

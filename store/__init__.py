@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import StoreError
-    from .experiments.records import Experiment
+    from .experiments.records import Experiment, RecorderRow
     from .formats.jsonl import export_jsonl, import_jsonl
     from .formats.pack import pack, unpack
     from .log.channel_map import ChannelMap
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .queries.compare import compare
     from .queries.comparison import Comparison
     from .ray import runtime_env
+    from .recording.closing import close
     from .recording.recorder import Recorder
     from .replay import Replay, ReplayReport
 
@@ -36,11 +37,13 @@ _MODULE_OF = {
     "Experiment": "experiments.records",
     "NewEvent": "log.event",
     "Recorder": "recording.recorder",
+    "RecorderRow": "experiments.records",
     "RedactionFilter": "privacy.redaction_filter",
     "Replay": "replay",
     "ReplayReport": "replay",
     "Selection": "log.selection",
     "StoreError": "errors",
+    "close": "recording.closing",
     "compare": "queries.compare",
     "export_jsonl": "formats.jsonl",
     "import_jsonl": "formats.jsonl",
@@ -61,11 +64,13 @@ __all__ = [
     "Experiment",
     "NewEvent",
     "Recorder",
+    "RecorderRow",
     "RedactionFilter",
     "Replay",
     "ReplayReport",
     "Selection",
     "StoreError",
+    "close",
     "compare",
     "export_jsonl",
     "import_jsonl",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .db.databases import for_store, in_memory
-from .db.sqlite.dialect import ELSEWHERE, HOST, SQLite, why_not_from_here
+from .db.one_host import ELSEWHERE, HOST, refusal
 from .errors import StoreError
 
 WORKER_SETUP = f"{__name__}.set_up_worker"
@@ -48,10 +48,10 @@ def runtime_env(
     variables = {"MESSAGER_STORE": wanted}
     if in_memory(wanted):
         raise StoreError("a store in memory is visible to one process only. Use a file or PostgreSQL with Ray.")
-    dialect = for_store(wanted)
-    if isinstance(dialect, SQLite):
-        variables |= {"MESSAGER_STORE": dialect.path, HOST: socket.gethostname()}
-        _refuse_other_hosts(dialect.path)
+    path = for_store(wanted).one_host_file
+    if path is not None:
+        variables |= {"MESSAGER_STORE": path, HOST: socket.gethostname()}
+        _refuse_other_hosts(path)
     for name, value in (("MESSAGER_DURABILITY", durability), ("MESSAGER_SPOOL", spool)):
         setting = value or os.environ.get(name)
         if setting:
@@ -71,7 +71,7 @@ def set_up_worker() -> None:
     if host and host != socket.gethostname():
         store = os.environ.pop("MESSAGER_STORE", "") or os.environ.get(ELSEWHERE, "")
         os.environ[ELSEWHERE] = store
-        reason = why_not_from_here(store, host)
+        reason = refusal(store, host)
         print(f"messager: nothing on {socket.gethostname()} is recorded: {reason}", file=sys.stderr)
 
 
@@ -82,4 +82,4 @@ def _refuse_other_hosts(path: str) -> None:
     if ray is not None and ray.is_initialized():
         others = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]} - {here}
         if others:
-            raise StoreError(f"Ray also runs on {', '.join(sorted(others))}: {why_not_from_here(path, here)}")
+            raise StoreError(f"Ray also runs on {', '.join(sorted(others))}: {refusal(path, here)}")

@@ -37,11 +37,11 @@ class Database:
         not exist and `create` is False.
         """
         if not create and not self.dialect.exists():
-            self.dialect.look()
+            self.dialect.check_location()
             raise StoreNotFound(self.location, _NOTHING)
         await self.open_engines()
         try:
-            found = await self.look()
+            found = await self.read_revision()
             if found is None:
                 if not create:
                     raise StoreNotFound(self.location, _NOTHING)
@@ -53,13 +53,13 @@ class Database:
             await self.close()
             raise
 
-    async def look(self) -> str | None:
+    async def read_revision(self) -> str | None:
         """Return the revision of the tables, None for an empty database. Raises `NotAStore` for other tables."""
         try:
-            async with asyncio.timeout(self.dialect.look_seconds), self.reading() as connection:
-                found = await connection.run_sync(_look)
+            async with asyncio.timeout(self.dialect.open_seconds), self.reading() as connection:
+                found = await connection.run_sync(_revision)
                 if found is None:
-                    await self.dialect.check_place(connection)
+                    await self.dialect.check_visible(connection)
                 return found
         except TimeoutError:
             raise StoreUnavailable(self.location, "it does not answer") from None
@@ -169,7 +169,7 @@ async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         await connection.close()
 
 
-def _look(connection: Connection) -> str | None:
+def _revision(connection: Connection) -> str | None:
     """Return the revision of the tables, None for an empty database."""
     tables = set(inspect(connection).get_table_names())
     if "alembic_version" in tables and ("experiment" in tables or tables == {"alembic_version"}):
@@ -185,7 +185,7 @@ def _look(connection: Connection) -> str | None:
 def _create(connection: Connection) -> None:
     from . import migrations
 
-    if _look(connection) is None:  # another process may have been faster
+    if _revision(connection) is None:  # another process may have been faster
         migrations.upgrade(connection)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 from ..errors import StoreError
@@ -11,7 +13,11 @@ from .dialect import Dialect
 
 
 class _Kind(NamedTuple):
-    """A database: the schemes of its URLs, the package with its `open_dialect`, and the form of its URLs."""
+    """A database: the schemes of its URLs, its package, and the form of its URLs.
+
+    The package has `open_dialect(store)` and `lock_migrations(connection)`, which waits until no other migration runs;
+    that of files also has `store_of(path)`, the store that a file is a part of.
+    """
 
     schemes: tuple[str, ...]
     package: str
@@ -52,7 +58,22 @@ def in_memory(store: str) -> bool:
     return _IN_MEMORY.fullmatch(store) is not None
 
 
+def store_of(path: Path) -> Path | None:
+    """Return the store of which a file is a part, or None: the store itself, its journal or its spool folder."""
+    store: Path | None = _imported(_OF_FILES).store_of(path)
+    return store
+
+
+def package_of(name: str) -> ModuleType:
+    """Return the package of the database that SQLAlchemy knows by this name."""
+    return _imported(next(kind for kind in DATABASES if name in kind.schemes))
+
+
 def _open(kind: _Kind, store: str) -> Dialect:
-    """Import the package of a database and open a dialect: the driver of a database may be an extra."""
-    dialect: Dialect = import_module(kind.package, __package__).open_dialect(store)
+    dialect: Dialect = _imported(kind).open_dialect(store)
     return dialect
+
+
+def _imported(kind: _Kind) -> ModuleType:
+    """Import the package of a database on first use: its driver may be an extra."""
+    return import_module(kind.package, __package__)

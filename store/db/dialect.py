@@ -47,15 +47,18 @@ class Dialect(Protocol):
     """The errors of its driver, raised through SQLAlchemy or directly; `translate` turns them into `StoreError`."""
 
     commits_late: bool
-    """Whether a server may commit a batch after its append failed on the client."""
+    """True if a server may commit a batch after its append failed on the client."""
 
-    look_seconds: float | None
+    open_seconds: float | None
     """Time limit of connecting and checking the tables, in seconds; None for no limit."""
+
+    one_host_file: str | None
+    """The file of a store that only processes of its host may open (see `one_host`); None for a server."""
 
     def exists(self) -> bool:
         """Return whether the store may exist; a server is always asked."""
 
-    def look(self) -> None:
+    def check_location(self) -> None:
         """Check the location before connecting. Raises `StoreUnavailable` or `NotAStore`."""
 
     async def close(self) -> None:
@@ -85,7 +88,7 @@ class Dialect(Protocol):
     async def translate(self, error: Exception) -> StoreError:
         """Return the `StoreError` for an error of the driver. May query the database for the cause."""
 
-    async def check_place(self, connection: AsyncConnection) -> None:
+    async def check_visible(self, connection: AsyncConnection) -> None:
         """Check why no table was found. Raises `StoreUnavailable` or `StoreNotFound` if none can be seen."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
@@ -106,7 +109,7 @@ class Dialect(Protocol):
     async def size(self, connection: AsyncConnection) -> int:
         """Return the size of the store in bytes."""
 
-    def room(self) -> int | None:
+    def free_bytes(self) -> int | None:
         """Return the free bytes on the disk of the store, None if unknown."""
 
     async def bytes_on_disk(self, connection: AsyncConnection) -> int:

@@ -7,7 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect
+
+from .databases import package_of
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -38,14 +40,9 @@ def scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(config())
 
 
-_LOCK = 7_104_961_833_297_412_000
-"""The key of the advisory lock that a migration holds."""
-
-
 def take_turn(connection: Connection) -> None:
     """Wait for other migrations, also in this process: Alembic runs one at a time."""
-    if connection.dialect.name == "postgresql":  # SQLite has one writer anyway
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    package_of(connection.dialect.name).lock_migrations(connection)
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:

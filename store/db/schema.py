@@ -29,10 +29,10 @@ from sqlalchemy import (
 )
 
 HEAD_REVISION = "0002"
-"""The revision this code expects; tested against the newest one in `migrations/`."""
+"""The revision that this code requires: the newest one in `migrations/` (tested)."""
 
 SCHEMA_VERSION = 2
-"""The version of the meaning of the rows, written into every experiment. Since version 2, the chain hash of a batch
+"""The schema version, stored with every experiment. Since version 2, the chain hash of a batch
 also covers `committed_at` and `unacknowledged`."""
 
 SEQ_BITS = 40

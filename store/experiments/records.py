@@ -33,7 +33,7 @@ class Experiment:
     meta: dict[str, Any]
     tags: list[str]
     recorders: int
-    """How many recorders it should have."""
+    """The number of recorders that were registered."""
     schema_version: int
 
 
@@ -67,9 +67,9 @@ class RecorderRow:
     last_ts: int | None
     worst_unacknowledged: int
     complete_until: int
-    """Every event accepted before this moment is in the log, as far as is known."""
+    """Every event accepted before this time is known to be in the log."""
     unclean: bool
-    """Whether it ended uncleanly and was repaired."""
+    """True if it ended uncleanly and was repaired."""
     durability: str
     """buffered or strict"""
     spool: str | None

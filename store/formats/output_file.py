@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..db.sqlite.file import is_database
+from ..db.databases import store_of
 from ..errors import OutputFailed, StoreError
 
 
@@ -38,7 +38,7 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _replacing(target: Path, *, compressed: bool) -> Iterator[BinaryIO]:
-    if (store := _store_of(target)) is not None:
+    if (store := store_of(target)) is not None:
         raise StoreError(f"{target} belongs to the store {store}, and would replace it: write to another file with -o")
     with _opening(target):
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -74,18 +74,6 @@ def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputFailed(str(path), error.strerror or str(error)) from None
-
-
-def _store_of(target: Path) -> Path | None:
-    """Return the SQLite store that a path is part of: the file itself, its write-ahead log or its spool folder."""
-    stores = [target]
-    for part, suffixes in ((target, ("-wal", "-shm", "-journal")), (target.parent, ("-spool",))):
-        stores += [part.with_name(part.name[: -len(end)]) for end in suffixes if part.name[1:].endswith(end)]
-    for store in stores:
-        with contextlib.suppress(OSError):
-            if is_database(store):
-                return store
-    return None
 
 
 class _Terminal:

@@ -1,7 +1,7 @@
 """The parts of one append: events as rows, a few at a time, and the commit that covers them.
 
-Nothing here waits and nothing here needs a database, so a database may take the parts where and when it likes:
-SQLite in its thread, PostgreSQL while earlier parts are on their way.
+This module does no I/O, so each database decides when and in which thread the parts are made: SQLite in its own thread,
+PostgreSQL while it sends earlier parts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .names import EventNames
 from .writer import Writer
 
 ROWS, BYTES = 128, 256 * 1024
-"""Rows, and bytes of payloads, of one part: PostgreSQL's are made in the event loop, which has other tasks to run."""
+"""Maximum rows and payload bytes of one part: a large one would block the event loop, in which PostgreSQL makes it."""
 
 
 def expected(writer: Writer) -> dict[str, Any]:

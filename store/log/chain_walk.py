@@ -48,7 +48,7 @@ class ChainEvent(NamedTuple):
     from_id: int | None
     to_id: int | None
     strange_names: bool
-    """Whether a name is missing, of another experiment, or a channel where an agent should be or the reverse."""
+    """True if a name is missing, belongs to another experiment, or is a channel instead of an agent or the reverse."""
 
     @property
     def seq(self) -> int:
@@ -63,7 +63,7 @@ class WalkedBatch:
         self._fetch = fetch
         self._ordinals = ordinals
         self.row = row
-        """Its row: what the log says of the batch."""
+        """Its row in the table `batch`."""
         self.digest = chain.BatchDigest()
         """The digest and the checks found, of the events read so far."""
         self.unreadable: set[int] = set()
@@ -71,7 +71,7 @@ class WalkedBatch:
 
     @property
     def end(self) -> int:
-        """The seq that follows its last one."""
+        """The seq after its last event."""
         return int(self.row.first_seq + self.row.count)
 
     async def events(self) -> AsyncIterator[list[ChainEvent]]:

@@ -73,13 +73,11 @@ Fields = tuple[
     tuple[int, int] | None,
     dict[str, Any] | None,
 ]
-"""A `NewEvent`, or a plain tuple of its fields. A recorder keeps plain ones: many wait at a time, and the garbage
-collector visits each of them again and again, except plain tuples of nothing but values. Read them by unpacking, or
-with the functions below."""
+"""A `NewEvent`, or a plain tuple of its fields. A recorder buffers plain tuples, because the garbage collector does not
+track those that hold only values. Read them by unpacking, or with the functions below."""
 
 kind_of: Callable[[Fields], str] = itemgetter(NewEvent._fields.index("kind"))
 ts_of: Callable[[Fields], int] = itemgetter(NewEvent._fields.index("ts"))
-payload_of: Callable[[Fields], bytes] = itemgetter(NewEvent._fields.index("payload"))
 
 
 @dataclass(slots=True)
@@ -127,7 +125,7 @@ class Event:
 
     @property
     def redacted(self) -> bool:
-        """Whether its content was erased by a redaction."""
+        """True if a redaction erased its content."""
         return bool(self.flags & REDACTED)
 
     @property

@@ -18,9 +18,9 @@ from .event import Event
 from .names import NameReader
 
 HELD = 8 * 1024 * 1024
-"""Bytes of large payloads that are handed on together."""
+"""Maximum bytes of large payloads in one list of events."""
 TOGETHER = 500
-"""Events that are made and handed on together."""
+"""Maximum of events in one list."""
 
 
 @dataclass(frozen=True, slots=True)

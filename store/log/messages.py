@@ -42,8 +42,8 @@ class Sources:
         self.listeners: dict[str, set[int]] = {}
         """For the other channels: the ordinals of the recorders whose receptions count."""
         self.unrecorded_senders: dict[str, int] = {}
-        """For channels with sendings, how many messages more those recorders heard than were recorded as sent there:
-        of senders that nobody recorded. They stand for nothing."""
+        """Receptions without a recorded sending, by channel with sendings: their senders were not recorded. They do not
+        count as messages."""
         self.retracted: set[tuple[int, int]] = set()
         """(ordinal, seq) of sendings that a `failed` event retracts."""
 

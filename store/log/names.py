@@ -80,7 +80,7 @@ class EventNames(NamedTuple):
 
 
 class NameWriter:
-    """Names of one experiment for one writer, given ids before the rows are made that hold those."""
+    """Ids of the names of one experiment, for one writer; new names are inserted before the rows that refer to them."""
 
     def __init__(self, database: Database, experiment_id: int) -> None:
         self._database = database
@@ -133,7 +133,7 @@ class NameWriter:
         return value
 
     async def _intern(self, names: set[_Name]) -> None:
-        """Give every name an id. It is remembered only once it is committed."""
+        """Insert names, and cache their ids after the commit."""
         if new := names - self._ids.keys():
             self._ids |= await intern(self._database, self._experiment_id, new)
 
@@ -142,7 +142,7 @@ class NameWriter:
         _, _, channel, _, from_id, to_id, *_ = event
         channel_id, sender, recipient = (None if value is None else self._ids[what, value] for what, value in names)
         found = EventNames(channel_id, sender, recipient, *chain.names(*(value for _, value in names)))
-        if from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE:  # others may be equal and yet not the same
+        if from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE:  # 1 == True, for example
             if len(self._together) >= _MAX_TOGETHER:
                 self._together.clear()
             self._together[channel, from_id, from_id.__class__, to_id, to_id.__class__] = found

@@ -1,8 +1,8 @@
-"""What a redaction leaves behind: a row that says who took what out and why, and its seal in each such event.
+"""Redaction records: one row for each redaction, and its seal in every event that it redacted.
 
-The seal is the SHA-256 over the row and the one before it. A redacted event carries it in
-its meta, so the event's encoding, the chain and the head cover it: a row that was removed,
-added or changed no longer fits the events, or those that follow it.
+The row holds who redacted which events, when and why. The seal is the SHA-256 over the row and the seal of the previous
+row. It is stored in the meta of each redacted event, so the chain and the head cover it: verification detects a row
+that was removed, added or changed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from ..experiments.records import Experiment
 
 SEAL = "redaction"
-"""The key of a redacted event's meta that holds the seal, in hex."""
+"""Key of the seal, in hex, in the meta of a redacted event."""
 
 Ranges = dict[int, list[tuple[int, int]]]
-"""By recorder's ordinal, the first and last seqs of stretches of events, ascending."""
+"""Ranges of events, as first and last seq, ascending, by ordinal of the recorder."""
 
 
 @dataclass(slots=True)
 class RedactionRow:
-    """One redaction of an experiment, as its row says."""
+    """The row of one redaction of an experiment."""
 
     id: int
     who: str
@@ -42,24 +42,24 @@ class RedactionRow:
     """ns UTC"""
     why: str
     events: str
-    """JSON: `ranges`, a list of [recorder, first seq, last seq], and `recorders`, their last seqs at that moment."""
+    """JSON: `ranges`, a list of [recorder, first seq, last seq], and `recorders`, a list of their last seqs at `at`."""
     head_before: bytes
     head_after: bytes
 
     def ranges(self) -> Ranges:
-        """Which events. Raises `ValueError` where the row does not hold what it should."""
+        """Return the redacted events. Raises `ValueError` if the row is invalid."""
         found: Ranges = {}
         for ordinal, first, last in _listed(self.events, "ranges", 3):
             found.setdefault(ordinal, []).append((first, last))
         return {ordinal: sorted(pairs) for ordinal, pairs in found.items()}
 
     def positions(self) -> list[int]:
-        """The recorders' last seqs when it was made, in order of ordinal. Raises `ValueError`."""
+        """Return the last seqs of the recorders at that time, in order of ordinal. Raises `ValueError`."""
         return [last for (last,) in _listed(self.events, "recorders", 1)]
 
     @property
     def count(self) -> int:
-        """How many events it took; 0 where the row cannot be read."""
+        """The number of redacted events; 0 if the row is invalid."""
         try:
             return sum(last - first + 1 for pairs in self.ranges().values() for first, last in pairs)
         except ValueError:
@@ -77,27 +77,27 @@ def _listed(text: str, key: str, length: int) -> list[list[int]]:
     return rows
 
 
-def written(ranges: Ranges, positions: list[int]) -> str:
-    """The `events` of a row."""
+def events_json(ranges: Ranges, positions: list[int]) -> str:
+    """Return the column `events` of a row."""
     rows = [[ordinal, first, last] for ordinal in sorted(ranges) for first, last in ranges[ordinal]]
     return json_text.dump({"ranges": rows, "recorders": positions})
 
 
 def without_seal(meta: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The meta of a redacted event as other stores may have it: a seal belongs to one store's row."""
+    """Return the meta of a redacted event for an export: the seal belongs to a row of this store."""
     left = {key: value for key, value in (meta or {}).items() if key != SEAL}
     return left or None
 
 
 def seal(before: tuple[str, bytes] | None, who: str, at: int, why: str, events: str, head_before: bytes) -> str:
-    """The seal of a redaction; `before` are the seal and the head_after of the one before it."""
+    """Return the seal of a redaction; `before` are the seal and the head_after of the previous redaction."""
     previous = None if before is None else [before[0], before[1].hex()]
     facts = [previous, who, at, why, events, head_before.hex()]
     return sha256(b"messager redaction " + json.dumps(facts).encode()).hexdigest()
 
 
-def sealed(rows: list[RedactionRow]) -> list[str]:
-    """The seals of an experiment's redactions, in order."""
+def seals_of(rows: list[RedactionRow]) -> list[str]:
+    """Return the seals of an experiment's redactions, in order."""
     found: list[str] = []
     before: tuple[str, bytes] | None = None
     for row in rows:
@@ -107,7 +107,7 @@ def sealed(rows: list[RedactionRow]) -> list[str]:
 
 
 async def redactions_of(database: Database, experiment_id: int) -> list[RedactionRow]:
-    """The redactions of an experiment, oldest first."""
+    """Return the redactions of an experiment, oldest first."""
     query = select(redaction).where(redaction.c.experiment_id == experiment_id).order_by(redaction.c.id)
     async with database.reading() as connection:
         return [
@@ -118,13 +118,13 @@ async def redactions_of(database: Database, experiment_id: int) -> list[Redactio
 
 @dataclass(slots=True)
 class _Checked:
-    """One row while the events go by."""
+    """One row during a check, with the number of its events found so far."""
 
     row: RedactionRow
     seal: str
     ranges: Ranges
     starts: dict[int, list[int]]
-    seen: int = 0
+    found: int = 0
 
     def covers(self, ordinal: int, seq: int) -> bool:
         at = bisect_right(self.starts.get(ordinal, []), seq) - 1
@@ -137,26 +137,26 @@ class _Checked:
 
 @dataclass(slots=True)
 class SealCheck:
-    """Holds an experiment's redactions against its events, which it is shown one by one."""
+    """Compares the redactions of an experiment with its events."""
 
     rows: list[_Checked] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     imported: int = 0
-    """Events that were redacted before they were imported; who did so is written down where they came from."""
-    _unsealed: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    """Number of events that were redacted before they were imported: their records are in the original store."""
+    _unmatched: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     _links: dict[int, bytes] = field(default_factory=dict)
 
     @classmethod
     async def load(cls, database: Database, of: Experiment) -> SealCheck:
-        """For one experiment."""
+        """Return a check of one experiment."""
         return cls.of(await redactions_of(database, of.id))
 
     @classmethod
     def of(cls, rows: list[RedactionRow]) -> SealCheck:
-        """For the redactions of one experiment, oldest first."""
+        """Return a check with the redactions of one experiment, oldest first."""
         found = cls()
         try:
-            for row, mark in zip(rows, sealed(rows), strict=True):
+            for row, mark in zip(rows, seals_of(rows), strict=True):
                 ranges = row.ranges()
                 row.positions()
                 starts = {ordinal: [first for first, _ in pairs] for ordinal, pairs in ranges.items()}
@@ -165,14 +165,14 @@ class SealCheck:
             found.problems.append(f"a row of table redaction was changed: {error}")
         return found
 
-    def see(self, ordinal: int, role: str, seq: int, flags: Any, meta: Any, payload: Any) -> None:
-        """One event: redacted and sealed by the last redaction that names it, or neither."""
+    def add(self, ordinal: int, role: str, seq: int, flags: Any, meta: Any, payload: Any) -> None:
+        """Check one event: it is redacted and has the seal of the last redaction that names it, or neither."""
         redacted = isinstance(flags, int) and bool(flags & REDACTED)
         if not redacted and not self.rows:
             return
         covering = [checked for checked in self.rows if checked.covers(ordinal, seq)]
         for checked in covering:
-            checked.seen += 1
+            checked.found += 1
         if not redacted and not covering:
             return
         found = json_text.load_object(meta if isinstance(meta, str) else None).get(SEAL)
@@ -180,62 +180,62 @@ class SealCheck:
         if redacted and found == expected and not payload and (expected is not None or role == "import"):
             self.imported += not covering
             return
-        what = (
+        problem = (
             f"{covering[-1].name} names it, but it was not redacted"
             if covering and not redacted
             else "it is redacted, but has a payload"
             if payload
-            else "no redaction that is written down, as it is written down, has taken it out"
+            else "no redaction record matches it"
         )
-        first, count = self._unsealed.get((ordinal, what), (seq, 0))
-        self._unsealed[ordinal, what] = (first, count + 1)
+        first, count = self._unmatched.get((ordinal, problem), (seq, 0))
+        self._unmatched[ordinal, problem] = (first, count + 1)
 
     def link(self, ordinal: int, seq: int, chain_hash: bytes) -> None:
-        """The chain of a recorder at the end of a batch, or at its start (seq 0)."""
+        """Add the chain hash of a recorder at the end of a batch, or at the start of the chain (seq 0)."""
         if self.rows:
             positions = self.rows[-1].row.positions()
             if ordinal <= len(positions) and positions[ordinal - 1] == seq:
                 self._links[ordinal] = chain_hash
 
-    def unsealed(self) -> str | None:
-        """What is wrong with the events seen so far."""
-        return self._wrong_events()[0] if self._unsealed else None
+    def first_problem(self) -> str | None:
+        """Return a problem of the events so far, None if there is none."""
+        return next(iter(self._event_problems()), None)
 
-    def _wrong_events(self) -> list[str]:
+    def _event_problems(self) -> list[str]:
         problems = []
-        for (ordinal, what), (first, count) in self._unsealed.items():
+        for (ordinal, problem), (first, count) in self._unmatched.items():
             more = f" and {count - 1} others" if count > 1 else ""
-            problems.append(f"recorder {ordinal}, the event of seq {first}{more}: {what}")
+            problems.append(f"recorder {ordinal}, the event of seq {first}{more}: {problem}")
         return problems
 
     def finish(self, uuids: Mapping[int, str]) -> list[str]:
-        """What is wrong, once every event was seen; `uuids` of the recorders, by ordinal."""
-        problems = [*self.problems, *self._wrong_events()]
+        """Return the problems after the last event; `uuids` are those of the recorders, by ordinal."""
+        problems = [*self.problems, *self._event_problems()]
         for checked in self.rows:
-            if not checked.row.count or checked.seen != checked.row.count:
-                problems.append(f"{checked.name} names {checked.row.count} events, there are {checked.seen} of them")
+            if not checked.row.count or checked.found != checked.row.count:
+                problems.append(f"{checked.name} names {checked.row.count} events, but {checked.found} were found")
         if self.rows:
             last = self.rows[-1]
             at_the_time = range(1, len(last.row.positions()) + 1)
             pairs = [(uuids.get(ordinal, ""), self._links.get(ordinal, b"")) for ordinal in at_the_time]
             if bytes.fromhex(chain.head(pairs)) != last.row.head_after:
-                problems.append(f"{last.name} left another head than the one it says")
+                problems.append(f"the head after {last.name} is not the recorded one")
         return problems
 
     def notes(self) -> list[str]:
-        """What is worth knowing."""
-        said = [
+        """Return a line for each redaction, and one for imported redactions."""
+        lines = [
             f"{row.count} {'event was' if row.count == 1 else 'events were'} redacted "
             f"on {iso(row.at)} by {row.who} ({row.why})"
             for row in (checked.row for checked in self.rows)
         ]
         if self.imported:
             events = "event" if self.imported == 1 else "events"
-            said.append(f"{self.imported} {events} had been redacted before they were imported")
-        return said
+            lines.append(f"{self.imported} {events} had been redacted before they were imported")
+        return lines
 
-    def former(self, head: str) -> str | None:
-        """Which redaction the head `head` (or the beginning of one) was before."""
+    def former_head(self, head: str) -> str | None:
+        """Return a sentence on the redaction that replaced a head, given by its first digits; None if there is none."""
         for checked in self.rows:
             row = checked.row
             if isinstance(row.head_before, bytes) and row.head_before.hex().startswith(head):

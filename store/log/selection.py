@@ -26,7 +26,7 @@ class Selection:
     `channels` and `exclude` are glob patterns; in a recording of MQTT they may also be topic filters. `from_ids` are
     senders, `to_ids` recipients, `agents` either; ids have their JSON type (5 is not "5"), and derived ids count. An
     event without a sender matches no `from_ids`, one without a recipient no `to_ids`. A single kind, pattern or id
-    needs no list around it.
+    needs no list.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class Selection:
         self.exclude = None if exclude is None else list(_several(exclude))
         self.agents, self.from_ids, self.to_ids = map(_agent_values, (agents, from_ids, to_ids))
         self.redacted = True
-        """Whether redacted events are included."""
+        """True to include redacted events."""
         self.left_out: frozenset[str] = frozenset()
-        """Names of channels that are excluded, whatever the patterns say."""
+        """Names of channels that are excluded in addition to the patterns."""
         self._kinds: tuple[BrokerKind, ...] = ()
-        """Kinds of brokers whose own wildcards count as such, beside those of a glob."""
+        """Kinds of brokers whose wildcards apply in addition to those of globs."""
         unknown = (self.kinds or set()) - set(KINDS)
         if unknown:
             raise StoreError(f"unknown kind {', '.join(sorted(unknown))}. The kinds are {', '.join(KINDS)}.")
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is excluded except kinds and redacted events."""
+        """True if only kinds and redacted events are excluded."""
         given = (self.channels, self.exclude, self.agents, self.from_ids, self.to_ids)
         return not self.left_out and all(one is None for one in given)
 

@@ -105,7 +105,7 @@ async def check_recorder(
         async for page in walked.events():
             for entry in page:
                 verdict.add(event_problems(batch, entry), place)
-                redactions.see(row.ordinal, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
+                redactions.add(row.ordinal, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
         for check in BATCH_CHECKS:
             verdict.add(check(batch), place)
         verdict.batches += 1

@@ -80,7 +80,7 @@ async def status(
     database = log.database
     dialect = database.dialect
     async with database.reading() as connection:
-        found = StoreStatus(log.location, await dialect.bytes_on_disk(connection), dialect.room())
+        found = StoreStatus(log.location, await dialect.bytes_on_disk(connection), dialect.free_bytes())
         hidden = select(func.count()).select_from(experiment).where(experiment.c.status.not_in(VISIBLE))
         found.unfinished = (await connection.execute(hidden)).scalar_one()
     every = {of.id: of for of in await log.experiments()}

@@ -146,7 +146,7 @@ def check_head(subject: _Subject) -> Iterator[str]:
     if head is None:
         yield "a recorder's uuid or head is a value of the wrong type, so there is no head"
     if wanted is not None and not (wanted and (head or "").startswith(wanted)):
-        former = subject.redactions.former(wanted) if wanted else None
+        former = subject.redactions.former_head(wanted) if wanted else None
         yield f"the head is {head}, not {wanted}" + (f": {former}" if former else "")
 
 

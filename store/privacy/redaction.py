@@ -22,7 +22,7 @@ from ..experiments.registry import recorders_of
 from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import NameReader
-from ..log.redaction_records import Ranges, redactions_of, seal, sealed, written
+from ..log.redaction_records import Ranges, events_json, redactions_of, seal, seals_of
 from .blanking import Blanking
 from .redaction_filter import Found, RedactionFilter, find
 from .refusal import check_allowed, written_meanwhile
@@ -137,9 +137,9 @@ async def _blank(
     database = log.database
     ordinals = {row.id: row.ordinal for row in recorders}
     before = await redactions_of(database, of.id)
-    events = written(_ranges(numbers, ordinals), [row.last_seq for row in recorders])
+    events = events_json(_ranges(numbers, ordinals), [row.last_seq for row in recorders])
     at = time.time_ns()
-    last = (sealed(before)[-1], before[-1].head_after) if before else None
+    last = (seals_of(before)[-1], before[-1].head_after) if before else None
     mark = seal(last, who, at, why, events, bytes.fromhex(result.head_before))
     blanking = Blanking(of, ordinals, set(numbers), mark, ids, chosen.matcher(any_condition=True), database.location)
     async with database.writing(long=True) as connection:

@@ -133,6 +133,8 @@ class Committer:
         Raises at once if senders have waited in vain in the same outage.
         """
         while self._buffer.durable < seq:
+            if self.state is State.ENDED:
+                raise self.failure or StoreError(f"not sent: {self._name} has ended")
             if self._overflowing and self._spooler.error is not None:
                 raise StoreUnavailable(self._log.location, f"not sent, and {self._spooler.error}")
             self._relieve()
@@ -275,8 +277,7 @@ class Committer:
         """Register the recorder, or take over its row, if it has no valid writer."""
         if self.state is State.FENCED:
             await self._take_over()
-        if self.state is State.CLOSED and self._buffer.waiting and self._succeed is not None:
-            await self._succeed()
+        if self.state is State.CLOSED and self._buffer.waiting:
             self.state = State.REGISTERING
         if self.state is State.REGISTERING:
             self._writer = await self._register()
@@ -306,6 +307,7 @@ class Committer:
             reason = "another writer used its row"
         if self._succeed is None:
             raise RecorderFenced(uuid, reason)
+        await self._succeed()  # now: an event that comes next may have to be saved while the process ends
         log.warning("%s has ended (%s); its other events are recorded by a successor", self._name, reason)
         self.state = State.CLOSED
 

@@ -142,7 +142,10 @@ class Spool:
         last = first_seq + len(entries) - 1
         registration = self.registration
         frames.append(self._note(registration, complete_until=complete_until, last_seq=last))
-        self._append(b"".join(frames), first_seq)
+        data = b"".join(frames)
+        if self._size + len(data) > self._limit:
+            raise SpoolFull(str(self.path), f"it may hold {self._limit:,} bytes")
+        self._append(data, first_seq)
         self._noted = registration
         self.first_seq = self.first_seq or first_seq
         self.last_seq = last
@@ -241,8 +244,7 @@ class Spool:
                 yield file
 
     def _append(self, data: bytes, first_seq: int) -> None:
-        if self._size + len(data) > self._limit:
-            raise SpoolFull(str(self.path), f"its limit is {self._limit:,} bytes")
+        """Append frames and sync. The limit counts events only, which cannot be read without the note behind them."""
         try:
             if self._file is None:
                 self.facts["first_seq"] = first_seq
@@ -270,9 +272,14 @@ class Spool:
             assert self._file is not None
             for at in range(0, size, 1 << 20):
                 _write_all(self._file, os.pread(old.fileno(), min(1 << 20, size - at), at))
-            self._size = size
-        finally:
-            old.close()
+        except BaseException:  # nobody else can read the old file, which has events that were promised
+            if self._file is not None:
+                self.path.unlink(missing_ok=True)
+                self._file.close()
+            self._file, self._size = old, size
+            raise
+        self._size = size
+        old.close()
 
     def _make(self, header: bytes) -> None:
         """Create and lock the file, and sync its folder."""

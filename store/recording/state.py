@@ -35,6 +35,7 @@ class State(Enum):
     """The store refused a batch: a repair, a drain or a closing ended the recorder. Take over its own row, if
     the experiment is open, else continue as a successor, if the recorder may have one."""
     CLOSED = "closed"
-    """The log accepts no more events of this recorder. Continue as its successor as soon as an event waits."""
+    """The log accepts no more events of this recorder. It is its own successor, which registers as soon as an event
+    waits."""
     ENDED = "ended"
     """Nothing more is recorded. Events that the store did not accept are in the spool."""

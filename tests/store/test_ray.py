@@ -21,7 +21,7 @@ from messager import MemoryBroker, Messager, RedisConfig, mqtt
 from messager.brokers import MqttBroker, open_broker
 from messager.testing import MqttServer, RedisServer
 from messager_store import EventLog, StoreError
-from messager_store.db.sqlite.dialect import ELSEWHERE
+from messager_store.db.one_host import ELSEWHERE
 from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
 from tests.support import ROOT, Listed, until
 from tests.support.agentsociety_1_0 import REQUIREMENT

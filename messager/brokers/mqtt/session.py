@@ -99,7 +99,8 @@ class Session:
         self._keepalive: asyncio.TimerHandle | None = None
         self._writer: int | None = None  # file descriptor that accepts no more bytes at the moment
         self._packets = 0  # received
-        self._paho = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=True)
+        # paho would connect again, and block the event loop, if the broker refuses this version of the protocol
+        self._paho = Client(CallbackAPIVersion.VERSION2, client_id, clean_session=True, reconnect_on_failure=False)
         self._paho.connect_timeout = CONNECT_TIMEOUT
         self._paho.max_inflight_messages = self._paho.max_queued_messages = 0  # no limit
         if access.username is not None:

@@ -111,7 +111,7 @@ async def _on(store: str, act: Callable[[Connection], T], *, write: bool = False
         raise StoreUnavailable(database.location, "there is none")
     await database.open_engines()
     try:
-        await database.look()
+        await database.read_revision()
         async with database.writing(long=True) if write else database.reading() as connection:
             return await connection.run_sync(act)
     except (CommandError, RevisionError) as error:

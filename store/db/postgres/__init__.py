@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Connection, text
+
 from messager.drivers import needed
 from messager.errors import MissingDriver
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from .dialect import Postgres
 
 _DRIVERS = ("", "asyncpg")
+_MIGRATION_LOCK = 7_104_961_833_297_412_000
+"""The key of the advisory lock that a migration holds."""
 
 
 def open_dialect(store: str) -> Postgres:
@@ -29,3 +33,8 @@ def open_dialect(store: str) -> Postgres:
     from .dialect import Postgres
 
     return Postgres(store)
+
+
+def lock_migrations(connection: Connection) -> None:
+    """Wait until no other migration runs, and keep others waiting until the transaction ends."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})

@@ -32,14 +32,14 @@ from . import nul_text
 from .append import Appender
 from .errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
 from .rights import has_schema, missing
-from .url import place
+from .url import parse_url
 
 CONNECT_SECONDS = 4.0
 """Time limit of connecting; an unreachable store is reported within five seconds."""
-LOOK_SECONDS = 4.5
+OPEN_SECONDS = 4.5
 """Time limit of connecting and checking the tables: a server may fall silent after connecting."""
 LOCK_TIMEOUT_MS = 4000
-"""How long one writer waits for another."""
+"""Maximum wait of one writer for another."""
 WRITERS, READERS = 4, 4
 """Maximum of connections for writes other than appends, and for reading. They are made on demand."""
 WRITING_SECONDS = 30.0
@@ -47,7 +47,7 @@ WRITING_SECONDS = 30.0
 LONG_SECONDS: float | None = None
 """The same for redactions, removals, migrations and rewrites, whose time depends on the size of the log."""
 REWRITE_SECONDS = 10.0
-"""How long a rewrite waits for readers of older states; it also waits for each table."""
+"""Maximum wait of a rewrite for readers of older states, and for the lock of each table."""
 _SETTINGS = {
     "application_name": "messager",
     "client_encoding": "utf-8",
@@ -70,19 +70,20 @@ class Postgres:
 
     errors = ERRORS
     commits_late = True
-    look_seconds: float | None = LOOK_SECONDS
+    one_host_file: str | None = None
+    open_seconds: float | None = OPEN_SECONDS
 
     def __init__(self, url: str) -> None:
-        self._place = place(url)
-        self.location = self._place.location
-        self.spool_folder = self._place.spool_folder
+        self._url = parse_url(url)
+        self.location = self._url.location
+        self.spool_folder = self._url.spool_folder
         self._doubted = 0
-        """How often connections were given up. Connections made before the last time are not used again."""
+        """Number of times that all connections were discarded. Older connections are not used again."""
 
     def exists(self) -> bool:
         return True
 
-    def look(self) -> None:
+    def check_location(self) -> None:
         """Nothing to check before connecting."""
 
     async def close(self) -> None:
@@ -118,9 +119,9 @@ class Postgres:
                 lacked = await self._missing_rights()
                 if lacked is not None:
                     return StoreUnavailable(self.location, lacked)
-        return translate(self._place, error)
+        return translate(self._url, error)
 
-    async def check_place(self, connection: AsyncConnection) -> None:
+    async def check_visible(self, connection: AsyncConnection) -> None:
         if connection.dialect.default_schema_name is None:  # invisible tables are not missing
             raw = await _driver(connection)
             kind = StoreUnavailable if await has_schema(raw) else StoreNotFound
@@ -168,7 +169,7 @@ class Postgres:
             for table in metadata.sorted_tables:
                 await raw.execute(f"VACUUM (FULL) {table.name}")
         except (asyncpg.LockNotAvailableError, asyncpg.DiskFullError) as error:
-            return translate(self._place, error).reason  # type: ignore[attr-defined, no-any-return]
+            return translate(self._url, error).reason  # type: ignore[attr-defined, no-any-return]
         async with raw.transaction():
             await raw.execute("SELECT pg_advisory_xact_lock($1)", _MARK_LOCK)
             if wanted is not None and await raw.fetchval(_WANTED) == wanted:
@@ -181,7 +182,7 @@ class Postgres:
         here = " AND relkind = 'r' AND relnamespace = current_schema()::regnamespace"
         return int((await connection.exec_driver_sql(query + here)).scalar_one())
 
-    def room(self) -> int | None:
+    def free_bytes(self) -> int | None:
         """Unknown: a client cannot see the server's disk."""
         return None
 
@@ -254,7 +255,7 @@ class Postgres:
             async with asyncio.timeout(CONNECT_SECONDS):
                 settings = {**_SETTINGS, "lock_timeout": str(LOCK_TIMEOUT_MS)}
                 made = await asyncpg.connect(
-                    self._place.dsn,
+                    self._url.dsn,
                     timeout=CONNECT_SECONDS,
                     command_timeout=patience,
                     server_settings=settings,
@@ -272,7 +273,7 @@ class Postgres:
                     made.terminate()
                     raise
         except ALSO_CONNECTING as error:
-            raise translate(self._place, error, connecting=True) from None
+            raise translate(self._url, error, connecting=True) from None
         if made.get_settings().server_encoding not in ("UTF8", "UTF-8"):
             made.terminate()
             raise StoreUnavailable(self.location, "its encoding is not UTF8: make the database with ENCODING 'UTF8'")

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ...errors import DamagedStore, StoreError, StoreNotFound, StoreUnavailable
-from .url import Place
+from .url import StoreUrl
 
 ERRORS: tuple[type[Exception], ...] = (
     DBAPIError,
@@ -123,38 +123,38 @@ _REASONS: tuple[tuple[type[BaseException], str, str], ...] = (
 """A class of errors, a pattern of its message, and the reason to show; `{0}` is the first group of the pattern."""
 
 
-def translate(place: Place, error: BaseException, *, connecting: bool = False) -> StoreError:
+def translate(url: StoreUrl, error: BaseException, *, connecting: bool = False) -> StoreError:
     """Return the `StoreError` for an error of the driver. It shows no credentials except the user's name in a GRANT.
 
     `connecting` means that the error occurred while connecting: the data sent may be a password.
     """
     cause = _cause(error)
-    wrong = StoreError(f"{place.location}: something in the URL, or in a PG... variable, is wrong")
+    wrong = StoreError(f"{url.location}: something in the URL, or in a PG... variable, is wrong")
     if isinstance(cause, UnicodeEncodeError):
         return wrong if connecting else StoreError(f"{cause.object!a} is not valid UTF-8")
     if isinstance(cause, pg.InsufficientPrivilegeError):
-        return StoreUnavailable(place.location, _denied(place, _line(str(cause))))
+        return StoreUnavailable(url.location, _denied(url, _line(str(cause))))
     if isinstance(cause, pg.InvalidCatalogNameError):
-        reason = f"there is no database {place.database!r}: make it with `createdb -E UTF8 {quote(place.database)}`"
-        return StoreNotFound(place.location, reason)
+        reason = f"there is no database {url.database!r}: make it with `createdb -E UTF8 {quote(url.database)}`"
+        return StoreNotFound(url.location, reason)
     if isinstance(cause, pg.DataCorruptedError | pg.IndexCorruptedError):
-        return DamagedStore(place.location, _line(str(cause)))
+        return DamagedStore(url.location, _line(str(cause)))
     if isinstance(cause, ssl.SSLError):
-        return StoreUnavailable(place.location, f"TLS: {_about_tls(cause)}")
-    if connecting and isinstance(cause, OSError) and (unreadable := _unreadable(place)):
-        return StoreUnavailable(place.location, unreadable)
+        return StoreUnavailable(url.location, f"TLS: {_about_tls(cause)}")
+    if connecting and isinstance(cause, OSError) and (unreadable := _unreadable(url)):
+        return StoreUnavailable(url.location, unreadable)
     for kind, says, reason in _REASONS:
         if isinstance(cause, kind) and (found := re.search(says, str(cause))):
             if connecting and isinstance(cause, ValueError) and not says:
                 return wrong  # errors of asyncpg that are also an InterfaceError
             asked = ": is that PostgreSQL?" if connecting and reason in (_BROKE, _SILENT) else ""
-            return StoreUnavailable(place.location, reason.format(*found.groups()) + asked)
+            return StoreUnavailable(url.location, reason.format(*found.groups()) + asked)
     if isinstance(cause, ValueError) and not isinstance(cause, pg.PostgresError):
         return wrong
     if isinstance(cause, OSError):
-        return StoreUnavailable(place.location, cause.strerror or "it cannot be reached")
+        return StoreUnavailable(url.location, cause.strerror or "it cannot be reached")
     told = cause.message if isinstance(cause, pg.PostgresError) else None  # not its details: they may contain payloads
-    return StoreUnavailable(place.location, _line(told or str(cause)))
+    return StoreUnavailable(url.location, _line(told or str(cause)))
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -176,12 +176,12 @@ def is_about_rights(error: BaseException) -> bool:
     return denied or isinstance(cause, pg.InvalidSchemaNameError)
 
 
-def _denied(place: Place, message: str) -> str:
+def _denied(url: StoreUrl, message: str) -> str:
     """Return the reason for a missing right that the server could not be asked about."""
     if not message.startswith("permission denied for database"):
         return f"a right is missing: {message}"
-    to = '"' + (place.user or "USER").replace('"', '""') + '"'
-    name = place.database
+    to = '"' + (url.user or "USER").replace('"', '""') + '"'
+    name = url.database
     return f"the right CONNECT on database {name} is missing: `GRANT CONNECT ON DATABASE {name} TO {to}`"
 
 
@@ -194,9 +194,9 @@ def _about_tls(error: ssl.SSLError) -> str:
     return f"the server's certificate is not accepted: {why}; name the file of who signed it with sslrootcert=FILE"
 
 
-def _unreadable(place: Place) -> str | None:
+def _unreadable(url: StoreUrl) -> str | None:
     """Return the reason if a file named in the URL or a variable cannot be read; the driver does not name it."""
-    given = parse_qs(urlsplit(place.dsn).query)
+    given = parse_qs(urlsplit(url.dsn).query)
     for key in _FILES:
         file = given[key][-1] if key in given else os.environ.get(f"PG{key.upper()}")
         if file and not os.access(file, os.R_OK):

@@ -19,7 +19,7 @@ _JOBS: tuple[tuple[str, Mapping[str, tuple[str, ...]]], ...] = (
 """The jobs of a user, and the rights that each needs in addition to those before it."""
 
 # The schema is found by name: the search path excludes schemas that the user may not use.
-_PLACE = """
+_SCHEMA = """
 SELECT current_user::text AS user, current_setting('search_path') AS path, quote_ident(n.nspname) AS schema, n.oid,
     has_schema_privilege(n.oid, 'USAGE') AS usage, has_schema_privilege(n.oid, 'CREATE') AS create
 FROM (VALUES (1)) one LEFT JOIN LATERAL (
@@ -43,17 +43,17 @@ WHERE c.relnamespace = $1 AND c.relkind IN ('r', 'v', 'S') AND c.relname = ANY (
 
 async def has_schema(connection: Any) -> bool:
     """Return whether any schema of the search path of an asyncpg connection exists, with rights on it or without."""
-    return (await connection.fetchrow(_PLACE))["oid"] is not None
+    return (await connection.fetchrow(_SCHEMA))["oid"] is not None
 
 
 async def missing(connection: Any) -> str | None:
     """Return the missing rights of the user of an asyncpg connection and the remedy; None if none is missing."""
-    place = await connection.fetchrow(_PLACE)
-    if place["oid"] is None:
-        return f"no schema of its search_path ({place['path']}) is there: make one with `CREATE SCHEMA`"
-    user, schema = _quoted(place["user"]), place["schema"]
-    on_schema = [word for word in ("USAGE", "CREATE") if not place[word.lower()]]
-    rows = await connection.fetch(_RIGHTS, place["oid"], _NAMES)
+    schema_row = await connection.fetchrow(_SCHEMA)
+    if schema_row["oid"] is None:
+        return f"no schema of its search_path ({schema_row['path']}) is there: make one with `CREATE SCHEMA`"
+    user, schema = _quoted(schema_row["user"]), schema_row["schema"]
+    on_schema = [word for word in ("USAGE", "CREATE") if not schema_row[word.lower()]]
+    rows = await connection.fetch(_RIGHTS, schema_row["oid"], _NAMES)
     if experiment.name not in {row["name"] for row in rows}:
         grant = f"GRANT {', '.join(on_schema)} ON SCHEMA {schema} TO {user}"
         return f"the user {user} may not make its tables: `{grant}`" if on_schema else None

@@ -15,13 +15,13 @@ from ...errors import StoreError
 
 FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:\d{1,5})?")
-_SAYS_WHICH = ("host", "port", "search_path")
+_IDENTIFYING = ("host", "port", "search_path")
 """Parameters that identify the store. Others may be secrets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The location of a store."""
+class StoreUrl:
+    """The URL of a store, in the forms that are needed."""
 
     dsn: str
     """The URL for asyncpg, credentials included."""
@@ -39,8 +39,8 @@ class Place:
         return str(Path(state, "messager", "spool", name))
 
 
-def place(url: str) -> Place:
-    """Return the location in a URL. Raises `StoreError` for a bad URL, without showing any of it."""
+def parse_url(url: str) -> StoreUrl:
+    """Return the parts of a URL. Raises `StoreError` for a bad URL, without showing any of it."""
     try:
         url.encode()  # the driver could not send it, and its error would show it
         parts = urlsplit(url)
@@ -57,10 +57,10 @@ def place(url: str) -> Place:
     if not database:
         raise StoreError(f"this PostgreSQL URL names no database: write {FORM}")
     shown = ",".join(host[1] + ("" if host[2] == ":5432" else host[2] or "") for host in found if host)
-    kept = [(key, given[key][-1]) for key in _SAYS_WHICH if key in given]
+    kept = [(key, given[key][-1]) for key in _IDENTIFYING if key in given]
     behind = f"?{urlencode(kept, safe='/,')}" if kept else ""
     user = unquote(parts.username or "") or given.get("user", [""])[-1]
-    return Place(
+    return StoreUrl(
         f"postgresql://{url.partition('://')[2]}",
         f"postgresql://{shown}/{path}{behind}",
         database,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from ...errors import StoreError
 from .dialect import SQLite
+from .file import store_of
+
+__all__ = ["lock_migrations", "open_dialect", "store_of"]
 
 
 def open_dialect(store: str) -> SQLite:
@@ -22,3 +26,7 @@ def open_dialect(store: str) -> SQLite:
     if url.username or "@" in store:  # what SQLAlchemy takes for a host may be a part of a password
         raise StoreError("this SQLite URL names no file: it takes three slashes, sqlite:///FILE")
     raise StoreError(f"sqlite://{url.host} names no file: it takes three slashes, sqlite:///{url.host}")
+
+
+def lock_migrations(connection: Connection) -> None:
+    """Do nothing: the transaction of a migration is the only one that writes."""

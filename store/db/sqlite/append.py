@@ -45,12 +45,12 @@ _INSERTS = {rows: _insert(rows) for rows in CHUNKS}
 class Appender:
     """The connection for appending.
 
-    `connect` opens it, in the thread that uses it; `place` identifies the file at the store's path.
+    `connect` opens it, in the thread that uses it; `file_id` identifies the file at the store's path.
     """
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], place: Callable[[], object]) -> None:
+    def __init__(self, connect: Callable[[], sqlite3.Connection], file_id: Callable[[], object]) -> None:
         self._connect = connect
-        self._place = place
+        self._file_id = file_id
         self._thread = ThreadPoolExecutor(1, "messager-append")
         self._connection: sqlite3.Connection | None = None
         self._opened_at: object = None
@@ -97,11 +97,11 @@ class Appender:
 
     def _current(self) -> sqlite3.Connection:
         """Return the connection, reopened if another file is at the store's path."""
-        place = self._place()
-        if self._connection is not None and place != self._opened_at:
+        file_id = self._file_id()
+        if self._connection is not None and file_id != self._opened_at:
             self._discard()
         if self._connection is None:
-            self._connection, self._opened_at = self._connect(), place
+            self._connection, self._opened_at = self._connect(), file_id
             most = self._connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // len(EVENT_COLUMNS)
             self._chunks = tuple(size for size in CHUNKS if size <= most)
         return self._connection

@@ -32,21 +32,18 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
 from ..dialect import Need
+from ..one_host import ELSEWHERE, HOST, refusal
 from . import file
 from .append import Appender
 
 BUSY_TIMEOUT_MS = 4000
-"""How long one writer waits for another; an unreachable store is reported within five seconds."""
+"""Maximum wait of one writer for another; an unreachable store is reported within five seconds."""
 READERS = 4
 REWRITE_SECONDS = 10.0
-"""How long a rewrite retries while other programs block it; each try waits for `BUSY_TIMEOUT_MS` itself."""
+"""Maximum time that a rewrite retries while other programs block it; each try waits for `BUSY_TIMEOUT_MS` itself."""
 _WAL = "PRAGMA journal_mode=WAL"
 _WANTED = "PRAGMA user_version"
 _CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
-HOST = "MESSAGER_STORE_HOST"
-"""Environment variable: the only host whose processes may open the store file, for workers on several hosts."""
-ELSEWHERE = "MESSAGER_STORE_ELSEWHERE"
-"""Environment variable: the store file on that host, in processes of other hosts."""
 _READ_ONLY = "you may read it, but not write it: ask for the right to write to the file and its folder, or take a copy"
 _UNREADABLE = "reading it takes a right to write beside it: ask for that, or copy it, with the -wal file beside it"
 
@@ -60,13 +57,14 @@ class SQLite:
 
     errors: tuple[type[Exception], ...] = (DBAPIError, SQLiteError, PoolTimeout)
     commits_late = False
-    look_seconds: float | None = None
+    open_seconds: float | None = None
 
     def __init__(self, path: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="messager-") if path == ":memory:" else None
         self.path = (
             os.path.realpath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
         )
+        self.one_host_file: str | None = self.path
         self.location = self.path if self._folder is None else path
         self.spool_folder = f"{self.path}-spool"
         self._may_write = True
@@ -80,7 +78,7 @@ class SQLite:
             self._folder.cleanup()
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
-        self.look()
+        self.check_location()
         rights = ((self.path, os.W_OK), (os.path.dirname(self.path), os.W_OK | os.X_OK))
         self._may_write = not self.exists() or all(os.access(*right) for right in rights)
         if self._may_write and not self.exists():
@@ -106,7 +104,7 @@ class SQLite:
         return rows
 
     def appender(self) -> Appender:
-        return Appender(self._open_for_appends, self._place)
+        return Appender(self._open_for_appends, self._file_id)
 
     async def insert(self, connection: AsyncConnection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
         raw = await connection.get_raw_connection()
@@ -133,8 +131,8 @@ class SQLite:
             reason = "the disk is full"
         return StoreUnavailable(self.location, reason)
 
-    async def check_place(self, connection: AsyncConnection) -> None:
-        """Nothing to check: `look` has checked the file."""
+    async def check_visible(self, connection: AsyncConnection) -> None:
+        """Nothing to check: `check_location` has checked the file."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("PRAGMA secure_delete=ON")
@@ -186,7 +184,7 @@ class SQLite:
         page_size = (await connection.execute(text("PRAGMA page_size"))).scalar_one()
         return int(pages) * int(page_size)
 
-    def room(self) -> int | None:
+    def free_bytes(self) -> int | None:
         return shutil.disk_usage(os.path.dirname(self.path)).free
 
     async def bytes_on_disk(self, connection: AsyncConnection) -> int:
@@ -219,7 +217,7 @@ class SQLite:
         )
 
         def on_connect(connection: Any, record: Any) -> None:
-            record.info["file"] = self._place()
+            record.info["file"] = self._file_id()
             connection.isolation_level = None  # the driver must not begin transactions
             cursor = connection.cursor()
             for statement in _settings():
@@ -232,7 +230,7 @@ class SQLite:
 
         def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
             # SQLite would continue to write to a file that was moved away
-            if record.info["file"] != self._place():
+            if record.info["file"] != self._file_id():
                 raise DisconnectionError("the store's file is another one now")
 
         def on_begin(connection: Any) -> None:
@@ -274,7 +272,7 @@ class SQLite:
             raise
         return connection
 
-    def _place(self) -> tuple[int, int] | None:
+    def _file_id(self) -> tuple[int, int] | None:
         """Return the device and inode of the file at the path, None if there is none."""
         try:
             there = os.stat(self.path)
@@ -282,12 +280,12 @@ class SQLite:
             return None
         return there.st_dev, there.st_ino
 
-    def look(self) -> None:
+    def check_location(self) -> None:
         """Check the path, for clearer errors than those of SQLite."""
         path = Path(self.path)
         elsewhere = os.environ.get(ELSEWHERE)
         if elsewhere and self.path == os.path.realpath(elsewhere):
-            raise StoreError(why_not_from_here(elsewhere, os.environ.get(HOST) or "another host"))
+            raise StoreError(refusal(elsewhere, os.environ.get(HOST) or "another host"))
         if path.is_dir():
             raise NotAStore(self.location, "it is a folder")
         if not path.parent.is_dir():
@@ -297,14 +295,6 @@ class SQLite:
                 raise NotAStore(self.location, "it is not an SQLite database")
         except OSError as error:
             raise StoreUnavailable(self.location, error.strerror or str(error)) from None
-
-
-def why_not_from_here(path: str, host: str) -> str:
-    """Return the reason why processes of other hosts may not open a file, and what to do."""
-    return (
-        f"{path} is a SQLite file on {host}, and SQLite's locks do not reach from one host to another: "
-        "record into PostgreSQL (MESSAGER_STORE=postgresql://...)"
-    )
 
 
 async def _into_wal(connection: aiosqlite.Connection) -> None:

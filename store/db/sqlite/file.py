@@ -36,6 +36,18 @@ def is_database(path: str | os.PathLike[str]) -> bool:
     return True
 
 
+def store_of(target: Path) -> Path | None:
+    """Return the store that a path is part of: the file itself, its write-ahead log or its spool folder."""
+    stores = [target]
+    for part, suffixes in ((target, ("-wal", "-shm", "-journal")), (target.parent, ("-spool",))):
+        stores += [part.with_name(part.name[: -len(end)]) for end in suffixes if part.name[1:].endswith(end)]
+    for store in stores:
+        with contextlib.suppress(OSError):
+            if is_database(store):
+                return store
+    return None
+
+
 def make(path: str | os.PathLike[str]) -> None:
     """Create an empty file, which is an empty database, unless it exists. Raises `OSError`."""
     new = Path(f"{os.fspath(path)}.{secrets.token_hex(4)}.new")

@@ -106,7 +106,7 @@ class Loader:
 
     def check_space(self) -> None:
         """Raise `StoreError` if the disk is too small for the events of the pack."""
-        room = self._database.dialect.room()
+        room = self._database.dialect.free_bytes()
         need = sum(row["payload_bytes"] + row["last_seq"] * EVENT_BYTES for row in self.claims)
         if room is not None and need > room:
             raise StoreError(

@@ -186,8 +186,8 @@ async def _events(
             sealed.begin(part)
             for _ in range(part["count"]):
                 row = _event(lines.next(), sealed, loading)
-                seals.see(ordinal, claims["role"], sealed.last_seq, row[7], row[-2], row[-1])
-                if (problem := seals.unsealed()) is not None:
+                seals.add(ordinal, claims["role"], sealed.last_seq, row[7], row[-2], row[-1])
+                if (problem := seals.first_problem()) is not None:
                     raise InvalidEntry(problem)
                 size += len(row[-1])
                 if size > claims["payload_bytes"]:

@@ -156,7 +156,7 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
     lines: list[dict[str, Any]] = json.loads(packed)
     change, complaint = FORGERIES[what]
     change(lines)
-    if complaint == "are free beside" and log.database.dialect.room() is None:
+    if complaint == "are free beside" and log.database.dialect.free_bytes() is None:
         complaint = "its row says payload_bytes|the batch after seq 9"  # nobody can tell: found on the way
     with pytest.raises(StoreError, match=complaint):
         await unpack(log, seal(tmp_path / "forged.pack", lines))
@@ -165,18 +165,18 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
 
 
 FORGED_REDACTIONS: dict[str, tuple[Change, str]] = {
-    "who": (lambda p: p[3]["redaction"].update(who="somebody else"), "no redaction that is written down"),
+    "who": (lambda p: p[3]["redaction"].update(who="somebody else"), "no redaction record matches"),
     "which events": (
         lambda p: p[3]["redaction"].update(events='{"ranges":[[1,1,2]],"recorders":[2]}'),
-        "no redaction that is written down",
+        "no redaction record matches",
     ),
     "events that cannot be read": (lambda p: p[3]["redaction"].update(events="[]"), "table redaction was changed"),
     "more events than there are": (
         lambda p: p[3]["redaction"].update(events='{"ranges":[[2,1,1]],"recorders":[2]}'),
-        "no redaction that is written down",
+        "no redaction record matches",
     ),
-    "one dropped": (lambda p: (p.pop(3), p[1].update(redactions=0)), "no redaction that is written down"),
-    "the head it left": (lambda p: p[3]["redaction"].update(head_after="00" * 32), "left another head"),
+    "one dropped": (lambda p: (p.pop(3), p[1].update(redactions=0)), "no redaction record matches"),
+    "the head it left": (lambda p: p[3]["redaction"].update(head_after="00" * 32), "is not the recorded one"),
     "one added": (
         lambda p: (
             p.insert(4, {"redaction": {**p[3]["redaction"], "events": '{"ranges":[],"recorders":[2]}'}}),

@@ -65,19 +65,19 @@ async def test_a_log_that_was_tampered_with_is_not_sealed_again(log: EventLog, s
 
 
 TAMPERED = {
-    "DELETE FROM redaction WHERE id = 1": "no redaction that is written down",
-    "DELETE FROM redaction WHERE id = 2": "no redaction that is written down",
-    "UPDATE redaction SET who = 'another' WHERE id = 1": "no redaction that is written down",
-    "UPDATE redaction SET why = 'another' WHERE id = 2": "no redaction that is written down",
-    "UPDATE redaction SET at = at + 1 WHERE id = 2": "no redaction that is written down",
-    "UPDATE redaction SET head_before = x'00' WHERE id = 1": "no redaction that is written down",
-    "UPDATE redaction SET head_after = x'00' WHERE id = 1": "no redaction that is written down",
-    "UPDATE redaction SET head_after = x'00' WHERE id = 2": "left another head",
+    "DELETE FROM redaction WHERE id = 1": "no redaction record matches",
+    "DELETE FROM redaction WHERE id = 2": "no redaction record matches",
+    "UPDATE redaction SET who = 'another' WHERE id = 1": "no redaction record matches",
+    "UPDATE redaction SET why = 'another' WHERE id = 2": "no redaction record matches",
+    "UPDATE redaction SET at = at + 1 WHERE id = 2": "no redaction record matches",
+    "UPDATE redaction SET head_before = x'00' WHERE id = 1": "no redaction record matches",
+    "UPDATE redaction SET head_after = x'00' WHERE id = 1": "no redaction record matches",
+    "UPDATE redaction SET head_after = x'00' WHERE id = 2": "is not the recorded one",
     "UPDATE redaction SET events = '{}' WHERE id = 2": "a row of table redaction was changed",
     "UPDATE redaction SET events = 'x' WHERE id = 2": "a row of table redaction was changed",
     'UPDATE redaction SET events = \'{"ranges": [[1, 1, 1]], "recorders": [9, 9]}\' WHERE id = 2': "was not redacted",
     "INSERT INTO redaction SELECT 3, experiment_id, who, at, why, events, head_before, head_after "
-    "FROM redaction WHERE id = 2": "no redaction that is written down",
+    "FROM redaction WHERE id = 2": "no redaction record matches",
     'INSERT INTO redaction SELECT 3, experiment_id, who, at, why, \'{"ranges": [], "recorders": [9, 9]}\', '
     "head_before, head_after FROM redaction WHERE id = 2": "names 0 events",
     "UPDATE event SET flags = flags - 8 WHERE id = (1 << 40 | 8)": "was not redacted",

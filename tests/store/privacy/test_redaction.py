@@ -101,6 +101,23 @@ async def test_copies_in_free_pages_and_in_split_pages_go_too(log: EventLog, sto
     assert (await verify(log, of)).problems == []
 
 
+@pytest.mark.sqlite  # a server overwrites nothing before its tables are rewritten
+async def test_a_redaction_whose_rewrite_fails_has_overwritten_what_it_deleted(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def rewrite(connection: object) -> str:
+        return "the disk is full"
+
+    await secrets(log, await experiment(log), 100_000)
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("PRAGMA secure_delete=OFF")  # some builds of SQLite have it on
+    monkeypatch.setattr(log.database.dialect, "rewrite", rewrite)
+    with pytest.raises(ScrubUnfinished):
+        await redact(log, "e1", WHERE, who="me", why="asked to", ids=True)
+    await log.close()  # which moves everything from the write-ahead log into the file
+    assert SECRET not in on_disk(store)
+
+
 async def test_the_rest_of_the_log_stays_as_it_is(log: EventLog) -> None:
     of = await experiment(log)
     await secrets(log, of)

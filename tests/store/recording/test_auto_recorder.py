@@ -31,7 +31,7 @@ def recording(monkeypatch: pytest.MonkeyPatch, store: str) -> None:
     monkeypatch.setenv("MESSAGER_STORE", store)
     monkeypatch.setattr(auto_recorder, "_announced", set())
     monkeypatch.setattr(dialect, "CONNECT_SECONDS", 60)
-    monkeypatch.setattr(dialect.Postgres, "look_seconds", 60)
+    monkeypatch.setattr(dialect.Postgres, "open_seconds", 60)
 
 
 async def say(messager: Messager, number: int, first: int = 0) -> None:
@@ -234,6 +234,20 @@ async def test_a_message_on_its_way_when_the_program_adds_its_recorder_is_record
     )
     assert not hook._recorder._in_flight and not recorder._in_flight  # nobody waits for what never comes
     assert "dropped" not in capsys.readouterr().err
+
+
+async def test_a_recorder_of_the_programs_own_can_close_the_experiment_while_the_messager_is_connected(
+    store: str,
+) -> None:
+    async with EventLog.open(store) as log, Messager(MemoryBroker(), "e1") as messager:
+        await say(messager, 1)
+        hook = self_recording(messager)
+        async with Recorder(log, "e1", close_experiment=True) as recorder:
+            messager.add_log_hook(recorder)
+            await say(messager, 1, 1)
+            await asyncio.wait([hook._task], timeout=10)
+            messager.remove_log_hook(recorder)
+        assert (await log.experiment("e1")).status == "closed"
 
 
 class Slow:

@@ -44,7 +44,7 @@ from messager_store.recording import committer
 from messager_store.db.postgres import dialect as postgres
 from messager_store.db.postgres import append as postgres_append
 autorecord.START_SECONDS = committer.STOP_SECONDS = postgres_append.SECONDS = 600
-postgres.CONNECT_SECONDS = postgres.Postgres.look_seconds = 600
+postgres.CONNECT_SECONDS = postgres.Postgres.open_seconds = 600
 """
 """Longer timeouts for busy machines, as a server that does not answer for some seconds counts as unreachable."""
 
@@ -141,6 +141,38 @@ async def test_where_the_event_loop_is_left_and_the_spool_takes_nothing_it_is_to
     told = [line for line in program(store, run, before=SLOW).splitlines() if line.startswith("messager: ")]
     _, full, lost = told
     assert full.startswith("messager: e1: the spool") and " events of e1 are lost" in lost
+
+
+CLOSED = """
+import asyncio, os, warnings
+from messager import MemoryBroker, Messager
+from messager_store import EventLog
+from messager_store.recording.closing import close
+warnings.simplefilter("ignore")
+messager = Messager(MemoryBroker(), "e1")
+async def main():
+    await messager.init()
+    await messager.send_message("c", {"n": 0})
+    recorder = messager._offered[0]._recorder
+    await recorder.flush()
+    async with EventLog.open(os.environ["MESSAGER_STORE"]) as log:
+        await close(log, await log.experiment("e1"), force=True)
+    recorder.connected(messager.broker.url, messager.clock, None)  # it writes this, and finds out
+    while recorder._committer.registered:
+        await asyncio.sleep(0.01)
+    messager.mark("late")
+asyncio.new_event_loop().run_until_complete(main())
+"""
+
+
+async def test_the_last_event_after_its_experiment_was_closed_is_brought_into_the_next_one_by_a_drain(
+    store: str,
+) -> None:
+    assert "1 events of e1 wait in" in ran(store, CLOSED)
+    async with EventLog.open(store) as log:
+        [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
+        assert (done.exp_id, done.events, done.ended) == ("e1-2", 1, True)
+        assert [event.kind async for event in log.read("e1-2")] == ["mark"]
 
 
 ELSEWHERE = """

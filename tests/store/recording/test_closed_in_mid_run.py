@@ -29,9 +29,9 @@ def recorder_of(messager: Messager) -> Recorder:
     return self_recording(messager)._recorder
 
 
-async def closed(store: str) -> None:
+async def closed(store: str, exp_id: str = "e1") -> None:
     async with EventLog.open(store) as log:
-        await close(log, await log.experiment("e1"), force=True)
+        await close(log, await log.experiment(exp_id), force=True)
 
 
 async def seqs(store: str, exp_id: str) -> list[tuple[int, str, Any]]:
@@ -211,6 +211,45 @@ async def test_what_takes_back_something_that_moved_with_it_finds_it(
         (3, "sent", None),
         (4, "failed", (1, 3)),
     ]
+
+
+async def test_a_successor_whose_experiment_is_closed_too_has_a_successor(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESSAGER_DURABILITY", "strict")
+
+    class Refusing(MemoryBroker):
+        async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
+            return [PublishError("not today", "not_sent") for _ in messages]
+
+    async def append(*given: Any, **named: Any) -> None:
+        raise StoreUnavailable("the store", "it is away")
+
+    async def refused(number: int) -> None:
+        with pytest.raises(PublishError):
+            await say(messager, 1, number)
+
+    async with Messager(Refusing(), "e1") as messager:
+        recorder = recorder_of(messager)
+        await refused(0)
+        await recorder.flush()
+        await closed(store)
+        for number in (1, 2):
+            await refused(number)
+        await recorder.flush()
+        monkeypatch.setattr(recorder.log, "append", append)
+        await refused(3)
+        await until(lambda: recorder.spooled == 2)
+        await refused(4)
+        await closed(store, "e1-2")
+        monkeypatch.undo()
+        await refused(5)
+        await recorder.flush()
+        assert recorder.acknowledged == 12 and not recorder.spool_path.exists()
+    pairs = [[(seq, "sent", None), (seq + 1, "failed", (1, seq))] for seq in (1, 3, 5)]
+    assert await seqs(store, "e1") == pairs[0]
+    assert await seqs(store, "e1-2") == pairs[0] + pairs[1]
+    assert await seqs(store, "e1-3") == pairs[0] + pairs[1] + pairs[2]
 
 
 async def test_a_batch_that_was_committed_without_our_knowing_before_the_closing_is_in_one_experiment_only(

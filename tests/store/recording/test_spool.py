@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -151,6 +152,59 @@ def test_a_spool_that_somebody_removed_is_read_on_and_made_again(tmp_path: Path)
     spool.close()
     again = Spool.open(spool.path)
     assert again.read(1, 100, 10**6) == [*events(10), *events(5)]
+    again.close()
+
+
+def test_a_spool_that_somebody_removed_after_it_went_to_a_successor_is_made_again_whole(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "r1.spool", dict(FACTS))
+    spool.write(1, events(10), 5)
+    assert len(spool.read(1, 4, 10**6)) == 4  # where it continues must stay right
+    spool.succeed("a-successor-with-a-longer-name", 4, {"uuid": "a-successor-with-a-longer-name"})
+    spool.path.unlink()
+    spool.write(11, events(5), 6)
+    assert [event.ts for event in spool.read(5, 100, 10**6)] == [*range(4, 10), *range(5)]
+    spool.close()
+    again = Spool.open(spool.path)
+    assert (again.facts["recorder"], again.offset, again.damaged_at) == ("a-successor-with-a-longer-name", 4, None)
+    assert again.registration == {"uuid": "a-successor-with-a-longer-name"}
+    assert [event.ts for event in again.read(1, 100, 10**6)] == [*range(10), *range(5)]
+    again.close()
+
+
+def test_a_spool_that_somebody_removed_is_kept_if_it_cannot_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: object, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    spool = Spool(tmp_path / "r1.spool", FACTS)
+    spool.write(1, events(10), 5)
+    spool.path.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("messager_store.recording.spool._write_all", full)
+        with pytest.raises(SpoolFull, match="No space left"):
+            spool.write(11, events(5), 6)
+    assert spool.read(1, 100, 10**6) == events(10)
+    spool.write(11, events(5), 6)
+    spool.close()
+    again = Spool.open(spool.path)
+    assert again.read(1, 100, 10**6) == [*events(10), *events(5)]
+    again.close()
+
+
+def test_a_full_spool_can_still_be_given_to_a_successor_and_ended(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "r1.spool", dict(FACTS), 4000)
+    with contextlib.suppress(SpoolFull):
+        for first in range(1, 1000):
+            spool.write(first, events(1), 5)
+    last = spool.last_seq
+    assert last < 999
+    spool.succeed("r2", last - 3, {"uuid": "r2", "meta": "m" * 1000})
+    spool.end(9, last + 1)
+    spool.close()
+    again = Spool.open(spool.path)
+    assert (again.facts["recorder"], again.offset, again.last_seq, len(again)) == ("r2", last - 3, last, 3)
+    assert (again.ended_at, again.damaged_at) == (9, None)
     again.close()
 
 

@@ -41,7 +41,7 @@ class Away:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr(Database, "look", self._look)
+        monkeypatch.setattr(Database, "read_revision", self._look)
 
     async def _look(self) -> None:
         raise StoreUnavailable("the store", "it is away")
@@ -203,7 +203,7 @@ from messager_store.recording.registration import Registration, register
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 async def look(self):
     raise StoreUnavailable("the store", "it is away")
-Database.look = look
+Database.read_revision = look
 async def main():
     messager = Messager(MemoryBroker(), "e1")
     await messager.init()
@@ -407,7 +407,7 @@ async def test_a_store_that_never_answers_does_not_keep_a_messager_from_closing(
         await asyncio.Event().wait()
 
     asked = asyncio.Event()
-    monkeypatch.setattr(Database, "look", look)
+    monkeypatch.setattr(Database, "read_revision", look)
     monkeypatch.setattr(auto_recorder, "START_SECONDS", 0.01)
     messager = Messager(MemoryBroker(), "e1")
     async with asyncio.timeout(60):

@@ -64,6 +64,15 @@ async def test_strict_uses_the_spool_where_the_store_is_away(log: EventLog, stor
     assert len(await payloads(log)) == 5
 
 
+async def test_a_sender_that_was_held_back_until_the_recorder_had_ended_does_not_wait_for_it(log: EventLog) -> None:
+    async with Recorder(log, "e1", durability="strict") as taker:
+        held_back = taker._committer
+    assert held_back is not None
+    async with asyncio.timeout(10):
+        with pytest.raises(StoreError, match="not sent: recorder 1 of e1 has ended"):
+            await held_back.wait_until_durable(1)
+
+
 async def test_strict_does_not_send_what_it_cannot_keep(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

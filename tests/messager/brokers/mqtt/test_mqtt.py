@@ -174,6 +174,25 @@ async def test_a_port_where_nobody_listens_is_told_as_that(scheme: str) -> None:
     await broker.close()
 
 
+async def test_a_broker_that_refuses_the_version_of_the_protocol_is_told_as_that() -> None:
+    connections = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.read(1000)
+        writer.write(b"\x20\x02\x00\x01")
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        broker = MqttBroker("127.0.0.1", server.sockets[0].getsockname()[1])
+        with pytest.raises(BrokerUnavailable, match="protocol error"):
+            await broker.connect()
+    assert connections == 1
+
+
 async def test_users_are_let_in_with_their_password_which_is_shown_nowhere() -> None:
     with mqtt_server(users={"bob": "hun@ter2"}) as server:
         right = open_broker(f"mqtt://bob:hun%40ter2@127.0.0.1:{server.port}")
