@@ -136,7 +136,7 @@ class _Checked:
 
 
 @dataclass(slots=True)
-class SealCheck:
+class RedactionCheck:
     """Compares the redactions of an experiment with its events."""
 
     rows: list[_Checked] = field(default_factory=list)
@@ -147,12 +147,12 @@ class SealCheck:
     _links: dict[int, bytes] = field(default_factory=dict)
 
     @classmethod
-    async def load(cls, database: Database, of: Experiment) -> SealCheck:
+    async def load(cls, database: Database, of: Experiment) -> RedactionCheck:
         """Return a check of one experiment."""
         return cls.of(await redactions_of(database, of.id))
 
     @classmethod
-    def of(cls, rows: list[RedactionRow]) -> SealCheck:
+    def of(cls, rows: list[RedactionRow]) -> RedactionCheck:
         """Return a check with the redactions of one experiment, oldest first."""
         found = cls()
         try:

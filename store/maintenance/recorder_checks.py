@@ -22,7 +22,7 @@ from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE, ChainEvent, WalkedBatch, fetch_from, walk
 from ..log.event import iso
-from ..log.redaction_records import SealCheck
+from ..log.redaction_records import RedactionCheck
 from .verdict import Verdict
 
 TOLD_EVERY = 2000
@@ -79,7 +79,7 @@ async def check_recorder(
     of: Experiment,
     row: RecorderRow,
     ordinals: dict[int, int],
-    redactions: SealCheck,
+    redactions: RedactionCheck,
     verdict: Verdict,
     progress: Callable[[int], None],
 ) -> None:

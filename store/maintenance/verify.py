@@ -5,7 +5,7 @@
 | `EXPERIMENT_CHECKS`   | the row of the experiment: head, recorders, schema version, time of closing    |
 | `check_names`         | its interned names                                                             |
 | `check_recorder`      | each recorder, its batches and events (`recorder_checks`)                      |
-| `SealCheck`           | its redaction records                                                          |
+| `RedactionCheck`      | its redaction records                                                          |
 | `STORE_CHECKS`        | the store around the experiments: unknown states, rows without an owner        |
 
 Each check yields problems; the result is a `Verdict`.
@@ -43,7 +43,7 @@ from ..log import chain
 from ..log.chain_walk import WRONG_TYPE
 from ..log.event_log import EventLog
 from ..log.names import name_hash
-from ..log.redaction_records import SealCheck
+from ..log.redaction_records import RedactionCheck
 from ..privacy.meta_credentials import find_in_meta
 from .recorder_checks import check_recorder
 from .verdict import Verdict
@@ -85,7 +85,7 @@ async def verify(
     """
     database = log.database
     of, recorders = await _current(database, of)
-    subject = _Subject(of, recorders, await SealCheck.load(database, of), head)
+    subject = _Subject(of, recorders, await RedactionCheck.load(database, of), head)
     verdict = Verdict(of.exp_id, subject.head or "", recorders=len(recorders))
     for check in EXPERIMENT_CHECKS:
         verdict.add(check(subject))
@@ -116,7 +116,7 @@ class _Subject:
 
     of: Experiment
     recorders: list[RecorderRow]
-    redactions: SealCheck
+    redactions: RedactionCheck
     wanted_head: str | None
 
     @property

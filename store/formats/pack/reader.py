@@ -21,7 +21,7 @@ from ...json_text import is_no_text
 from ...log import chain
 from ...log.event_log import EventLog
 from ...log.names import agent_value
-from ...log.redaction_records import RedactionRow, SealCheck
+from ...log.redaction_records import RedactionCheck, RedactionRow
 from ...maintenance.removal import discard, sweep_unfinished
 from ..fields import INT64, InvalidEntry, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
 from ..input_file import InputFile, parse_object
@@ -153,7 +153,7 @@ async def _recorders(lines: _PackFile, loading: Loader, count: int) -> None:
             page = []
 
 
-async def _redactions(lines: _PackFile, loading: Loader, count: int) -> SealCheck:
+async def _redactions(lines: _PackFile, loading: Loader, count: int) -> RedactionCheck:
     """Read the records of redactions, which the events are checked against."""
     rows = []
     size = 0
@@ -165,14 +165,14 @@ async def _redactions(lines: _PackFile, loading: Loader, count: int) -> SealChec
             raise InvalidEntry(f"its redactions list events in more than {_MOST_REDACTION_BYTES:,} characters")
         rows.append(RedactionRow(0, **row))
         await loading.add_redaction(row)
-    seals = SealCheck.of(rows)
+    seals = RedactionCheck.of(rows)
     if seals.problems:
         raise InvalidEntry(seals.problems[0])
     return seals
 
 
 async def _events(
-    lines: _PackFile, loading: Loader, seals: SealCheck, version: int, progress: Callable[[int, int], None] | None
+    lines: _PackFile, loading: Loader, seals: RedactionCheck, version: int, progress: Callable[[int, int], None] | None
 ) -> None:
     """Read every batch with its events, and check each against the chain before it is added."""
     total = sum(row["last_seq"] for row in loading.claims)
