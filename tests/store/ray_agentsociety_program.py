@@ -40,7 +40,7 @@ async def society(port: int) -> dict[str, Any]:
     group = AgentGroup.options(num_cpus=0).remote(
         agent_class=citizen,
         number_of_agents=2,
-        memory_config_function_group={citizen: agentsociety_1_0.nothing_to_remember},
+        memory_config_function_group={citizen: agentsociety_1_0.empty_memory},
         config=agentsociety_1_0.config(port),
         map_ref=None,
         exp_name=EXP,
