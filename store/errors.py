@@ -47,7 +47,7 @@ class StoreUnavailable(StoreError):
     exit_code = 3
 
     def __init__(self, location: str, reason: str) -> None:
-        super().__init__(f"cannot open the store {location}: {reason}")
+        super().__init__(f"the store {location} is not available: {reason}")
         self.location = location
         self.reason = reason
 

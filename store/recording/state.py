@@ -17,9 +17,10 @@ class State(Enum):
         |    | as a successor,                  v  | own row           | fenced
         |    | once an event waits             FENCED <----------------'
         |    |                                  |   |
-        |    '------------ CLOSED <-------------'   | may have no successor,
-        |                        experiment closed, | or another writer used the row
-        | refused              removed, or replaced v
+        |    '------------ CLOSED <-------------'   |
+        |    experiment closed or removed, store    | the same, if the recorder
+        |    replaced, or row used by another       | may have no successor
+        | refused                                   v
         '----------------------------------------> ENDED
 
     `stop` leads to ENDED from every state: the rest is committed first, or left in the spool after `STOP_SECONDS`.
@@ -35,7 +36,7 @@ class State(Enum):
     """The store refused a batch: a repair, a drain or a closing ended the recorder. Take over its own row, if
     the experiment is open, else continue as a successor, if the recorder may have one."""
     CLOSED = "closed"
-    """The log accepts no more events of this recorder. It is its own successor, which registers as soon as an event
-    waits."""
+    """The log accepts no more events of this recorder. A successor with a new row continues; it
+    registers as soon as an event waits."""
     ENDED = "ended"
     """Nothing more is recorded. Events that the store did not accept are in the spool."""
