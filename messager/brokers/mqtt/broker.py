@@ -208,8 +208,8 @@ class MqttBroker(PicklableBroker):
         """Return the publishing connection. It is made if there is none or if the broker has closed it."""
         session = self._session
         if session is not None and not session.closed and time.monotonic() - self._used > STALE_AFTER:
-            for _ in range(2):  # a blocked event loop has not noticed yet that the broker closed it
-                await asyncio.sleep(0)
+            session.read()  # a blocked event loop has not noticed yet that the broker closed it
+            await asyncio.sleep(0)  # the end is reported in the next turn
         if session is not None and session.closed:
             await session.close()
             self._gone(session, "the connection was lost")

@@ -129,6 +129,7 @@ class Session:
                 await session._connected
         except BaseException as error:
             connecting.add_done_callback(session._abandon)  # a thread cannot be cancelled
+            session._connected.cancel()
             if connecting.done():
                 session._drop()
             if not isinstance(error, OSError | ValueError | _Refused):
@@ -291,9 +292,13 @@ class Session:
             self._connected.set_result(None)
 
     def _on_disconnect(self, client: Client, userdata: Any, flags: Any, code: ReasonCode, properties: Any) -> None:
+        # paho may call this in the thread that connects
+        self._loop.call_soon_threadsafe(self._disconnected, _Refused(str(code)))
+
+    def _disconnected(self, error: _Refused) -> None:
         if not self._connected.done():
-            self._connected.set_exception(_Refused(str(code)))
-        self._loop.call_soon(self._end, self._abort_reason or _error_text(_Refused(str(code))))
+            self._connected.set_exception(error)
+        self._end(self._abort_reason or _error_text(error))
 
     def _on_message(self, client: Client, userdata: Any, message: MQTTMessage) -> None:
         self._packets += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 import trustme
+from paho.mqtt.client import Client, DisconnectFlags
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
 
 from messager import Messager, PublishError
 from messager.brokers import MqttBroker, open_broker
@@ -83,6 +87,39 @@ async def test_a_connection_that_was_closed_while_idle_is_made_anew(mqtt: MqttSe
         await until(lambda: session.closed)
         assert await broker.publish([(b"i", b"2")]) == [None]
         await broker.close()
+
+
+async def test_a_connection_closed_while_the_event_loop_was_blocked_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("messager.brokers.mqtt.broker.STALE_AFTER", 0.0)
+    with mqtt_server() as server:
+        broker = MqttBroker.from_url(server.url)
+        assert await broker.publish([(b"i", b"1")]) == [None]
+        server.stop()  # neither lets the event loop run, as an agent's own work does not
+        server.start()
+        assert await broker.publish([(b"i", b"2")]) == [None]
+        await broker.close()
+
+
+async def test_a_connection_lost_in_the_thread_that_makes_it_is_reported_in_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def connect(client: Client, *address: object) -> None:
+        assert client.on_disconnect is not None
+        reason = ReasonCode(PacketTypes.DISCONNECT, "Normal disconnection")
+        client.on_disconnect(client, None, DisconnectFlags(False), reason, None)
+        raise ConnectionResetError("reset while CONNECT was written")
+
+    loop = asyncio.get_running_loop()
+    loop.set_debug(True)  # an event loop that is entered from another thread raises then
+    reported: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda loop, context: reported.append(context))
+    monkeypatch.setattr(Client, "connect", connect)
+    with pytest.raises(BrokerUnavailable, match="reset while CONNECT was written"):
+        await MqttBroker("127.0.0.1", 1).connect()
+    gc.collect()
+    assert reported == []
 
 
 async def test_a_closed_broker_leaves_nobody_waiting(mqtt: MqttServer) -> None:
