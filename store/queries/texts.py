@@ -69,14 +69,15 @@ class _Page:
     said: list[tuple[int, str | None, str | None]] = field(default_factory=list)
     activity: dict[_Key, list[int]] = field(default_factory=dict)
     """Number of events and payload bytes."""
-    bytes: int = 0
+    size: int = 0
+    """Payload bytes of its events."""
 
     @property
     def full(self) -> bool:
-        return len(self.said) >= PAGE or self.bytes >= PAGE_BYTES
+        return len(self.said) >= PAGE or self.size >= PAGE_BYTES
 
     def add(self, row: _Row, payload: bytes) -> None:
-        self.bytes += row.length
+        self.size += row.length
         text = _text(row, payload)
         self.said.append((row.id, text, None if text is None else normalised(text)))
         bucket = max(row.ts - row.ts % BUCKET_NS, _FIRST_NS)
@@ -173,7 +174,7 @@ class _Filling:
                 query = select(event.c.payload).where(event.c.id == row.id)
                 payload = (await connection.execute(query)).scalar_one()
             page.add(row, bytes(payload))
-            if page.bytes >= PAGE_BYTES and row.id != rows[-1][0]:
+            if page.size >= PAGE_BYTES and row.id != rows[-1][0]:
                 return row.id & SEQ_MASK
         return rows[-1][0] & SEQ_MASK if len(rows) == size else upto
 
@@ -233,6 +234,6 @@ class _Filling:
                 changed.append({**names, "sum": row.messages + more, "size": row.payload_bytes + size})
             if changed:
                 same = and_(*(column == bindparam(f"at_{column.name}") for column in keys))
-                values = {"messages": bindparam("sum"), "payload_bytes": bindparam("size")}
+                values: dict[str, Any] = {"messages": bindparam("sum"), "payload_bytes": bindparam("size")}
                 await connection.execute(update(activity).where(same).values(values), changed)
         await self._database.dialect.insert(connection, activity, [(*key, *sums) for key, sums in counts.items()])
