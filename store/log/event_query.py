@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BigInteger, Select, bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.database import Database
 from ..db.schema import SEQ_BITS, event, recorder
@@ -63,14 +64,16 @@ class EventQuery:
     async def rows(self, database: Database, **values: int) -> list[Any]:
         """Return the rows, as tuples, directly from the driver."""
         async with database.reading() as connection:
-            if not self._sql:
-                compiled = self._statement.compile(
-                    dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
-                )
-                self._sql, self._names = str(compiled), compiled.positiontup or ()
-                self._values = dict(compiled.params)
-            known = self._values | values
-            return list(await database.dialect.fetch(connection, self._sql, [known[name] for name in self._names]))
+            return await self.rows_within(connection, database, **values)
+
+    async def rows_within(self, connection: AsyncConnection, database: Database, **values: int) -> list[Any]:
+        """Return the rows as `rows` does, read with a given connection."""
+        if not self._sql:
+            compiled = self._statement.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
+            self._sql, self._names = str(compiled), compiled.positiontup or ()
+            self._values = dict(compiled.params)
+        known = self._values | values
+        return list(await database.dialect.fetch(connection, self._sql, [known[name] for name in self._names]))
 
 
 async def events_of(

@@ -25,6 +25,7 @@ from ...log.event_log import EventLog
 from ...log.names import agent_value
 from ...log.redaction_records import RecorderName, RedactionCheck, RedactionRow
 from ...maintenance.removal import discard, sweep_unfinished
+from ...queries.index import index_or_warn
 from ..fields import (
     INT64,
     NO_CHANNEL,
@@ -124,7 +125,9 @@ async def _unpack(
     except BaseException:
         await discard(log, loading.of)
         raise
-    return await log.experiment(wanted)
+    made = await log.experiment(wanted)
+    await index_or_warn(log, made)
+    return made
 
 
 def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str, int]:
