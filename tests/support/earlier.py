@@ -8,10 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, MetaData, func, insert, inspect, select, text
+from sqlalchemy import Connection, MetaData, func, insert, inspect, select, text, update
 
+from messager_store import EventLog
 from messager_store.db import migrations
 from messager_store.db.database import Database
+from messager_store.db.schema import experiment, recorder
+from messager_store.log.writer import Writer
 
 FIXTURES = Path(__file__).resolve().parent.parent / "data"
 EVERYTHING = FIXTURES / "revision_0002" / "everything.db"
@@ -95,6 +98,16 @@ def _reflected(connection: Connection) -> MetaData:
     found = MetaData()
     found.reflect(connection, only=lambda name, _: name != "alembic_version")
     return found
+
+
+async def of_version_2(log: EventLog, exp_id: str, *, recorders: int = 1, **more: Any) -> list[Writer]:
+    """Create an experiment of schema version 2 with recorders of chain version 2, as revision 0002 did."""
+    of = await log.create_experiment(exp_id)
+    names = [(await log.register(of, role="messager", **more)).uuid for _ in range(recorders)]
+    async with log.database.writing() as connection:
+        await connection.execute(update(experiment).where(experiment.c.id == of.id).values(schema_version=2))
+        await connection.execute(update(recorder).where(recorder.c.experiment_id == of.id).values(chain_version=2))
+    return [await log.take_over(name) for name in names]
 
 
 async def rows_of(store: str) -> Rows:

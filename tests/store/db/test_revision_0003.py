@@ -15,12 +15,12 @@ from messager_store.db import migrations
 from messager_store.db.database import Database
 from messager_store.db.schema import HEAD_REVISION
 from messager_store.errors import DowngradeRefused
-from messager_store.maintenance.verify import verify_all
+from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording.closing import close
 from tests.support import Stores, sql
-from tests.support.earlier import Rows, fill_earlier, migrate, rows_of, schema_of
+from tests.support.earlier import Rows, fill_earlier, migrate, of_version_2, rows_of, schema_of
 
 NEW_TABLES = {"said", "activity", "indexed_recorder", "indexed_experiment"}
 COUNTED = ("asked_count", "answered_count")
@@ -248,6 +248,18 @@ async def test_experiments_and_recorders_without_events_go_down(upgraded: str) -
     assert {exp_id: head for exp_id, (head, _) in after.items() if exp_id not in ("empty", "secret")} == {
         exp_id: head for exp_id, head in before.items() if exp_id != "secret"
     }
+
+
+async def test_a_recorder_that_had_registered_only_keeps_its_chain_version(log: EventLog) -> None:
+    [writer] = await of_version_2(log, "e1")
+    async with log.database.writing() as connection:
+        await connection.execute(text("UPDATE recorder SET epoch = 1"))
+    of = await log.experiment("e1")
+    again = await log.register(of, role="messager", name=writer.uuid)  # as a drain does after a lost answer
+    await log.append(again, [NewEvent("sent", 1, "c", b"x")])
+    await log.touch(again, ended_at=5)
+    verdict = await verify(log, of)
+    assert (verdict.problems, verdict.events) == ([], 1)
 
 
 @pytest.mark.postgres
