@@ -12,8 +12,9 @@ import pytest
 from messager import MessageRecord, RedisBroker
 from messager.testing import RedisServer
 from messager_store import EventLog, Recorder, Replay
+from messager_store.cli.verbs import VERBS
 from tests.support import messager as run
-from tests.support import until
+from tests.support import sql, until
 
 EARLIER = Path(__file__).resolve().parent.parent / "data" / "revision_0002"
 STORES = {
@@ -27,6 +28,8 @@ PACKS = [
     *(("everything", exp) for exp in ("first", "everything", "secret")),
 ]
 EXPORTS = [("store", "werewolf"), *(("everything", exp) for exp in ("first", "everything", "secret"))]
+UNCLEAN = dict.fromkeys(("tapped", "crashed", "first-open", "killed"), 1)
+"""Exit codes of verify for experiments with a recorder that ended uncleanly."""
 SPOOLS = [("store", "crashed"), ("everything", "killed"), ("everything", "first-open")]
 
 pytestmark = pytest.mark.sqlite
@@ -89,6 +92,15 @@ def parts_of(now: Any, then: Any) -> Any:
     return now
 
 
+def chain_versions(folder: Path, store: str, exp: str) -> list[int]:
+    """Return the chain versions of the recorders of an experiment, in order of ordinal."""
+    query = (
+        "SELECT r.chain_version FROM recorder r JOIN experiment x ON x.id = r.experiment_id "
+        f"WHERE x.exp_id = '{exp}' ORDER BY r.ordinal"
+    )
+    return [version for (version,) in sql(str(folder / f"{store}.db"), query)]
+
+
 def problems(folder: Path, store: str, exp: str) -> list[str]:
     """Return what verify finds wrong, apart from the unclean ends of the killed recorders."""
     done = run("verify", exp, "--json", "--store", f"{store}.db", cwd=folder)
@@ -121,9 +133,12 @@ def test_verify_finds_the_heads_of_then_and_no_other_problems(earlier: Path, sto
 
 
 @pytest.mark.parametrize(("store", "exp"), SPOOLS)
-def test_a_killed_recorder_is_drained_repaired_and_its_experiment_closed(earlier: Path, store: str, exp: str) -> None:
+def test_a_killed_recorder_is_drained_repaired_and_its_experiment_closed(
+    earlier: Path, upgraded: Path, store: str, exp: str
+) -> None:
     before = printed_then(exp)
     messager(earlier, "drain", "--spool", f"{store}-spools", store=store)
+    assert chain_versions(earlier, store, exp) == chain_versions(upgraded, store, exp)
     messager(earlier, "repair", store=store)
     after = events(earlier, exp, store)
     assert [entry for entry in after if entry["cursor"] in {old["cursor"] for old in before}] == before
@@ -148,10 +163,13 @@ def test_what_the_killed_process_had_sent_is_drained(earlier: Path) -> None:
 
 
 @pytest.mark.parametrize(("store", "exp"), [("everything", "first-open"), ("everything", "secret")])
-async def test_a_new_recorder_joins_an_open_experiment(earlier: Path, store: str, exp: str) -> None:
+async def test_a_new_recorder_joins_an_open_experiment_with_its_own_chain_version(
+    earlier: Path, upgraded: Path, store: str, exp: str
+) -> None:
     async with EventLog.open(str(earlier / f"{store}.db")) as log, Recorder(log, exp) as recorder:
         recorder.after(MessageRecord("sent", recorder.clock.now(), "c", b"later"))
     assert events(earlier, exp, store)[-1]["payload"] == "later"
+    assert chain_versions(earlier, store, exp) == [*chain_versions(upgraded, store, exp), 3]
     assert problems(earlier, store, exp) == []
     messager(earlier, "close", exp, store=store)
     assert problems(earlier, store, exp) == []
@@ -162,6 +180,32 @@ def test_a_pack_is_unpacked_with_its_head(earlier: Path, store: str, exp: str) -
     messager(earlier, "unpack", f"{exp}.pack", "--head", info_then(exp)["head"], store="new")
     assert events(earlier, exp, "new") == printed_then(exp)
     assert problems(earlier, "new", exp) == []
+
+
+@pytest.mark.parametrize(("store", "exp"), EXPERIMENTS)
+def test_what_is_packed_now_has_the_head_of_then(earlier: Path, store: str, exp: str) -> None:
+    messager(earlier, "pack", exp, "-o", "now.pack", store=store)
+    messager(earlier, "unpack", "now.pack", "--head", info_then(exp)["head"], store="new")
+    assert events(earlier, exp, "new") == printed_then(exp)
+    assert problems(earlier, "new", exp) == []
+
+
+@pytest.mark.parametrize("exp", ["first", "everything", "imported", "imported-redacted"])
+@pytest.mark.skipif("index" not in VERBS, reason="deliveries are filled by `messager index`")
+def test_sendings_are_received_when_they_were_received_then(earlier: Path, exp: str) -> None:
+    query = (
+        "SELECT d.event_id, d.received_at FROM delivery d JOIN event e ON e.id = d.event_id "
+        f"JOIN experiment x ON x.id = e.experiment_id WHERE x.exp_id = '{exp}' ORDER BY d.event_id"
+    )
+    shutil.copy(EARLIER / "everything.db", earlier / "then.db")
+    then = sql(str(earlier / "then.db"), query)
+    assert then
+    messager(earlier, "index", exp, store="everything")
+    now = (
+        "SELECT d.sending_id, min(d.received_at) FROM delivery d JOIN event e ON e.id = d.event_id "
+        f"JOIN experiment x ON x.id = e.experiment_id WHERE x.exp_id = '{exp}' GROUP BY 1 ORDER BY 1"
+    )
+    assert sql(str(earlier / "everything.db"), now) == then
 
 
 @pytest.mark.parametrize(("store", "exp"), EXPORTS)
@@ -212,3 +256,25 @@ def test_a_redacted_experiment_is_redacted_again(earlier: Path, store: str, exp:
     after = json.loads(messager(earlier, "info", exp, "--json", store=store))
     assert len(after["redactions"]) == len(info_then(exp)["redactions"]) + 1
     assert after["head"] != info_then(exp)["head"]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_an_upgraded_store_is_downgraded_and_upgraded_again(earlier: Path, store: str) -> None:
+    messager(earlier, "db", "downgrade", "0002", "--yes", store=store)
+    assert messager(earlier, "db", "current", store=store) == "0002\n"
+    messager(earlier, "db", "upgrade", store=store)
+    messager(earlier, "db", "check", store=store)
+    for exp in STORES[store]:
+        assert events(earlier, exp, store) == printed_then(exp)
+        messager(
+            earlier, "verify", exp, "--head", info_then(exp)["head"], "--json", store=store, code=UNCLEAN.get(exp, 0)
+        )
+
+
+async def test_a_store_that_was_continued_is_not_downgraded(earlier: Path) -> None:
+    async with EventLog.open(str(earlier / "everything.db")) as log, Recorder(log, "secret") as recorder:
+        recorder.after(MessageRecord("sent", recorder.clock.now(), "c", b"later"))
+    refused = run("db", "downgrade", "0002", "--yes", "--store", "everything.db", cwd=earlier)
+    assert refused.returncode == 2 and "chains would no longer verify (secret)" in refused.stderr
+    assert messager(earlier, "db", "current", store="everything") == "0003\n"
+    assert problems(earlier, "everything", "secret") == []
