@@ -180,7 +180,7 @@ async def _redactions(lines: _PackFile, loading: Loader, count: int, schema_vers
     rows = []
     size = 0
     for _ in range(count):
-        row = row_from_json(REDACTION, lines.next("redaction")["redaction"])
+        row = {"origin": None, **row_from_json(REDACTION, lines.next("redaction")["redaction"])}  # new in version 2
         json_text(row["events"], "events", object)
         if (row["origin"] is None) != (schema_version < 3):
             raise InvalidEntry("the origin of a redaction does not fit its schema version")
