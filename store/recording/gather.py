@@ -203,9 +203,7 @@ class _Gathering:
                     return
                 except Moved:
                     continue
-            result.reason = (
-                f"{part.exp_id} in {self._log.location} is being changed meanwhile: gather it again"
-            )
+            result.reason = f"{part.exp_id} in {self._log.location} is being changed meanwhile: gather it again"
         except StoreError as error:
             if getattr(error, "location", None) != part.store:
                 raise
@@ -242,7 +240,7 @@ class _Gathering:
             found = (await connection.execute(elsewhere.limit(1))).one_or_none()
         if found is not None:
             return (
-                f"its recorder {found.uuid} is in {self._log.location} already, in the experiment {found.exp_id!r}: a "
+                f"its recorder {found.uuid[:8]} is in {self._log.location} already, in the experiment {found.exp_id!r}: a "
                 "store holds a recording once. Gather it into another --store."
             )
         if here is None:
@@ -255,7 +253,7 @@ class _Gathering:
             there = row.head_hash if row.last_seq == seq else await chain_hash_at(part.database, row.id, seq)
             ours = mine.head_hash if mine.last_seq == seq else await chain_hash_at(self._database, mine.id, seq)
             if seq and there != ours:
-                return self._differs(part, f"its recorder {row.uuid} differs at seq {seq} from the one")
+                return self._differs(part, f"its recorder {row.ordinal} ({row.uuid[:8]}) differs at seq {seq} from that")
         if missing_records(await records_of(part.database, part.id), await records_of(self._database, here.id)) is None:
             return self._differs(part, "its redaction records differ from those")
         return None

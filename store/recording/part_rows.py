@@ -35,8 +35,8 @@ Records = dict[str | None, list[tuple[Any, ...]]]
 def is_newer(row: RecorderRow, here: Any) -> bool:
     """Return whether `row` is a later state of a recorder than `here`, its row in the target."""
     if row.last_seq != here.last_seq:
-        return row.last_seq > here.last_seq
-    return (row.ended_at is not None, row.heartbeat_at) > (here.ended_at is not None, here.heartbeat_at)
+        return bool(row.last_seq > here.last_seq)
+    return (row.ended_at is not None, row.heartbeat_at) > (here.ended_at is not None, int(here.heartbeat_at))
 
 
 def ending(columns: Columns, here: Columns) -> dict[str, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -23,9 +26,10 @@ from messager_store.recording import chain_copy
 from messager_store.recording.closing import close
 from messager_store.recording.draining import drain
 from messager_store.recording.gather import GatheredExperiment, GatheredPart, gather
+from messager_store.recording.spool import Spool
 from messager_store.testing import Databases
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, Stores, sql
-from tests.support.logs import filled, sent
+from tests.support.logs import sent
 
 pytestmark = pytest.mark.any_database
 
@@ -75,7 +79,7 @@ async def recorder_of(
 
 
 def batches_of(number: int, count: int = 3, size: int = 4) -> list[list[NewEvent]]:
-    """Return batches with every kind of event and causes within the recorder; payloads name the recorder."""
+    """Return batches of messages that name the recorder, of failures with their causes, and of receptions."""
     found = []
     for part in range(count):
         at = NOW + part * SECOND + number
@@ -84,7 +88,7 @@ def batches_of(number: int, count: int = 3, size: int = 4) -> list[list[NewEvent
             for n in range(size - 2)
         ]
         events.append(NewEvent("failed", at + 8, "c0", b"", cause=(0, part * size + 1), meta={"outcome": "unknown"}))
-        events.append(NewEvent("mark", at + 9, None, b"", meta={"name": f"tick {part}"}))
+        events.append(NewEvent("received", at + 50, "c0", b'{"content": "%d.%d.0"}' % (number - 1, part)))
         found.append(events)
     return found
 
@@ -225,7 +229,9 @@ async def test_every_value_an_event_may_have_is_kept(log: EventLog, parts: list[
     first = await parts[0].register(of, role="messager")
     hostile = [
         sent(n, payload, channel.decode("utf-8", "surrogateescape"), from_id=agent)
-        for n, (payload, channel, agent) in enumerate(zip(HOSTILE_PAYLOADS, HOSTILE_CHANNELS, HOSTILE_IDS, strict=False))
+        for n, (payload, channel, agent) in enumerate(
+            zip(HOSTILE_PAYLOADS, HOSTILE_CHANNELS, HOSTILE_IDS, strict=False)
+        )
     ]
     large = sent(99, b"x" * 100_000, duration_ns=5, receivers=6, msg_id="m", messager="M1", arrival=8, origin=("u", 9))
     await parts[0].append(first, [*hostile, large])
@@ -282,8 +288,11 @@ async def test_a_copy_of_the_first_part_may_be_the_target(tmp_path: Path, migrat
     async with EventLog.open(names[0]) as first, EventLog.open(names[1]) as second:
         of = await recorded(first, 1, closed=False, ended=False)
         await recorded(second, 2)
-        async with first.database.reading() as connection:
-            await connection.exec_driver_sql(f"VACUUM INTO '{names[2]}'")
+        with (
+            contextlib.closing(sqlite3.connect(names[0])) as there,
+            contextlib.closing(sqlite3.connect(names[2])) as to,
+        ):
+            there.backup(to)
         [row] = await first.recorders(of)
         writer = await first.take_over(row.uuid)
         await first.append(writer, [sent(NOW + 5)])
@@ -354,9 +363,7 @@ async def test_what_is_not_a_store_is_named_and_the_others_are_gathered(
         assert word in reason
 
 
-async def test_parts_recorded_at_other_times_need_force(
-    log: EventLog, parts: list[EventLog], urls: list[str]
-) -> None:
+async def test_parts_recorded_at_other_times_need_force(log: EventLog, parts: list[EventLog], urls: list[str]) -> None:
     await recorded(parts[0], 1)
     of = await parts[1].create_experiment("e1")
     await recorder_of(parts[1], of, [[sent(NOW + 3600 * SECOND)]], at=NOW + 3600 * SECOND)
@@ -421,3 +428,275 @@ async def test_forks_of_two_experiments_are_never_merged(
     assert "forked from another experiment" in reason
     assert sql(store, "SELECT parent_exp_id FROM experiment") == [("p0",)]
     assert len(await content(log)) == 24
+
+
+async def test_an_experiment_begun_before_revision_3_is_refused(
+    log: EventLog, parts: list[EventLog], urls: list[str]
+) -> None:
+    await recorded(parts[0], 1)
+    sql(urls[0], "UPDATE experiment SET schema_version = 2")
+    await recorded(parts[1], 2)
+    [reason] = await refused(log, *urls)
+    assert "before revision 0003" in reason and "messager pack" in reason
+    assert await content(log) == await content(parts[1])
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE experiment SET schema_version = 2")
+    assert len(await refused(log, *urls)) == 2
+
+
+async def test_a_recorder_that_is_in_another_experiment_is_refused(
+    log: EventLog, parts: list[EventLog], urls: list[str]
+) -> None:
+    await recorded(parts[0], 1)
+    await gathered(log, urls[0])
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE experiment SET exp_id = 'other'")
+    [reason] = await refused(log, urls[0])
+    assert "in the experiment 'other'" in reason and "another --store" in reason
+    assert [of.exp_id for of in await log.experiments()] == ["other"]
+
+
+async def erased(log: EventLog, text: str, exp_id: str = "e1") -> None:
+    done = await redact(log, exp_id, RedactionFilter(contains=(text,)), who="me", why="asked")
+    assert done.events > 0
+
+
+async def test_redactions_of_the_parts_come_along_once(log: EventLog, parts: list[EventLog], urls: list[str]) -> None:
+    for number, part in enumerate(parts):
+        await recorded(part, 2 * number, 2 * number + 1)
+    await erased(parts[0], "0.1.0")
+    await erased(parts[0], "1.2.1")
+    await erased(parts[2], "5.0.0")
+    heads = [row.head_hash for part in parts for row in await part.recorders()]
+    for _ in range(2):
+        assert await refused(log, *urls) == []
+        verdict = await verify(log, await log.experiment("e1"))
+        assert (verdict.problems, len(verdict.notes)) == ([], 3)
+        assert [row.head_hash for row in await log.recorders()] == heads
+    await erased(log, "3.1.1")  # in a part that has no redactions
+    await erased(log, "0.2.0")
+    verdict = await verify(log, await log.experiment("e1"))
+    assert (verdict.problems, len(verdict.notes)) == ([], 5)
+
+
+async def test_what_was_redacted_since_is_not_brought_back(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str]
+) -> None:
+    await recorded(parts[0], 1)
+    await recorded(parts[1], 2)
+    await gathered(log, *urls)
+    await erased(log, "1.1.1")
+    before = rows(store)
+    [reason] = await refused(log, *urls)
+    assert "differs at seq 12" in reason and "messager rm" in reason
+    assert rows(store) == before
+    await erased(parts[1], "2.0.1")
+    assert len(await refused(log, *urls)) == 2 and rows(store) == before
+    await remove(log, await log.experiment("e1"))
+    assert await refused(log, *urls) == []
+    assert await problems(log) == []
+
+
+async def test_nobody_else_appends_to_a_gathered_recorder(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str]
+) -> None:
+    of = await parts[0].create_experiment("e1")
+    uuid = await recorder_of(parts[0], of, [[sent(1)]], ended=False)
+    writer = await parts[0].take_over(uuid)
+    await gathered(log, urls[0])
+    with pytest.raises(RecorderFenced, match="gathered from another store"):
+        await log.take_over(uuid)
+    here = await log.experiment("e1")
+    with pytest.raises(RecorderFenced):
+        await log.register(here, role="messager", name=uuid)
+    [row] = await log.recorders(here)
+    stray = await log.register(here, role="tap")
+    stray.id, stray.uuid, stray.last_seq, stray.head_hash = row.id, row.uuid, row.last_seq, row.head_hash
+    for epoch in range(1, 5):
+        stray.epoch = epoch
+        with pytest.raises(RecorderFenced):
+            await log.append(stray, [sent(2)])
+    await parts[0].append(writer, [sent(2)])
+    assert len(await content(log)) == 1 and len(await content(parts[0])) == 2
+
+
+async def test_a_spool_of_a_gathered_recorder_is_kept_for_its_own_store(
+    log: EventLog, tmp_path: Path, parts: list[EventLog], urls: list[str]
+) -> None:
+    of = await parts[0].create_experiment("e1")
+    uuid = await recorder_of(parts[0], of, [[sent(1)]], ended=False)
+    folder = tmp_path / "spools"
+    folder.mkdir()
+    spool = Spool(folder / f"{uuid}.spool", {"recorder": uuid, "exp_id": "e1", "store": parts[0].location})
+    spool.write(2, [sent(2)], 2)
+    spool.close()
+    await gathered(log, urls[0])
+    [kept] = [done async for done in drain(log, folder)]
+    assert kept.reason is not None and "Drain it into that one" in kept.reason and kept.left == 1
+    [drained] = [done async for done in drain(parts[0], folder)]
+    assert (drained.reason, drained.events) == (None, 1)
+    await gathered(log, urls[0])
+    assert await content(log) == await content(parts[0])
+
+
+async def test_what_is_closed_is_open_while_more_is_gathered(
+    log: EventLog, parts: list[EventLog], urls: list[str]
+) -> None:
+    for number, part in enumerate(parts):
+        await recorded(part, number, closed=number < 2, ended=number < 2)
+    first = await gathered(log, urls[0])
+    done = await gathered(log, urls[1])
+    assert (done.closed_before, done.head_before, done.status) == (True, first.head, "closed")
+    assert done.head != first.head
+    last = await gathered(log, urls[2])
+    assert (last.closed_before, last.head_before, last.status) == (True, done.head, "open")
+    with pytest.raises(StoreError, match="being recorded"):
+        await close(log, await log.experiment("e1"))
+    await close(log, await log.experiment("e1"), force=True)
+    again = await gathered(log, *urls)
+    assert (again.closed_before, again.status, again.head) == (True, "closed", last.head)
+    assert await problems(log) == []
+
+
+async def test_a_sending_and_its_reception_meet(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str]
+) -> None:
+    of = await parts[0].create_experiment("e1")
+    await recorder_of(parts[0], of, [[sent(NOW + 1, b"hi")]])
+    other = await parts[1].create_experiment("e1")
+    await recorder_of(parts[1], other, [[NewEvent("received", NOW + 9, "c", b"hi")]])
+    for part, its in ((parts[0], of), (parts[1], other)):
+        await close(part, its)
+    for url in urls[:2]:
+        await gathered(log, url)
+    assert sql(store, "SELECT received_at FROM message") == [(NOW + 9,)]
+
+
+async def test_only_the_chosen_experiments_are_gathered(log: EventLog, parts: list[EventLog], urls: list[str]) -> None:
+    for number, exp_id in enumerate(("e1", "e2", "e3")):
+        await recorded(parts[0], number, exp_id=exp_id)
+    done = [each.exp_id async for each in gather(log, urls, exp_ids=["e3", "e1"])]
+    assert sorted(map(str, done)) == sorted(of.exp_id for of in await log.experiments()) == ["e1", "e3"]
+    with pytest.raises(StoreError, match="no part has an experiment 'e4'"):
+        await refused(log, *urls, exp_ids=["e4"])
+    assert await refused(log, *urls) == []
+    assert len(await log.experiments()) == 3
+
+
+async def test_a_dry_run_writes_nothing(log: EventLog, store: str, parts: list[EventLog], urls: list[str]) -> None:
+    await recorded(parts[0], 1)
+    await recorded(parts[1], 2)
+    await gathered(log, urls[0])
+    before = rows(store)
+    done = await gathered(log, *urls, dry_run=True)
+    assert [(e.events, e.before, e.ordinal_here) for part in done.parts for e in part.recorders] == [
+        (0, 12, 1), (12, 0, None),
+    ]  # fmt: skip
+    assert rows(store) == before
+
+
+class Killed(Exception):
+    """The process ended at this point."""
+
+
+@contextlib.contextmanager
+def commits_limited(log: EventLog, limit: int) -> Iterator[Callable[[], int]]:
+    """Context in which the transaction of this number is rolled back and raises `Killed`; yields their number."""
+    whole, made = log.database.writing, 0
+
+    @contextlib.asynccontextmanager
+    async def writing(**options: Any) -> AsyncIterator[Any]:
+        nonlocal made
+        async with whole(**options) as connection:
+            yield connection
+            made += 1
+            if made == limit:
+                raise Killed
+
+    with mock.patch.object(log.database, "writing", writing):
+        yield lambda: made
+
+
+@contextlib.contextmanager
+def before_commits(log: EventLog, act: Callable[[], Awaitable[None]]) -> Iterator[None]:
+    """Context in which `act` runs before every transaction, except those of its own."""
+    whole, acting = log.database.writing, False
+
+    @contextlib.asynccontextmanager
+    async def writing(**options: Any) -> AsyncIterator[Any]:
+        nonlocal acting
+        if not acting:
+            acting = True
+            await act()
+            acting = False
+        async with whole(**options) as connection:
+            yield connection
+
+    with mock.patch.object(log.database, "writing", writing):
+        yield
+
+
+async def arrivals(log: EventLog) -> list[Any]:
+    """Return the payload and the time of arrival of every message."""
+    async with log.database.reading() as connection:
+        found = await connection.exec_driver_sql("SELECT payload, received_at FROM message")
+        return sorted(tuple(row) for row in found)
+
+
+async def test_a_gather_that_ends_anywhere_is_completed_by_the_next_one(
+    log: EventLog, stores: Stores, parts: list[EventLog], urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, part in enumerate(parts):
+        await recorded(part, 2 * number, 2 * number + 1)
+    await erased(parts[1], "2.1.0")
+    monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
+    await gathered(log, *urls)
+    limit = 0
+    while True:
+        limit += 1
+        async with EventLog.open(stores.fresh()) as other:
+            with commits_limited(other, limit) as made, contextlib.suppress(Killed):
+                await gathered(other, *urls)
+            for verdict in [v async for v in verify_all(other)]:
+                assert [p for p in verdict.problems if "the redaction of" not in p and "head after" not in p] == []
+            await gathered(other, *urls)
+            assert (await head(other), await problems(other)) == (await head(log), [])
+            assert await content(other) == await content(log)
+            assert await arrivals(other) == await arrivals(log)
+        if made() < limit:
+            break
+    assert limit > 20
+
+
+async def test_two_gathers_at_once_copy_every_batch_once(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, part in enumerate(parts):
+        await recorded(part, 2 * number, 2 * number + 1)
+    monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
+    async with EventLog.open(store) as other:
+        await asyncio.gather(gathered(log, *urls), gathered(other, *reversed(urls)))
+    done = await gathered(log, *urls)
+    assert done.status == "closed" and sum(e.events for part in done.parts for e in part.recorders) == 0
+    assert (len(await content(log)), await problems(log)) == (72, [])
+
+
+@pytest.mark.parametrize("other", ["close", "remove"])
+async def test_what_others_do_to_the_experiment_meanwhile_stops_it(
+    log: EventLog, parts: list[EventLog], urls: list[str], monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    await recorded(parts[0], 1, 2)
+    monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
+    turns = 0
+
+    async def meddle() -> None:
+        nonlocal turns
+        turns += 1
+        if turns == 4:
+            of = await log.experiment("e1")
+            await (close(log, of, force=True) if other == "close" else remove(log, of))
+
+    with before_commits(log, meddle):
+        done = await gathered(log, urls[0])
+    assert turns > 4
+    assert (done.status, len(await content(log)), await problems(log)) == ("closed", 24, [])
