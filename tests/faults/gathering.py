@@ -88,7 +88,8 @@ async def odd_parts(run: Run, row: Row) -> None:
             if len(found) != 1:
                 row.unnoticed += 1
                 row.problem(f"{what} was not named: {named}, {damage}")
-        row.unnoticed += sum(1 for key, value in _content(target).items() if _content(which, *others).get(key) != value)
+        recorded = _content(*parts)
+        row.unnoticed += sum(1 for key, value in _content(target).items() if recorded.get(key) != value)
         for problem in await findings(target):
             row.problem(f"beside a damaged part: {problem}")
         await _gathered(target, [which])
@@ -178,14 +179,15 @@ async def _judge(row: Row, target: Path, parts: list[Path], sent: set[int]) -> N
 
 def _content(*stores: Path) -> Content:
     """Return the events in some stores, with names and uuids instead of ids."""
+    seq = (1 << SEQ_BITS) - 1
     query = (
-        f"SELECT r.uuid, e.id & {(1 << SEQ_BITS) - 1}, e.ts, e.kind, c.value, f.value, t.value, e.flags, e.msg_id, "
-        f"e.duration_ns, e.receivers, o.uuid, e.cause & {(1 << SEQ_BITS) - 1}, e.meta, e.payload, m.value, e.arrival "
-        f"FROM event e JOIN recorder r ON r.id = e.id >> {SEQ_BITS} "
-        f"LEFT JOIN recorder o ON o.id = e.cause >> {SEQ_BITS} LEFT JOIN name c ON c.id = e.channel_id LEFT JOIN name f ON f.id = e.from_id "
+        f"SELECT r.uuid, e.id & {seq}, e.ts, e.kind, c.value, f.value, t.value, e.flags, e.msg_id, e.duration_ns, "
+        f"e.receivers, o.uuid, e.cause & {seq}, e.meta, e.payload, m.value, e.arrival FROM event e "
+        f"JOIN recorder r ON r.id = e.id >> {SEQ_BITS} LEFT JOIN recorder o ON o.id = e.cause >> {SEQ_BITS} "
+        "LEFT JOIN name c ON c.id = e.channel_id LEFT JOIN name f ON f.id = e.from_id "
         "LEFT JOIN name t ON t.id = e.to_id LEFT JOIN name m ON m.id = e.messager_id"
     )
-    return {(uuid, seq): tuple(rest) for store in stores for uuid, seq, *rest in _rows(store, query)}
+    return {(uuid, at): tuple(rest) for store in stores for uuid, at, *rest in _rows(store, query)}
 
 
 def _head(store: Path) -> tuple[Any, ...]:
