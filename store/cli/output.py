@@ -26,7 +26,7 @@ KIND_COLOURS = {
     "gap": "magenta",
     "mark": "blue",
 }
-STATE_COLOURS = {"open": "green", "alive": "green", "idle": "yellow", "dead": "red", "unclean": "red"}
+STATE_COLOURS = {"open": "green", "alive": "green", "idle": "yellow", "dead": "red", "unclean": "red", "damaged": "red"}
 """Colours of the states of experiments and recorders, in tables."""
 
 

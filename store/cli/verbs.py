@@ -22,6 +22,7 @@ VERBS = {
         Verb("Try it", "demo", "Run a small society of agents, record it, replay it, check it."),
         Verb("Record", "record", "Record a running system by subscribing to its channels."),
         Verb("Record", "import", "Import a JSON Lines file as a new experiment."),
+        Verb("Record", "gather", "Merge what several stores recorded of an experiment."),
         Verb("Read", "ls", "List the experiments of a store."),
         Verb("Read", "info", "Describe one experiment."),
         Verb("Read", "events", "Print the events of an experiment, or follow them."),

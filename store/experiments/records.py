@@ -16,6 +16,9 @@ from .. import json_text
 from ..db.schema import KINDS
 from .provenance import this_process
 
+GATHERED = -(1 << 30)
+"""Epoch of a recorder that was gathered from another store: below zero, also after it is raised a few times, so that no
+writer has it."""
 SILENT_NS = 30_000_000_000
 """A recorder that has been silent for longer has ended uncleanly."""
 
@@ -88,6 +91,11 @@ class RecorderRow:
         return kind_of(self.broker) if self.broker else None
 
     @property
+    def gathered(self) -> bool:
+        """True if it was gathered from another store. Only `messager_store.recording.gather` appends to it."""
+        return self.epoch < 0
+
+    @property
     def original_role(self) -> str:
         """The role in the original recording, also for an import."""
         return str(self.meta.get("role", self.role)) if self.role == "import" else self.role
@@ -102,9 +110,14 @@ class RecorderRow:
 
     @property
     def state(self) -> str:
-        """ended, alive, unclean (no end was recorded, and it is silent or its process is gone), or repaired."""
+        """ended, alive, unclean (no end was recorded, and it is silent or its process is gone), or repaired.
+
+        A gathered recorder is alive until its end is gathered: only the store it records into knows more.
+        """
         if self.ended_at is not None:
             return "repaired" if self.unclean else "ended"
+        if self.gathered:
+            return "alive"
         if time.time_ns() - self.heartbeat_at > SILENT_NS:
             return "unclean"
         here = this_process()

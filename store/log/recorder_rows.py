@@ -92,6 +92,8 @@ async def take_over(database: Database, name: str) -> Writer:
         row = (await connection.execute(query.where(recorder.c.uuid == name).with_for_update())).one_or_none()
         if row is None:
             raise RecorderFenced(name, f"it is not in {database.location}: its experiment was removed")
+        if row.epoch < 0:
+            raise RecorderFenced(name, "it was gathered from another store, and only `messager gather` appends to it")
         if row.status != "open":
             raise ExperimentClosed(row.exp_id)
         await connection.execute(

@@ -256,6 +256,6 @@ def _notes(read: ReadRecorder) -> Iterator[str]:
     if read.row.state == "repaired":
         yield "ended uncleanly and was repaired"
     elif read.row.state == "alive":
-        yield "is recording"
+        yield "had not ended when it was gathered; gather it again" if read.row.gathered else "is recording"
     if gaps := read.row.kinds["gap"]:
         yield f"has {gaps} gap{'' if gaps == 1 else 's'} (`messager events {quote(read.of.exp_id)} --kind gap`)"

@@ -208,6 +208,11 @@ def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool)
             f"{log_.location} has no such recorder: {store or 'another store'} was replaced, or the experiment was "
             "removed. Delete the file to discard its events."
         )
+    if row.gathered:
+        return (
+            f"its recorder was gathered into {log_.location} from {store or 'another store'}. Drain it into that one "
+            "with --store, and gather that again."
+        )
     first = spool.facts["first_seq"] - spool.offset
     if row.last_seq < first - 1:
         return f"it begins at seq {first}, the store ends at {row.last_seq}: the events between them are lost"

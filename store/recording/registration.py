@@ -18,7 +18,8 @@ from ..log.writer import Writer
 
 log = logging.getLogger("messager_store")
 
-_NOTED = ("git", "command", "host")
+NOTED = ("git", "command", "host")
+"""Keys of the facts of a recorder that are noted in the meta of a new experiment too."""
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ async def register(
     warning. Raises `ExperimentClosed`, `ExperimentExists`, `RecorderFenced`, or `StoreUnavailable`.
     """
     registration.drop_invalid_labels()
-    noted = {key: value for key, value in registration.facts.items() if key in _NOTED}
+    noted = {key: value for key, value in registration.facts.items() if key in NOTED}
     while True:
         of = await lifecycle.join(
             store.database,

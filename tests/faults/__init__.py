@@ -21,6 +21,7 @@ MODULES = (
     "migrating",
     "importing",
     "sharing",
+    "gathering",
     "clocks",
     "replaying",
     "tampering",

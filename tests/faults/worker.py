@@ -254,6 +254,19 @@ async def drain_(store: str, spool: str) -> None:
     say("done")
 
 
+async def gather_(store: str, parts: list[str], flush: int) -> None:
+    """Gather stores, `flush` events with one commit. Writes `ready` before and `done` after."""
+    from messager_store.recording import chain_copy
+    from messager_store.recording.gather import gather
+
+    chain_copy.FLUSH_EVENTS = flush
+    say("ready")
+    async with EventLog.open(store) as log:
+        async for _ in gather(log, parts):
+            pass
+    say("done")
+
+
 async def migrate(store: str, target: str) -> None:
     """Migrate a store to a revision; create it if needed. Writes `ready` before and `done` after."""
     from messager_store.db import migrations
@@ -288,6 +301,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "tap": tap,
     "write": write,
     "drain": drain_,
+    "gather": gather_,
     "migrate": migrate,
     "import": import_,
 }

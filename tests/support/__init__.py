@@ -94,7 +94,8 @@ class Stores:
 
     def __init__(self, folder: Path, databases: Databases | None, template: str) -> None:
         self._folder, self._databases, self._template = folder, databases, template
-        self._made: list[str] = []
+        self.made: list[str] = []
+        """URLs or file names, in the order of making."""
 
     def fresh(self) -> str:
         """Return the URL or file name of another store, empty and migrated."""
@@ -103,16 +104,16 @@ class Stores:
             shutil.copyfile(self._template, made)
         else:
             made = self._databases.create(self._template)
-        self._made.append(made)
+        self.made.append(made)
         return made
 
     def unmade(self) -> str:
         """Return the URL or file name of a store without tables."""
-        self._made.append(self._file() if self._databases is None else self._databases.create())
-        return self._made[-1]
+        self.made.append(self._file() if self._databases is None else self._databases.create())
+        return self.made[-1]
 
     def _file(self) -> str:
-        return str(self._folder / f"{'other' if self._made else 'log'}{len(self._made) or ''}.db")
+        return str(self._folder / f"{'other' if self.made else 'log'}{len(self.made) or ''}.db")
 
     def move_away(self, made: str) -> None:
         """Move a store to another name."""
@@ -142,7 +143,7 @@ class Stores:
 
     def remove(self) -> None:
         """Remove all stores that were made."""
-        for made in self._made:
+        for made in self.made:
             if self._databases is not None:
                 self._databases.drop(made)
 
