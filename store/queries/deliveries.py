@@ -1,4 +1,4 @@
-"""Deliveries: the time at which each sending was first received. A side table for analysis, filled at closing."""
+"""Deliveries: the receptions of each sending. A side table for analysis, filled at closing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def fill(database: Database, experiment_id: int) -> None:
             elif row.kind == _SENT:
                 matching.sent(row.id, row.ts, (row.channel_id, sha256(row.payload).digest()))
             elif row.meta is None or not json.loads(row.meta).get("retained"):  # no copy of an earlier message
-                matching.received(row.id >> SEQ_BITS, row.ts, (row.channel_id, sha256(row.payload).digest()))
+                matching.received(row.id, row.ts, (row.channel_id, sha256(row.payload).digest()))
         found, matching.found = matching.found, []
         if found:
             async with database.writing() as connection:
@@ -64,7 +64,6 @@ async def fill(database: Database, experiment_id: int) -> None:
 class _Sending:
     id: int
     ts: int
-    received: bool = False
 
 
 class _Matching:
@@ -86,9 +85,10 @@ class _Matching:
         self._sendings.setdefault(key, deque()).append(_Sending(number, ts))
         self._old.append((ts, key))
 
-    def received(self, listener: int, ts: int, key: _Key) -> None:
+    def received(self, number: int, ts: int, key: _Key) -> None:
         """Match a reception with the next sending that its listener has not received yet."""
         self._expire(ts)
+        listener = number >> SEQ_BITS
         sendings = self._sendings.get(key)
         if sendings is None:
             return
@@ -97,9 +97,8 @@ class _Matching:
         while since is not None and nth < len(sendings) and sendings[nth].ts < since:
             nth += 1
         received[listener] = min(nth + 1, len(sendings))
-        if nth < len(sendings) and not sendings[nth].received:
-            sendings[nth].received = True
-            self.found.append({"event_id": sendings[nth].id, "received_at": ts})
+        if nth < len(sendings):
+            self.found.append({"event_id": number, "sending_id": sendings[nth].id, "received_at": ts})
 
     def _expire(self, now: int) -> None:
         while self._old and now - self._old[0][0] > WITHIN_NS:
