@@ -86,6 +86,7 @@ def upgrade() -> None:
         "UPDATE recorder SET chain_version = 1 "
         "WHERE experiment_id IN (SELECT id FROM experiment WHERE schema_version = 1)"
     )
+    op.execute("UPDATE experiment SET schema_version = 3 WHERE recorders = 0")  # there is no head to keep
     for kind in ("asked", "answered"):
         op.add_column("recorder", sa.Column(f"{kind}_count", sa.BigInteger, nullable=False, server_default="0"))
     for name, comment in EVENT_COLUMNS:

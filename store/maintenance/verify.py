@@ -165,6 +165,8 @@ def check_schema_version(subject: _Subject) -> Iterator[str]:
     """Check that the versions are known."""
     if subject.of.schema_version not in range(1, SCHEMA_VERSION + 1):
         yield f"its schema version is {subject.of.schema_version!r}, which is unknown"
+    elif subject.recorders and subject.recorders[0].chain_version != subject.of.schema_version:
+        yield f"its schema version is {subject.of.schema_version}, which is not the chain version of its first recorder"
     for row in subject.recorders:
         if row.chain_version not in range(1, CHAIN_VERSION + 1):
             yield f"recorder {row.ordinal} has the chain version {row.chain_version!r}, which is unknown"
