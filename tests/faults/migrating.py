@@ -125,6 +125,9 @@ def _compare(row: Row, expected: Rows, found: Rows, when: str) -> None:
     """Count rows that are missing, and report others."""
     for table, rows in expected.items():
         row.offered += len(rows)
+        if table not in found:
+            row.problem(f"the table {table} is missing at {when}")
+            continue
         if table == "delivery" and not found[table]:  # they are not part of the log, and a migration drops them
             continue
         row.lost += sum(1 for each in rows if each not in found[table])

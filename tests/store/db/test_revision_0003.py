@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import sqlite3
@@ -21,7 +22,7 @@ from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording.closing import close
-from tests.support import Stores, sql
+from tests.support import Stores, sql, until
 from tests.support.earlier import EVERYTHING, Rows, fill_earlier, migrate, of_version_2, rows_of, schema_of
 
 NEW_TABLES = {"said", "activity", "indexed_recorder", "indexed_experiment"}
@@ -244,6 +245,23 @@ async def test_a_downgrade_is_refused_with_every_reason_and_changes_nothing(
     assert (refused.value.revision, refused.value.reasons) == ("0002", reasons)
     assert await rows_of(upgraded) == before
     assert await _differences(upgraded) == []
+
+
+@pytest.mark.postgres
+async def test_a_downgrade_sees_what_is_recorded_while_it_begins(upgraded: str) -> None:
+    async def waits() -> bool:
+        query = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('relation', 'transactionid', 'tuple')"
+        async with log.database.reading() as connection:
+            return bool((await connection.exec_driver_sql(query)).scalar_one())
+
+    async with EventLog.open(upgraded) as log:
+        writer = await log.register(await log.experiment("killed"), role="tap")
+        async with log.database.writing() as connection:
+            await connection.execute(text("UPDATE recorder SET last_seq = 1 WHERE id = :id"), {"id": writer.id})
+            downgrading = asyncio.create_task(migrate(upgraded, "0002"))
+            await until(waits)
+    with pytest.raises(DowngradeRefused, match=r"chains would no longer verify \(killed\)"):
+        await downgrading
 
 
 async def test_experiments_and_recorders_without_events_go_down(upgraded: str) -> None:
