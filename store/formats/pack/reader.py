@@ -183,7 +183,6 @@ async def _redactions(lines: _PackFile, loading: Loader, count: int, schema_vers
     for _ in range(count):
         row = {"origin": None, **row_from_json(REDACTION, lines.next("redaction")["redaction"])}  # new in version 2
         json_text(row["events"], "events", object)
-        row.setdefault("origin", None)  # not in packs of version 1
         if (row["origin"] is None) != (schema_version < 3):
             raise InvalidEntry("the origin of a redaction does not fit its schema version")
         size += len(row["events"])
