@@ -164,22 +164,28 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
     assert [verdict async for verdict in verify_all(log)] == []
 
 
+def redacted_events(pack_lines: list[Any], ranges: list[list[int]]) -> str:
+    """Return the column `events` of a redaction of these ranges of the only recorder."""
+    uuid = pack_lines[2]["recorder"]["uuid"]
+    return json.dumps({"ranges": [[uuid, *each] for each in ranges], "recorders": {uuid: 2}})
+
+
 FORGED_REDACTIONS: dict[str, tuple[Change, str]] = {
     "who": (lambda p: p[3]["redaction"].update(who="somebody else"), "no redaction record matches"),
     "which events": (
-        lambda p: p[3]["redaction"].update(events='{"ranges":[[1,1,2]],"recorders":[2]}'),
+        lambda p: p[3]["redaction"].update(events=redacted_events(p, [[1, 2]])),
         "no redaction record matches",
     ),
     "events that cannot be read": (lambda p: p[3]["redaction"].update(events="[]"), "table redaction was changed"),
     "more events than there are": (
-        lambda p: p[3]["redaction"].update(events='{"ranges":[[2,1,1]],"recorders":[2]}'),
+        lambda p: p[3]["redaction"].update(events=redacted_events(p, [[1, 1], [7, 7]])),
         "no redaction record matches",
     ),
     "one dropped": (lambda p: (p.pop(3), p[1].update(redactions=0)), "no redaction record matches"),
     "the head it left": (lambda p: p[3]["redaction"].update(head_after="00" * 32), "is not the recorded one"),
     "one added": (
         lambda p: (
-            p.insert(4, {"redaction": {**p[3]["redaction"], "events": '{"ranges":[],"recorders":[2]}'}}),
+            p.insert(4, {"redaction": {**p[3]["redaction"], "events": redacted_events(p, [])}}),
             p[1].update(redactions=2),
         ),
         "names 0 events",

@@ -44,7 +44,7 @@ async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
 
 async def head(log: EventLog, exp_id: str = "e1") -> str:
     of = await log.experiment(exp_id)
-    return head_of(await log.recorders(of))
+    return head_of(of, await log.recorders(of))
 
 
 def rows(store: str) -> dict[str, list[Any]]:
@@ -120,7 +120,7 @@ async def test_deliveries_are_worked_out_again(log: EventLog, store: str, other:
     await ended(log)
     await pack(log, "e1", tmp_path / "a.pack")
     await unpack(other, tmp_path / "a.pack")
-    assert rows(other.location)["delivery"] == rows(store)["delivery"] == [(1, 1, 9)]
+    assert rows(other.location)["delivery"] == rows(store)["delivery"] == [(1, 2, 9)]
 
 
 async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
@@ -128,7 +128,8 @@ async def test_an_old_chain_stays_as_it_was_sealed(log: EventLog, store: str, ot
     of.schema_version = 1
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE experiment SET schema_version = 1")
-    writer = await log.register(of, role="tap")
+    writer = await log.register(of, role="tap", row={"chain_version": 1})
+    writer.chain_version = 1
     await log.append(writer, [sent(1)])
     await log.append(writer, [sent(2)], unacknowledged_ns=7)
     await pack(log, "e1", tmp_path / "a.pack")

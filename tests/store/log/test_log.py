@@ -95,6 +95,9 @@ ANY_EVENT = st.builds(
     flags=st.sampled_from([0, FROM_DERIVED, TO_DERIVED]),
     cause=st.none() | st.tuples(st.just(1), st.integers(1, 2**40 - 1)),
     meta=st.none() | st.dictionaries(st.text(max_size=5), INT64 | st.text(st.characters(), max_size=10), max_size=3),
+    messager=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
+    arrival=st.none() | st.sampled_from([0, -(2**63) + 1, 2**63 - 1]),
+    origin=st.none() | st.tuples(st.text("0123456789abcdef", max_size=40), st.integers(1, 2**40 - 1)),
 )
 
 
@@ -114,7 +117,8 @@ def facts(event: Event | NewEvent) -> tuple[Any, ...]:
     """Return the fields of an event without its numbers."""
     ids = (event.from_id, type(event.from_id), event.to_id, type(event.to_id))
     body = (event.msg_id, event.duration_ns, event.receivers, event.cause, event.meta)
-    return (event.kind, event.ts, event.channel, event.payload, *ids, *body)
+    schedule = (event.messager, event.arrival, event.origin)
+    return (event.kind, event.ts, event.channel, event.payload, *ids, *body, *schedule)
 
 
 async def test_replay_order_is_ts_then_recorder_then_seq(log: EventLog) -> None:

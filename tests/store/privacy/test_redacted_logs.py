@@ -75,11 +75,16 @@ TAMPERED = {
     "UPDATE redaction SET head_after = x'00' WHERE id = 2": "is not the recorded one",
     "UPDATE redaction SET events = '{}' WHERE id = 2": "a row of table redaction was changed",
     "UPDATE redaction SET events = 'x' WHERE id = 2": "a row of table redaction was changed",
-    'UPDATE redaction SET events = \'{"ranges": [[1, 1, 1]], "recorders": [9, 9]}\' WHERE id = 2': "was not redacted",
-    "INSERT INTO redaction SELECT 3, experiment_id, who, at, why, events, head_before, head_after "
+    'UPDATE redaction SET events = \'{"ranges": [["\' || origin || \'", 1, 1]], "recorders": {}}\' WHERE id = 2': (
+        "was not redacted"
+    ),
+    'UPDATE redaction SET events = \'{"ranges": [[1, 1, 1]], "recorders": [9, 9]}\' WHERE id = 2': "was changed",
+    "UPDATE redaction SET origin = NULL WHERE id = 2": "a row of table redaction was changed",
+    "UPDATE redaction SET origin = 'x' WHERE id = 2": "no redaction record matches",
+    "INSERT INTO redaction SELECT 3, experiment_id, who, at, why, events, head_before, head_after, origin "
     "FROM redaction WHERE id = 2": "no redaction record matches",
-    'INSERT INTO redaction SELECT 3, experiment_id, who, at, why, \'{"ranges": [], "recorders": [9, 9]}\', '
-    "head_before, head_after FROM redaction WHERE id = 2": "names 0 events",
+    'INSERT INTO redaction SELECT 3, experiment_id, who, at, why, \'{"ranges": [], "recorders": {}}\', '
+    "head_before, head_after, origin FROM redaction WHERE id = 2": "names 0 events",
     "UPDATE event SET flags = flags - 8 WHERE id = (1 << 40 | 8)": "was not redacted",
     "UPDATE event SET payload = x'20' WHERE id = (1 << 40 | 8)": "redacted, but has a payload",
     "UPDATE event SET flags = flags + 8 WHERE id = (1 << 40 | 1)": "redacted, but has a payload",
