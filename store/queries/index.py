@@ -38,7 +38,7 @@ async def index(log: EventLog, of: Experiment, *, progress: Progress | None = No
     Raises `StoreError` if the store cannot be written, and `ExperimentNotFound` if it is removed meanwhile; what was
     complete before remains valid.
     """
-    done = Indexed()
+    done: Indexed | None = None
     try:
         while await side_tables.is_behind(log.database, of.id):
             before = await _redactions(log, of)
@@ -51,6 +51,9 @@ async def index(log: EventLog, of: Experiment, *, progress: Progress | None = No
     except WRONG_TYPE as error:
         reason = "an event holds a value of the wrong type; `messager verify` says where"
         raise DamagedStore(log.location, reason) from error
+    if done is None:
+        return Indexed()
+    await side_tables.enlist(log.database, of)  # raises if a removal, and no redaction, cleared the tables
     return done
 
 
