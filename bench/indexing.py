@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -61,18 +60,24 @@ async def record(log: EventLog, writers: Sequence[Writer], first: int, count: in
                 await log.append(writers[number], batch)
 
 
+_PROGRAM = """
+import sys
+from pathlib import Path
+from messager_store.cli import main
+try:
+    main()
+finally:
+    [peak] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    print(peak.split()[1], file=sys.stderr)
+"""
+
+
 def run_index(store: str) -> tuple[float, int, str]:
     """Run `messager index` as a process; return seconds, peak memory in MB, and its output."""
     begun = time.perf_counter()
-    line = [sys.executable, "-m", "messager_store.cli", "--store", store, "index", EXP_ID]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        output = process.stdout.read().strip()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"messager index ended with exit code {process.returncode}")
-    return time.perf_counter() - begun, usage.ru_maxrss // 1024, output
+    line = [sys.executable, "-c", _PROGRAM, "--store", store, "index", EXP_ID]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    return time.perf_counter() - begun, int(done.stderr) // 1024, done.stdout.strip()
 
 
 async def queries(log: EventLog, of: Experiment, count: int) -> dict[str, float]:

@@ -188,7 +188,7 @@ async def check_text_and_activity(log: EventLog, of: Experiment) -> None:
 
 
 async def indexed(log: EventLog, *recordings: tuple[int, list[NewEvent]]) -> list[tuple[int | None, int, int]]:
-    """Record, by recorder from the time it started; index, and return (sending's ts, reception's ts) of each delivery."""
+    """Record, by recorder that began at a time; index, and return (sending's ts, reception's ts) of each delivery."""
     of = await experiment(log)
     for started_at, recorded in recordings:
         writer = await log.register(of, role="messager", row={"started_at": started_at})
