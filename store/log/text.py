@@ -17,6 +17,7 @@ LEVELS = 3
 """Maximum levels of JSON that are decoded: JSON in JSON in JSON."""
 KEYS = ("content", "text", "message")
 """Keys of the object whose value is its text; the first one that holds text counts."""
+_OPENING = ("{", "[", '"')
 _NO_DATABASE_HOLDS = re.compile("[\0\ud800-\udfff]")
 
 
@@ -38,14 +39,14 @@ def _storable(text: str) -> str:
 
 def _content(text: str) -> str:
     for _ in range(LEVELS):
+        if text.lstrip(" \t\n\r")[:1] not in _OPENING:
+            return text  # no object, list or string: spares an attempt to parse it
         try:
             data = json.loads(text)
         except (ValueError, RecursionError):
             return text
         if isinstance(data, str):
             return data
-        if not isinstance(data, dict | list):
-            return text  # a number as it was written
         values = (data.get(key) for key in KEYS) if isinstance(data, dict) else ()
         inner = next((found for value in values if (found := _text_of(value)) is not None), None)
         if inner is None:

@@ -1,1 +1,1 @@
-"""Queries: overview, comparison, deliveries."""
+"""Queries: side tables, overview, comparison."""

@@ -22,7 +22,6 @@ from ..db.schema import (
     KINDS,
     REDACTED,
     SEQ_BITS,
-    SEQ_MASK,
     delivery,
     event,
     indexed_experiment,
@@ -82,12 +81,12 @@ class _Overtaken(Exception):
 
 @dataclass(slots=True)
 class _Run:
-    """Deliveries to compute, with the events that count: those up to `last_seqs`, by recorder id."""
+    """Deliveries to compute. Events that are committed meanwhile may count already; the next run begins at them."""
 
     turn: int
     start: int
     """P: receptions before this time (ns UTC) are matched."""
-    last_seqs: dict[int, int]
+    events: int
     began: dict[int, int]
     redactions: int
     matchable: bool
@@ -145,7 +144,7 @@ async def _begin(database: Database, experiment_id: int) -> _Run | None:
         run = _Run(
             turn=state.turn,
             start=start,
-            last_seqs={row.id: row.last_seq for row in recorders},
+            events=sum(row.last_seq for row in recorders),
             began={
                 row.id: row.started_at
                 for row in recorders
@@ -197,17 +196,13 @@ async def _earliest(database: Database, connection: AsyncConnection, new: list[A
     return min(found)
 
 
-_RETRACTING = select(event.c.id, event.c.cause, event.c.ts, event.c.meta).where(
-    event.c.kind == _FAILED, event.c.cause.is_not(None)
-)
+_RETRACTING = select(event.c.cause, event.c.ts, event.c.meta).where(event.c.kind == _FAILED, event.c.cause.is_not(None))
 
 
-def _retracted(rows: Sequence[Any], last_seqs: dict[int, int] | None = None) -> dict[int, int]:
+def _retracted(rows: Sequence[Any]) -> dict[int, int]:
     """Return the sendings that rows of `_RETRACTING` retract, with the time of the latest retraction."""
     found: dict[int, int] = {}
-    for number, cause, ts, meta in rows:
-        if last_seqs is not None and number & SEQ_MASK > last_seqs.get(number >> SEQ_BITS, 0):
-            continue
+    for cause, ts, meta in rows:
         if json_text.load_object(meta).get("outcome") == "not_sent":  # unknown: it may have been received
             found[cause] = max(ts, found.get(cause, ts))
     return found
@@ -219,8 +214,8 @@ async def _match(database: Database, experiment_id: int, run: _Run, progress: Pr
         yield await _write(database, experiment_id, run, COMPLETE, _Changes())
         return
     first = max(run.start - WITHIN_NS, FIRST_NS)
-    matching = Matching(run.began, await _retractions(database, experiment_id, run, first) if run.failed else None)
-    done, total = 0, sum(run.last_seqs.values())
+    matching = Matching(run.began, await _retractions(database, experiment_id, first) if run.failed else None)
+    done = 0
     query = EventQuery(_QUERY)
     place = first, -1
     while True:
@@ -228,15 +223,13 @@ async def _match(database: Database, experiment_id: int, run: _Run, progress: Pr
         rows = [_Row._make(row) for row in await query.rows(database, **values)]
         changes = _Changes()
         for row in rows:
-            if row.id & SEQ_MASK > run.last_seqs.get(row.id >> SEQ_BITS, 0):
-                continue
             if row.ts < run.start:
                 await _restore(database, matching, row)
             else:
                 changes.note(row, await _sending_of(database, matching, row))
         done += len(rows)
         if progress is not None:
-            progress(min(done, total), total)
+            progress(min(done, run.events), run.events)
         if len(rows) < PAGE:
             yield await _write(database, experiment_id, run, COMPLETE, changes)
             return
@@ -245,12 +238,12 @@ async def _match(database: Database, experiment_id: int, run: _Run, progress: Pr
             yield await _write(database, experiment_id, run, place[0], changes)
 
 
-async def _retractions(database: Database, experiment_id: int, run: _Run, first: int) -> dict[int, int]:
+async def _retractions(database: Database, experiment_id: int, first: int) -> dict[int, int]:
     """Return the sendings since `first` that were not sent, with the time at which that was known."""
     query = _RETRACTING.where(event.c.experiment_id == experiment_id, event.c.ts >= first)
     async with database.reading() as connection:
         rows = (await connection.execute(query)).all()
-    return _retracted(rows, run.last_seqs)
+    return _retracted(rows)
 
 
 async def _restore(database: Database, matching: Matching, row: _Row) -> None:

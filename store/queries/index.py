@@ -38,19 +38,28 @@ async def index(log: EventLog, of: Experiment, *, progress: Progress | None = No
     Raises `StoreError` if the store cannot be written, and `ExperimentNotFound` if it is removed meanwhile; what was
     complete before remains valid.
     """
-    events = matched = 0
+    done: Indexed | None = None
     try:
         while await side_tables.is_behind(log.database, of.id):
+            before = await _redactions(log, of)
             await side_tables.enlist(log.database, of)
-            added = await texts.fill(log.database, of.id, progress)
-            changed = None if added is None else await deliveries.fill(log.database, of.id, progress)
-            if added is not None and changed is not None:
-                return Indexed(events + added, matched + changed)
-            events = matched = 0  # a redaction has cleared the tables
+            events = await texts.fill(log.database, of.id, progress)
+            changed = await deliveries.fill(log.database, of.id, progress)
+            if events is not None and changed is not None and await _redactions(log, of) == before:
+                return Indexed(events, changed)
+            done = Indexed(events or 0, changed or 0)  # a redaction cleared the tables
     except WRONG_TYPE as error:
         reason = "an event holds a value of the wrong type; `messager verify` says where"
         raise DamagedStore(log.location, reason) from error
-    return Indexed(events, matched)
+    if done is None:
+        return Indexed()
+    await side_tables.enlist(log.database, of)  # raises if a removal, and no redaction, cleared the tables
+    return done
+
+
+async def _redactions(log: EventLog, of: Experiment) -> int:
+    async with log.database.reading() as connection:
+        return await side_tables.redactions(connection, of.id)
 
 
 async def index_or_warn(log: EventLog, of: Experiment, *, progress: Progress | None = None) -> bool:

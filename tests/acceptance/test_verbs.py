@@ -19,6 +19,7 @@ LINES = [
     ("ls",),
     ("info", "e1"),
     ("events", "e1"),
+    ("index", "--all"),
     ("replay", "e1", "--speed", "max", "--to-exp", "again"),
     ("diff", "e1", "e2"),
     ("export", "e1", "-o", "b.jsonl"),

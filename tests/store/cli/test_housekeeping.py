@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -77,6 +78,16 @@ def _as_others_may() -> None:
         ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
 
 
+def test_index_says_what_is_new(run: Run) -> None:
+    assert run("index", "game-1", "game-2").stdout == "game-1: nothing new\ngame-2: nothing new\n"
+    run("redact", "game-1", "--where", "cursor=0:1:1", "--why", "asked to", "--yes")
+    assert run("index", "--all").stdout == "game-1: 500 events indexed, 0 deliveries found or changed\n"
+    assert run("index", "--all").stdout == ""
+    one_line(run("index"), 2, "name experiments, or give --all")
+    one_line(run("index", "game-1", "--all"), 2, "name experiments, or give --all")
+    one_line(run("index", "nothing"), 2, "no experiment 'nothing'")
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux takes a right from root")
 @pytest.mark.parametrize("which", ["file and folder", "file", "folder", "while it is recorded"])
 def test_a_store_that_may_only_be_read_answers_and_takes_nothing(run: Run, tmp_path: Path, which: str) -> None:
@@ -87,6 +98,8 @@ def test_a_store_that_may_only_be_read_answers_and_takes_nothing(run: Run, tmp_p
     if owner is not None:
         with owner:
             owner.execute("UPDATE experiment SET name='new' WHERE exp_id='game-1'")  # still in the -wal file
+    with contextlib.closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("DELETE FROM indexed_recorder WHERE recorder_id = 1")  # game-1 is not indexed, game-2 is
     there = sorted(path.name for path in store.parent.iterdir())
     if which != "folder":
         for path in store.parent.iterdir():
@@ -101,10 +114,10 @@ def test_a_store_that_may_only_be_read_answers_and_takes_nothing(run: Run, tmp_p
         listed = asked_of("ls", "--json")
         assert listed.returncode == 0, listed.stderr
         assert [row["name"] for row in json.loads(listed.stdout)] == ["new" if owner else None, None]
-        for words in ("verify --all", "status"):
+        for words in ("verify --all", "status", "index game-2"):
             done = asked_of(*words.split())
             assert done.returncode == 0, (words, done.stderr)
-        for words in ("tag game-1 x", "compact --yes"):
+        for words in ("tag game-1 x", "compact --yes", "index --all"):
             done = asked_of(*words.split())
             assert done.returncode == 3 and "you may read it, but not write it" in done.stderr, (words, done.stderr)
         assert sorted(path.name for path in store.parent.iterdir()) == there

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from messager import channels
 from messager_store import EventLog, NewEvent
-from messager_store.db.database import Database
-from messager_store.experiments import registry
-from messager_store.formats.jsonl import import_jsonl, reader
+from messager_store.formats.jsonl import import_jsonl
 from messager_store.json_text import is_no_text
-from messager_store.queries import deliveries
 from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
 from tests.support.logs import experiment, filled, sent
@@ -223,22 +219,15 @@ async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, stor
     assert found[1] < found[0] * 8  # with 2.5 to 4 times the rows in the store; quadratic would be 16 times
 
 
-async def test_deliveries_are_there_as_soon_as_an_import_is_and_closing_again_finds_those_that_a_kill_cost(
-    log: EventLog, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_an_import_is_indexed_and_closing_again_completes_what_a_kill_left_out(
+    log: EventLog, store: str, tmp_path: Path
 ) -> None:
-    """A kill between the publication of an import and its deliveries once left it without them."""
     lines = [{"ts": 1, "channel": "c", "payload": "x"}, {"ts": 2, "kind": "received", "channel": "c", "payload": "x"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    published = []
-
-    async def fill(database: Database, experiment_id: int) -> None:
-        published.extend(of.exp_id for of in await registry.every(database))
-        await deliveries.fill(database, experiment_id)
-
-    monkeypatch.setattr(reader, "deliveries", SimpleNamespace(fill=fill))
     of = await import_jsonl(log, tmp_path / "a.jsonl", "e1")
-    assert published == []
-    assert len(sql(store, "DELETE FROM delivery RETURNING event_id")) == 1
+    tables = ("delivery", "said", "activity", "indexed_recorder", "indexed_experiment")
+    for table in tables:
+        assert sql(store, f"DELETE FROM {table} RETURNING 1")
     for _ in range(2):
         await close(log, of)
     assert sql(store, "SELECT received_at FROM message") == [(2,)]

@@ -27,11 +27,13 @@ from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.retention import outdated, usage_of
 from messager_store.maintenance.status import status
 from messager_store.maintenance.verify import verify_all
+from messager_store.queries.index import index
 from messager_store.recording.closing import close
 from messager_store.recording.recorder import IfExists
 from messager_store.recording.repair import repair
 from messager_store.recording.spool import Spool
 from tests import support
+from tests.store.privacy.test_redaction import on_disk
 from tests.support.logs import filled, sent
 from tests.support.outages import locked
 
@@ -196,6 +198,19 @@ async def test_compacting_gives_back_what_was_freed_and_clears_away_what_was_lef
         assert after == await log.database.dialect.bytes_on_disk(connection)
         assert not await log.database.dialect.slack(connection)
     assert [verdict.ok async for verdict in verify_all(log)] == [True]
+
+
+async def test_removing_and_compacting_leave_no_byte_of_indexed_text(log: EventLog, store: str) -> None:
+    of = await filled(log, [sent(at, b'{"message": "SECRET No. %d"}' % at) for at in range(500)])
+    other = await filled(log, [sent(1, b'{"message": "kept"}')], "e2")
+    for each in (of, other):
+        await index(log, each)
+    assert all(text in on_disk(store) for text in (b"SECRET No. 7", b"secret no. 7"))
+    await remove(log, of)
+    await compact(log)
+    assert b"secret no." not in on_disk(store).lower()
+    for table in ("said", "activity", "indexed_recorder", "indexed_experiment"):
+        assert support.sql(store, f"SELECT count(*) FROM {table}") == [(1,)], table
 
 
 async def test_compacting_waits_for_nobody_for_ever(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,12 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import ExperimentBusy, ScrubUnfinished, StoreError
+from messager_store.log.text import normalised
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter, find
 from messager_store.privacy.scrubbing import scrub
+from messager_store.queries.index import index
 from messager_store.recording.closing import close
 from messager_store.testing import transaction
 from tests.support import sql
@@ -77,6 +79,26 @@ async def test_what_is_redacted_is_in_no_byte_of_the_store_any_more(
     verdict = await verify(log, await log.experiment("e1"))
     assert verdict.problems == []
     assert verdict.head == result.head_after != result.head_before == old
+
+
+@pytest.mark.parametrize("lines", ["A secret of %d", "NO\u00cbL, secret of %d"])
+async def test_indexed_text_leaves_no_byte(log: EventLog, store: str, lines: str) -> None:
+    """Decoded and normalised text are copies of the payload that do not hold its bytes."""
+    of = await experiment(log)
+    writer = await log.register(of, role="messager")
+    payloads = [json.dumps({"content": json.dumps({"message": lines % at})}).encode() for at in range(400)]
+    await log.append(writer, [sent(at, payload, from_id=at % 2) for at, payload in enumerate(payloads)])
+    await log.append(writer, [NewEvent("mark", 500, None, b"", meta={"name": "t", "fields": {"n": lines % 401}})])
+    await log.touch(writer, ended_at=1)
+    await index(log, of)
+    decoded = [(lines % at).encode() for at in (1, 401)] + [normalised(lines % at).encode() for at in (1, 401)]
+    assert all(text in on_disk(store) for text in decoded)
+    await redact(log, "e1", RedactionFilter(matches=("secret",)), who="me", why="asked to")
+    for _ in range(2):
+        left = on_disk(store)
+        assert [text for text in (b"secret", *decoded) if text in left] == []
+        await index(log, of)
+    assert sql(store, "SELECT count(*), count(text), count(folded) FROM said") == [(401, 0, 0)]
 
 
 @pytest.mark.sqlite  # about its pages; a server writes its tables anew whatever they hold

@@ -1,0 +1,214 @@
+"""Indexing adds what is new, once: beside other indexers, redactions, removals, and after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from messager_store import EventLog, Experiment, NewEvent
+from messager_store.errors import DamagedStore, ExperimentNotFound, ScrubUnfinished
+from messager_store.log import text
+from messager_store.log.event_query import EventQuery
+from messager_store.maintenance.removal import remove
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.queries import deliveries, side_tables, texts
+from messager_store.queries.index import Indexed, index, index_or_warn
+from messager_store.recording.closing import close
+from tests.support import sql
+from tests.support.logs import experiment, sent
+
+TABLES = ("said", "delivery", "activity", "indexed_recorder", "indexed_experiment")
+
+
+async def society(log: EventLog, exp_id: str = "e1", messages: int = 20) -> Experiment:
+    """Create two recorders: what the first sends, the second receives."""
+    of = await experiment(log, exp_id)
+    speaker, listener = [await log.register(of, role="messager") for _ in range(2)]
+    payloads = [b'{"message": "Gr\\u00fc\\u00dfe %d"}' % at for at in range(messages)]
+    await log.append(speaker, [sent(at * 10, payload, from_id=1) for at, payload in enumerate(payloads)])
+    await log.append(listener, [NewEvent("received", at * 10 + 5, "c", p, 1) for at, p in enumerate(payloads)])
+    for writer in (speaker, listener):
+        await log.touch(writer, ended_at=1)
+    return of
+
+
+def rows(store: str) -> dict[str, list[Any]]:
+    """Return the rows of the side tables, without the number of turns."""
+    found = {table: sorted(sql(store, f"SELECT * FROM {table}")) for table in TABLES}
+    return {**found, "indexed_experiment": [row[:3] for row in found["indexed_experiment"]]}
+
+
+def empty(store: str) -> bool:
+    return not any(rows(store).values())
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "PAGE", 3)
+    monkeypatch.setattr(deliveries, "PAGE", 3)
+
+
+async def test_each_call_adds_what_is_new(log: EventLog, store: str) -> None:
+    of = await society(log)
+    assert await index(log, of) == Indexed(events=40, deliveries=20)
+    before = rows(store)
+    assert await index(log, of) == Indexed()
+    writer = await log.register(of, role="messager")
+    await log.append(writer, [NewEvent("received", 8, "c", b'{"message": "Gr\\u00fc\\u00dfe 0"}')])
+    assert await index(log, of) == Indexed(events=1, deliveries=1)
+    after = rows(store)
+    assert all(set(before[table]) < set(after[table]) for table in ("said", "delivery", "activity"))
+
+
+async def test_a_search_finds_words_however_they_were_sent(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    words = (
+        '{"message": "Gr\u00fc\u00dfe"}',
+        '{"text": "GR\\u00dcSSE"}',
+        '{"content": "{\\"text\\": \\"gru\u0308sse\\"}"}',
+    )
+    await log.append(await log.register(of, role="tap"), [sent(at, word.encode()) for at, word in enumerate(words)])
+    await index(log, of)
+    wanted = text.normalised("Gr\u00fc\u00dfe")
+    assert sql(store, f"SELECT count(*) FROM said WHERE folded LIKE '%{wanted}%'") == [(3,)]
+
+
+async def test_activity_counts_messages_by_minute(log: EventLog, store: str, small_pages: None) -> None:
+    of = await experiment(log)
+    minute = 60_000_000_000
+    at = [0, 1, minute - 1, minute, -1, -(2**63)]
+    await log.append(await log.register(of, role="tap"), [sent(ts, b"four", from_id=7) for ts in at])
+    await index(log, of)
+    counted = sql(store, "SELECT bucket, sum(messages), sum(payload_bytes) FROM activity GROUP BY bucket ORDER BY 1")
+    assert counted == [(-(2**63), 1, 4), (-minute, 1, 4), (0, 3, 12), (minute, 1, 4)]
+
+
+@pytest.mark.usefixtures("small_pages")
+async def test_two_indexers_at_once_count_each_event_once(log: EventLog, store: str) -> None:
+    of = await society(log, "other")
+    await index(log, of)
+    wanted = rows(store)
+    for table in TABLES:
+        sql(store, f"DELETE FROM {table}")
+    async with EventLog.open(store) as second:
+        done = await asyncio.gather(*(index(one, of) for one in (log, second, log)))
+    assert rows(store) == wanted
+    assert sum(each.events for each in done) == 40
+
+
+class Interruption:
+    """Calls something after a page was read, before what was read is used."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, action: Callable[[], Awaitable[Any]]) -> None:
+        self.left = at
+        read = EventQuery.rows_within
+
+        async def rows_within(*arguments: Any, **values: int) -> list[Any]:
+            found = await read(*arguments, **values)
+            self.left -= 1
+            if self.left == 0:
+                await action()
+            return found
+
+        monkeypatch.setattr(EventQuery, "rows_within", rows_within)
+
+
+@pytest.mark.parametrize("at", [1, 2, 14, 17, 25])
+@pytest.mark.usefixtures("small_pages")
+async def test_an_indexer_that_was_overtaken_adds_nothing_twice(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    of = await society(log)
+    await index(log, of)
+    wanted = rows(store)
+    for table in TABLES:
+        sql(store, f"DELETE FROM {table}")
+    async with EventLog.open(store) as second:
+        interruption = Interruption(monkeypatch, at, lambda: index(second, of))
+        await index(log, of)
+    assert interruption.left <= 0
+    assert rows(store) == wanted
+
+
+@pytest.mark.parametrize("again", ["enlisted", "indexed"])
+@pytest.mark.parametrize("at", [1, 2, 20])
+@pytest.mark.usefixtures("small_pages")
+async def test_what_was_read_before_a_redaction_is_not_written_after_it(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, at: int, again: str
+) -> None:
+    """Even if the state of the tables looks as before, because another indexer has begun."""
+    for database in ("sqlite", "postgres"):
+        monkeypatch.setattr(f"messager_store.db.{database}.dialect.REWRITE_SECONDS", 0.0)
+    monkeypatch.setattr("messager_store.db.sqlite.dialect.BUSY_TIMEOUT_MS", 100)
+    of = await society(log)
+    async with EventLog.open(store) as second:
+
+        async def redacted() -> None:
+            with contextlib.suppress(ScrubUnfinished):  # the page is still being read
+                await redact(second, of, RedactionFilter(agents=((1,),)), who="me", why="asked to")
+            assert empty(store)
+            await (index(second, of) if again == "indexed" else side_tables.enlist(second.database, of))
+
+        interruption = Interruption(monkeypatch, at, redacted)
+        await index(log, of)
+    assert interruption.left <= 0
+    assert sql(store, "SELECT count(*), count(text), count(folded) FROM said") == [(40, 0, 0)]
+    assert sql(store, "SELECT sum(messages), sum(payload_bytes) FROM activity") == [(40, 0)]
+    assert sql(store, "SELECT count(*) FROM delivery") == [(0,)]
+
+
+@pytest.mark.parametrize("at", [1, 2, 20])
+@pytest.mark.usefixtures("small_pages")
+async def test_nothing_is_written_after_a_removal(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    of = await society(log)
+    async with EventLog.open(store) as second:
+        Interruption(monkeypatch, at, lambda: remove(second, of))
+        with pytest.raises(ExperimentNotFound):
+            await index(log, of)
+    assert empty(store)
+
+
+async def test_text_of_another_decoder_is_decoded_again(log: EventLog, store: str) -> None:
+    of = await society(log)
+    await index(log, of)
+    wanted = rows(store)
+    sql(store, "UPDATE said SET text = 'as it was decoded before'", "UPDATE indexed_experiment SET decoder = 0")
+    assert await index(log, of) == Indexed(events=40)
+    assert rows(store) == wanted
+
+
+async def test_an_experiment_that_cannot_be_indexed_is_closed_all_the_same(
+    log: EventLog, store: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    of = await society(log)
+    sql(store, "ALTER TABLE said RENAME TO elsewhere")
+    await close(log, of)
+    assert (await log.experiment("e1")).status == "closed"
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == ["e1 could not be indexed"]
+    assert "`messager index e1` completes them" in caplog.text
+    assert not await index_or_warn(log, of)
+    sql(store, "ALTER TABLE elsewhere RENAME TO said")
+    assert await index_or_warn(log, of)
+    assert len(rows(store)["said"]) == 40
+
+
+async def test_a_wrong_value_in_an_event_is_reported_as_damage(log: EventLog, store: str) -> None:
+    of = await society(log)
+    if "://" in store:
+        return  # its columns hold values of one type
+    sql(store, "UPDATE event SET payload = 5 WHERE id & 255 = 7")
+    with pytest.raises(DamagedStore, match="wrong type; `messager verify`"):
+        await index(log, of)
+
+
+async def test_an_experiment_without_events_has_nothing_to_index(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    assert await index(log, of) == Indexed()
+    assert empty(store)
