@@ -199,12 +199,10 @@ async def _confirmed(walked: WalkedBatch, counters: _Counters) -> list[ChainEven
         for at, (entry, check) in enumerate(zip(entries, walked.digest.checks, strict=True)):
             if entry.seq in walked.unreadable or entry.strange_names or checks[at : at + 1] != (check,):
                 raise _Damaged(f"the event of seq {entry.seq} was changed")
-        times = [entry.ts for entry in entries]
         whole = (
             walked.digest.digest() == part.digest
             and len(part.checks) == 4 * part.count
             and walked.link(counters.head_hash) == part.chain_hash
-            and (min(times), max(times)) == (part.min_ts, part.max_ts)
             and all(1 <= entry.kind <= len(KINDS) for entry in entries)
         )
     except (*WRONG_TYPE, ValueError) as error:

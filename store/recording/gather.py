@@ -236,15 +236,16 @@ class _Gathering:
         """Return the reason why a part cannot be merged into what is in the target."""
         uuids = [row.uuid for row in part.recorders if row.uuid not in known]
         elsewhere = select(recorder.c.uuid, experiment.c.exp_id).join(experiment).where(recorder.c.uuid.in_(uuids))
+        elsewhere = elsewhere.where(experiment.c.exp_id != part.exp_id)
         async with self._database.reading() as connection:
             found = (await connection.execute(elsewhere.limit(1))).one_or_none()
         if found is not None:
             return (
-                f"its recorder {found.uuid[:8]} is in {self._log.location} already, in the experiment {found.exp_id!r}: a "
-                "store holds a recording once. Gather it into another --store."
+                f"its recorder {found.uuid[:8]} is in {self._log.location} already, in the experiment {found.exp_id!r}: "
+                "a store holds a recording once. Gather it into another --store."
             )
         if here is None:
-            return None
+            return await self._hidden(part)
         for row in part.recorders:
             mine = known.get(row.uuid)
             if mine is None:
@@ -253,10 +254,23 @@ class _Gathering:
             there = row.head_hash if row.last_seq == seq else await chain_hash_at(part.database, row.id, seq)
             ours = mine.head_hash if mine.last_seq == seq else await chain_hash_at(self._database, mine.id, seq)
             if seq and there != ours:
-                return self._differs(part, f"its recorder {row.ordinal} ({row.uuid[:8]}) differs at seq {seq} from that")
+                return self._differs(
+                    part, f"its recorder {row.ordinal} ({row.uuid[:8]}) differs at seq {seq} from that"
+                )
         if missing_records(await records_of(part.database, part.id), await records_of(self._database, here.id)) is None:
             return self._differs(part, "its redaction records differ from those")
         return None
+
+    async def _hidden(self, part: Part) -> str | None:
+        """Return the reason why an experiment that is not visible cannot be created; None if there is none."""
+        async with self._database.reading() as connection:
+            query = select(experiment.c.id).where(experiment.c.exp_id == part.exp_id)
+            if (await connection.execute(query)).first() is None:
+                return None
+        return (
+            f"{part.exp_id} is being imported into {self._log.location}, or removed from it. Gather it after that, or "
+            "after `messager compact` if that was interrupted."
+        )
 
     def _differs(self, part: Part, what: str) -> str:
         return (

@@ -280,6 +280,20 @@ async def test_an_older_copy_brings_nothing_back(
     assert [(e.events, e.before) for e in done.parts[0].recorders] == [(0, 12)]
 
 
+async def test_the_end_of_a_recorder_is_not_taken_back(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str]
+) -> None:
+    of = await recorded(parts[0], 1, closed=False, ended=False)
+    await gathered(parts[1], urls[0])  # as it was
+    [row] = await parts[0].recorders(of)
+    await parts[0].touch(await parts[0].take_over(row.uuid), ended_at=NOW + 20 * SECOND)
+    await gathered(log, urls[0])
+    before = rows(store)
+    done = await gathered(log, *reversed(urls))
+    assert rows(store) == before
+    assert [part.recorders[0].ended for part in done.parts] == [False, True]
+
+
 @pytest.mark.sqlite
 async def test_a_copy_of_the_first_part_may_be_the_target(tmp_path: Path, migrated_file: str) -> None:
     names = [str(tmp_path / f"{name}.db") for name in ("a", "b", "all")]
@@ -314,6 +328,7 @@ async def test_a_copy_of_the_first_part_may_be_the_target(tmp_path: Path, migrat
         ("UPDATE batch SET unacknowledged = 7 WHERE first_seq = 5", "at seq 5 does not continue the chain", 4),
         ("UPDATE batch SET min_ts = 7 WHERE first_seq = 1", "at seq 1 does not continue the chain", 0),
         ("UPDATE batch SET checks = x'00' WHERE first_seq = 5", "the event of seq 5 was changed", 4),
+        ("UPDATE batch SET checks = checks || x'00000000' WHERE first_seq = 5", "at seq 5 ", 4),
         ("UPDATE name SET value = CAST('c9' AS BLOB) WHERE text = 'c0'", "the event of seq 1 was changed", 0),
         ("UPDATE recorder SET sent_count = 99", "its row says another sent_count than its events", 12),
         ("UPDATE recorder SET head_hash = x'00'", "its row says another head_hash than its events", 12),
@@ -527,12 +542,13 @@ async def test_a_spool_of_a_gathered_recorder_is_kept_for_its_own_store(
     uuid = await recorder_of(parts[0], of, [[sent(1)]], ended=False)
     folder = tmp_path / "spools"
     folder.mkdir()
-    spool = Spool(folder / f"{uuid}.spool", {"recorder": uuid, "exp_id": "e1", "store": parts[0].location})
-    spool.write(2, [sent(2)], 2)
-    spool.close()
     await gathered(log, urls[0])
-    [kept] = [done async for done in drain(log, folder)]
-    assert kept.reason is not None and "Drain it into that one" in kept.reason and kept.left == 1
+    for store, word in (("/elsewhere/a.db", "was gathered"), (parts[0].location, "Drain it into that one")):
+        spool = Spool(folder / f"{uuid}.spool", {"recorder": uuid, "exp_id": "e1", "store": store})
+        spool.write(2, [sent(2)], 2)
+        spool.close()
+        [kept] = [done async for done in drain(log, folder)]
+        assert kept.reason is not None and word in kept.reason and kept.left == 1
     [drained] = [done async for done in drain(parts[0], folder)]
     assert (drained.reason, drained.events) == (None, 1)
     await gathered(log, urls[0])
@@ -700,3 +716,21 @@ async def test_what_others_do_to_the_experiment_meanwhile_stops_it(
         done = await gathered(log, urls[0])
     assert turns > 4
     assert (done.status, len(await content(log)), await problems(log)) == ("closed", 24, [])
+
+
+async def test_nothing_is_added_to_an_experiment_that_is_being_removed(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recorded(parts[0], 1, 2)
+    monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
+    events: list[int] = []
+
+    async def begin_to_remove() -> None:
+        events.append(sql(store, "SELECT count(*) FROM event")[0][0])
+        if len(events) == 4:  # the first transaction of a removal
+            sql(store, "UPDATE experiment SET status = 'removing'", "UPDATE recorder SET epoch = epoch + 1")
+
+    with before_commits(log, begin_to_remove):
+        [reason] = await refused(log, urls[0])
+    assert "messager compact" in reason
+    assert sql(store, "SELECT count(*) FROM event") == [(events[3],)]
