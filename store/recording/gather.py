@@ -241,8 +241,8 @@ class _Gathering:
             found = (await connection.execute(elsewhere.limit(1))).one_or_none()
         if found is not None:
             return (
-                f"its recorder {found.uuid[:8]} is in {self._log.location} already, in the experiment {found.exp_id!r}: "
-                "a store holds a recording once. Gather it into another --store."
+                f"its recorder {found.uuid[:8]} is in {self._log.location} already, in the experiment "
+                f"{found.exp_id!r}: a store holds a recording once. Gather it into another --store."
             )
         if here is None:
             return await self._hidden(part)
