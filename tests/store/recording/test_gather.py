@@ -543,6 +543,7 @@ async def test_a_spool_of_a_gathered_recorder_is_kept_for_its_own_store(
     folder.mkdir()
     await gathered(log, urls[0])
     for store, word in (("/elsewhere/a.db", "was gathered"), (parts[0].location, "Drain it into that one")):
+        (folder / f"{uuid}.spool").unlink(missing_ok=True)
         spool = Spool(folder / f"{uuid}.spool", {"recorder": uuid, "exp_id": "e1", "store": store})
         spool.write(2, [sent(2)], 2)
         spool.close()
