@@ -62,6 +62,10 @@ def _memory(name: str, what: str, pair: str) -> Row:
     return Row(f"memory-{name}", what, against, f"memory:{pair}", 1.2, "peak", "MB", True, 200.0, max_rounds=1)
 
 
+def _walk(name: str, what: str, against: str, pair: str, target: float) -> Row:
+    return Row(name, what, against, f"walking:{pair}", target, unit="events per second")
+
+
 _PEER = "AgentSociety 1.3.7's Messager, which keeps a list in memory"
 _MQTT_PEER = "AgentSociety 1.0.0's Messager (MQTT), which keeps a list in memory"
 
@@ -185,6 +189,16 @@ ROWS = (
         1.5,
         needs="rosbags",
     ),
+    _walk("verify", "verify, batches of 1000", "a loop that reads the rows and hashes them", "Verify", 0.5),
+    _walk("verify-small", "verify, batches of 20", "a loop that reads the rows and hashes them", "VerifySmall", 0.5),
+    _walk(
+        "diff", "diff of two equal experiments", "a loop that reads both and compares digests by channel", "Diff", 0.5
+    ),
+    _walk("pack", "pack", "a loop that hashes the rows, writes lines and hashes them", "Pack", 0.5),
+    _walk("unpack", "unpack", "a loop that parses lines, hashes and inserts them, one index", "Unpack", 0.7),
+    _walk("import", "import of JSON Lines", "a loop that parses lines and inserts them, one index", "Import", 0.7),
+    _walk("export", "export to JSON Lines", "a loop that reads the rows and writes lines", "Export", 0.7),
+    _walk("events", "events --json", "a loop that reads the rows and writes lines", "Events", 0.7),
     Row(
         "lag",
         "replay at 1000 messages per second, recorded pace, 10 s: p99 lag",

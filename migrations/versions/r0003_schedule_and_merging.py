@@ -6,8 +6,9 @@ Create Date: 2026-11-22
 """
 
 import sqlalchemy as sa
-from alembic import op
+from alembic import context, op
 
+from messager_store.errors import DowngradeRefused
 from messager_store.migrations import views, views_0003
 
 revision = "0003"
@@ -23,6 +24,48 @@ EVENT_COLUMNS = (
     ("origin_id", "name.id: the recorder of the parent experiment it was copied from"),
     ("origin_seq", "its seq in that recorder"),
 )
+
+SHOWN = 3
+"""Maximum experiments in the error of a refused downgrade, for each reason."""
+
+_EXPERIMENTS = "FROM experiment x WHERE x.status IN ('open', 'closed')"
+_RECORDERS = "FROM experiment x JOIN recorder r ON r.experiment_id = x.id WHERE x.status IN ('open', 'closed')"
+_NEW_FIELDS = "coalesce(e.messager_id, e.arrival, e.origin_id, e.origin_seq) IS NOT NULL"
+LOSSES = (
+    (
+        "chains would no longer verify",
+        f"SELECT x.exp_id {_RECORDERS} AND r.last_seq > 0 "
+        "AND r.chain_version <> CASE WHEN x.schema_version > 2 THEN 2 ELSE x.schema_version END",
+    ),
+    (
+        "Messagers, arrivals and origins of events would be lost",
+        f"SELECT x.exp_id {_RECORDERS} AND r.chain_version > 2 AND EXISTS (SELECT 1 FROM event e "
+        f"WHERE e.id >= r.id * {1 << 40} AND e.id < (r.id + 1) * {1 << 40} AND {_NEW_FIELDS})",
+    ),
+    (
+        "model calls would have no kind",
+        f"SELECT x.exp_id {_RECORDERS} AND r.asked_count + r.answered_count > 0",
+    ),
+    (
+        "forks would not know their parents",
+        f"SELECT x.exp_id {_EXPERIMENTS} AND (x.parent_exp_id IS NOT NULL OR x.parent_head IS NOT NULL)",
+    ),
+    (
+        "redactions would no longer fit their heads",
+        "SELECT x.exp_id FROM experiment x JOIN redaction d ON d.experiment_id = x.id "
+        "WHERE x.status IN ('open', 'closed') AND (x.schema_version > 2 OR d.origin IS NOT NULL)",
+    ),
+    (
+        "heads of closed experiments would change",
+        f"SELECT x.exp_id {_EXPERIMENTS} AND x.closed_at IS NOT NULL AND x.schema_version > 2 AND x.recorders > 1",
+    ),
+)
+"""Guarantees that revision 0002 cannot keep, and the experiments that have them.
+
+In revision 0002 the chains of an experiment have the form of its schema version. Chains of version 3 are not recomputed
+in that form: a new digest would need the names of every event. Not listed, because nothing is guaranteed for them:
+experiments that are being imported or removed, the heads of open experiments, and the side tables.
+"""
 
 
 def upgrade() -> None:
@@ -43,6 +86,7 @@ def upgrade() -> None:
         "UPDATE recorder SET chain_version = 1 "
         "WHERE experiment_id IN (SELECT id FROM experiment WHERE schema_version = 1)"
     )
+    op.execute("UPDATE experiment SET schema_version = 3 WHERE recorders = 0")  # there is no head to keep
     for kind in ("asked", "answered"):
         op.add_column("recorder", sa.Column(f"{kind}_count", sa.BigInteger, nullable=False, server_default="0"))
     for name, comment in EVENT_COLUMNS:
@@ -118,6 +162,11 @@ def _comment(*comments: tuple[str, str, str | None]) -> None:
 
 def downgrade() -> None:
     dialect = op.get_context().dialect.name
+    if context.get_revision_argument() is not None:  # a downgrade to `base` removes the whole log
+        _refuse_losses()
+    # Only experiments and recorders without events have version 3 now, and such names belong to no event.
+    op.execute("UPDATE experiment SET schema_version = 2 WHERE schema_version > 2")
+    op.execute("DELETE FROM name WHERE what > 1")
     for statement in views_0003.DROP[dialect]:
         op.execute(statement)
     for table in ("indexed_experiment", "indexed_recorder", "activity", "delivery", "said"):
@@ -145,3 +194,24 @@ def downgrade() -> None:
     )
     for statement in views.CREATE[dialect]:
         op.execute(statement)
+
+
+def _refuse_losses() -> None:
+    """Raise `DowngradeRefused` with all reasons if guarantees would be lost."""
+    connection = op.get_bind()
+    if connection.dialect.name == "postgresql":
+        # Closing, forking, recording and redacting write to one of these tables first. SQLite has one writer anyway.
+        op.execute("LOCK TABLE experiment, recorder IN ACCESS EXCLUSIVE MODE")
+    if reasons := losses(connection):
+        raise DowngradeRefused(str(down_revision), reasons)
+
+
+def losses(connection: sa.Connection) -> list[str]:
+    """Return a reason for each guarantee that revision 0002 cannot keep, with the experiments concerned."""
+    reasons = []
+    for loss, query in LOSSES:
+        found = sorted({exp_id for (exp_id,) in connection.execute(sa.text(query))})
+        if found:
+            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            reasons.append(f"{loss} ({', '.join(found[:SHOWN])}{more})")
+    return reasons

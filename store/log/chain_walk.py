@@ -1,31 +1,62 @@
 """Walking the chain of one recorder: its batches in order, each with its events, hashed again on the way.
 
-Verifying, packing and redacting all read the log through here. One query reads the batches of a page, and one the
-events of a page of a batch; a large payload is fetched by itself.
+Verifying, packing and redacting all read the log through here. Rows come from the driver, in pages that span batches;
+names are fetched once and kept by id; the events of a page are hashed in one loop. Whoever needs an event by its fields
+takes `WalkedPage.entries`, which costs more than everything else.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, fields
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import Select, case, func, null, or_, select
+from sqlalchemy import BigInteger, bindparam, case, func, null, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK, batch, event, name
+from ..db.schema import AGENT, CHANNEL, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK, batch, event
 from . import chain
+from .event_query import EventQuery
 
-PAGE = 1000
-"""Batches, and events, read at a time."""
+BATCHES = 1000
+"""Batches read at a time."""
+PAGE = 2000
+"""Maximum of events read at a time."""
+PAGE_BYTES = 8 * 1024 * 1024
+"""Payload bytes of a page, estimated from the page before."""
 MAX_FETCHED = 32 * 1024
 """Bytes of a payload that is read with its page."""
+HELD = 8 * 1024 * 1024
+"""Bytes of larger payloads that are held together."""
+LOOKUP = 1000
+"""Names in one query."""
+MOST_NAMES, MOST_NAME_BYTES = 50_000, 16 * 1024 * 1024
+"""Names that are kept, and their bytes. Then they are fetched again."""
 WRONG_TYPE = (struct.error, TypeError, AttributeError, OverflowError)
 """Errors of hashing a value whose type or size its column should not hold."""
 
-Fetch = Callable[[Select[Any]], Awaitable[Sequence[Any]]]
-"""Runs a query and returns its rows."""
+
+@dataclass(frozen=True, slots=True)
+class BatchRow:
+    """A row of the table `batch`."""
+
+    recorder_id: int
+    first_seq: int
+    count: int
+    min_ts: int
+    max_ts: int
+    digest: bytes
+    checks: bytes
+    chain_hash: bytes
+    committed_at: int
+    unacknowledged: int
+
+
+_BATCH_FIELDS = tuple(each.name for each in fields(BatchRow))
 
 
 class ChainEvent(NamedTuple):
@@ -61,12 +92,231 @@ class ChainEvent(NamedTuple):
         return self.id & SEQ_MASK
 
 
+class Names(NamedTuple):
+    """The names of an event. The first two fields are those of `chain.names`, None if a value has a wrong type."""
+
+    lengths: Any
+    joined: Any
+    channel: bytes | None
+    sender: bytes | None
+    recipient: bytes | None
+    messager: bytes | None
+    origin: bytes | None
+    strange: bool
+
+
+_FIELDS = (
+    *("id", "experiment_id", "channel_id", "from_id", "to_id", "messager_id", "origin_id"),
+    *("ts", "kind", "flags", "msg_id", "duration_ns", "receivers", "cause", "meta", "payload", "arrival", "origin_seq"),
+)
+"""The columns of a row of `_EVENTS`, in order."""
+_key = itemgetter(slice(1, 7))
+"""What the names of a row depend on."""
+_KINDS_OF_NAME = (CHANNEL, AGENT, AGENT, MESSAGER, RECORDER)
+_PAYLOAD = _FIELDS.index("payload")
+id_of, experiment_of, ts_of, kind_of, flags_of, payload_of = (
+    itemgetter(_FIELDS.index(name)) for name in ("id", "experiment_id", "ts", "kind", "flags", "payload")
+)
+"""Columns of a row of `WalkedPage`."""
+
+
+def _parameter(name: str) -> Any:
+    return bindparam(name, 0, BigInteger)
+
+
+_BATCHES = EventQuery(
+    select(*(batch.c[key] for key in _BATCH_FIELDS))
+    .where(
+        batch.c.recorder_id == _parameter("recorder"),
+        batch.c.first_seq > _parameter("after"),
+        batch.c.first_seq <= _parameter("last"),
+    )
+    .order_by(batch.c.first_seq)
+    .limit(BATCHES)
+)
+_EVENTS = EventQuery(
+    select(
+        *(
+            event.c[name]
+            if name != "payload"
+            else case((func.length(event.c.payload) <= MAX_FETCHED, event.c.payload), else_=null())
+            for name in _FIELDS
+        )
+    )
+    .where(event.c.id >= _parameter("low"), event.c.id < _parameter("high"))
+    .order_by(event.c.id)
+    .limit(_parameter("size"))
+)
+_WHOLE = EventQuery(select(event.c.payload).where(event.c.id == _parameter("number")))
+
+
+class Connection(Protocol):
+    """Runs queries; the rows are tuples."""
+
+    async def rows(self, query: EventQuery, **values: Any) -> Sequence[Any]:
+        """Return the rows of a query."""
+
+    async def run(self, sql: str) -> Sequence[Any]:
+        """Return the rows of an SQL text."""
+
+
+class _OfStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def rows(self, query: EventQuery, **values: Any) -> Sequence[Any]:
+        return await query.rows(self._database, **values)
+
+    async def run(self, sql: str) -> Sequence[Any]:
+        async with self._database.reading() as connection:
+            return list(await self._database.dialect.fetch(connection, sql, ()))
+
+
+class _OfTransaction:
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def rows(self, query: EventQuery, **values: Any) -> Sequence[Any]:
+        return (await self._connection.execute(query.statement, values)).all()
+
+    async def run(self, sql: str) -> Sequence[Any]:
+        return (await self._connection.execute(text(sql))).all()
+
+
+class Source:
+    """The log of one store, and the names that were read from it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.together: dict[tuple[Any, ...], Names] = {}
+        """By experiment and the ids of the names."""
+        self._bytes = 0
+
+    async def load(self, rows: Sequence[Any]) -> None:
+        """Fetch the names of rows that are not known yet."""
+        wanted = {_key(row) for row in rows}
+        if len(self.together) > MOST_NAMES or self._bytes > MOST_NAME_BYTES:
+            self.together.clear()
+            self._bytes = 0
+        missing = wanted - self.together.keys()
+        ids = sorted({number for key in missing for number in key[1:] if type(number) is int})
+        known: dict[Any, tuple[Any, Any, Any]] = {}
+        for at in range(0, len(ids), LOOKUP):
+            listed = ", ".join(map(str, ids[at : at + LOOKUP]))
+            query = f"SELECT id, what, experiment_id, value FROM name WHERE id IN ({listed})"
+            for number, what, of, value in await self.connection.run(query):
+                known[number] = what, of, value
+        for key in missing:
+            self.together[key] = found = _together(key, known)
+            self._bytes += len(found.joined or b"")
+
+
+def _together(key: tuple[Any, ...], known: dict[Any, tuple[Any, Any, Any]]) -> Names:
+    """Return the names of an event; `known` are (what, experiment, value) by id."""
+    experiment_id, *numbers = key
+    values: list[Any] = []
+    strange = False
+    for number, kind in zip(numbers, _KINDS_OF_NAME, strict=True):
+        what, of, value = known.get(number, (None, None, None))
+        values.append(value)
+        strange |= number is not None and (what != kind or of != experiment_id)
+    try:
+        lengths, joined = chain.names(*values[:4])
+    except WRONG_TYPE:
+        lengths = joined = None  # type: ignore[assignment]
+    return Names(lengths, joined, *values, strange)
+
+
+def fetch_from(database: Database) -> Source:
+    """Return a source that reads each page in a transaction of its own."""
+    return Source(_OfStore(database))
+
+
+def fetch_within(connection: AsyncConnection) -> Source:
+    """Return a source that reads within the transaction of a connection."""
+    return Source(_OfTransaction(connection))
+
+
+class WalkedPage:
+    """Events of one batch, in order of seq."""
+
+    __slots__ = ("_names", "readable", "rows", "strange")
+
+    def __init__(self, rows: Sequence[Any], names: dict[tuple[Any, ...], Names]) -> None:
+        self.rows = rows
+        """Their rows; `ts_of` and the like give a column."""
+        self._names = names
+        self.strange = False
+        """True if a name is missing, belongs to another experiment, or is of another kind."""
+        self.readable = True
+        """False if a value has a wrong type."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def seqs(self) -> Sequence[int]:
+        """Their seqs, ascending."""
+        first, last = id_of(self.rows[0]) & SEQ_MASK, id_of(self.rows[-1]) & SEQ_MASK
+        if last - first == len(self.rows) - 1:
+            return range(first, last + 1)
+        return [id_of(row) & SEQ_MASK for row in self.rows]
+
+    def with_names(self) -> Iterator[tuple[Any, Names]]:
+        """Yield each row with its names."""
+        return ((row, self._names[_key(row)]) for row in self.rows)
+
+    def entries(self) -> list[ChainEvent]:
+        """Return the events by their fields."""
+        found = []
+        for row, of in self.with_names():
+            (
+                number, experiment_id, _, from_id, to_id, _, _,
+                ts, kind, flags, msg_id, duration, receivers, cause, meta, payload, arrival, origin_seq,
+            ) = row  # fmt: skip
+            found.append(
+                ChainEvent(
+                    *(number, experiment_id, ts, kind, flags, of.channel, of.sender, of.recipient),
+                    *(msg_id, duration, receivers, cause, meta, payload, from_id, to_id),
+                    *(of.messager, arrival, of.origin, origin_seq, of.strange),
+                )
+            )
+        return found
+
+    def encoded(self, encoder: chain.Encoder) -> list[bytes]:
+        """Return the encoding of each event, and set `strange`. Raises one of `WRONG_TYPE`."""
+        encode, cause_of, names, mask = encoder.encode, encoder.cause, self._names, SEQ_MASK
+        found: list[bytes] = []
+        add = found.append
+        strange = False
+        for row in self.rows:
+            (
+                number, _, _, _, _, _, _,
+                ts, kind, flags, msg_id, duration, receivers, cause, meta, payload, arrival, origin_seq,
+            ) = row  # fmt: skip
+            lengths, joined, _, _, _, _, origin, odd = names[row[1:7]]
+            if odd:
+                strange = True
+            if cause is not None:
+                cause = cause_of(cause)
+            copied = None if origin is None and origin_seq is None else (origin or b"", origin_seq)
+            add(
+                encode(
+                    *(number & mask, ts, kind, flags, lengths, joined, msg_id, duration, receivers),
+                    *(cause, meta, payload, arrival, copied),
+                )
+            )
+        self.strange = strange
+        return found
+
+
 class WalkedBatch:
     """One batch of a recorder's chain."""
 
-    def __init__(self, fetch: Fetch, row: Any, encoder: chain.Encoder) -> None:
-        self._fetch = fetch
+    def __init__(self, row: BatchRow, encoder: chain.Encoder, reader: _Reader, until: int) -> None:
         self._encoder = encoder
+        self._reader = reader
+        self._until = until
         self.row = row
         """Its row in the table `batch`."""
         self.digest = chain.BatchDigest()
@@ -79,75 +329,119 @@ class WalkedBatch:
         """The seq after its last event."""
         return int(self.row.first_seq + self.row.count)
 
-    async def events(self) -> AsyncIterator[list[ChainEvent]]:
-        """Yield its events in order of seq, as far as they exist, in pages. A batch may be walked without them."""
+    async def pages(self) -> AsyncIterator[WalkedPage]:
+        """Yield its events in order of seq, as far as they exist. A batch may be walked without them."""
         seq, end = self.row.first_seq, self.row.first_seq + self.row.count
         while seq < end:
-            rows = await self._fetch(_events_page(self.row.recorder_id, seq, end))
-            page = [ChainEvent._make(row) for row in rows]
-            for at, entry in enumerate(page):
-                if entry.payload is None:
-                    (whole,) = await self._fetch(select(event.c.payload).where(event.c.id == entry.id))
-                    page[at] = entry = entry._replace(payload=whole.payload)
-                self._hash(entry)
-            if page:
+            rows, seq = await self._reader.take(seq, end, max(end, self._until))
+            async for part in self._reader.whole(rows):
+                page = WalkedPage(part, self._reader.source.together)
+                self._hash(page)
                 yield page
-            if len(page) < PAGE:
-                return
-            seq = page[-1].seq + 1
 
     def link(self, previous: bytes, digest: bytes | None = None) -> bytes:
         """Return the chain hash of this batch behind `previous`, with the digest of its row unless another is given."""
-        facts = chain.facts(self.row._mapping)
-        return chain.next_link(self._encoder.version, previous, digest or self.row.digest, *facts)
+        row = self.row
+        facts = (row.first_seq, row.count, row.min_ts, row.max_ts, row.committed_at, row.unacknowledged)
+        return chain.next_link(self._encoder.version, previous, digest or row.digest, *facts)
 
-    def _hash(self, entry: ChainEvent) -> None:
+    def _hash(self, page: WalkedPage) -> None:
         try:
-            self.digest.extend([encode(entry, self._encoder)])
+            self.digest.extend(page.encoded(self._encoder))
+            return
         except WRONG_TYPE:
-            self.digest.checks.append(-1)
-            self.unreadable.add(entry.seq)
+            page.readable = False
+        for entry in page.entries():
+            try:
+                self.digest.extend([encode(entry, self._encoder)])
+            except WRONG_TYPE:
+                self.digest.checks.append(-1)
+                self.unreadable.add(entry.seq)
+
+
+class _Reader:
+    """The events of a recorder. What is read ahead serves the batches that follow."""
+
+    def __init__(self, source: Source, recorder_id: int) -> None:
+        self.source = source
+        self._base = recorder_id << SEQ_BITS
+        self._size = PAGE // 4
+        self._rows: Sequence[Any] = ()
+        self._first = self._end = -1
+        """`_rows` are all events from the first seq on and before the second."""
+
+    async def take(self, first: int, end: int, until: int) -> tuple[Sequence[Any], int]:
+        """Return the events from seq `first` on and before `end`, or some of them, and the seq to continue with.
+
+        If they must be read, those before `until` are read with them.
+        """
+        if not self._first <= first < self._end:
+            await self._read(first, min(until, SEQ_MASK + 1))
+        stop = min(end, self._end)
+        low, high = (bisect_left(self._rows, self._base + seq, key=id_of) for seq in (first, stop))
+        return self._rows[low:high], stop if stop <= SEQ_MASK else end
+
+    async def _read(self, first: int, until: int) -> None:
+        low, high = self._base | first, self._base + until
+        rows = await self.source.connection.rows(_EVENTS, low=low, high=high, size=self._size)
+        await self.source.load(rows)
+        self._first, self._rows = first, rows
+        self._end = until if len(rows) < self._size else (id_of(rows[-1]) & SEQ_MASK) + 1
+        if rows:
+            held = sum(len(payload) for row in rows if (payload := payload_of(row)).__class__ is bytes)
+            self._size = max(50, min(PAGE, PAGE_BYTES * len(rows) // (held or 1)))
+
+    async def whole(self, rows: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:
+        """Yield the rows in parts, with payloads that are too large to be read with their page."""
+        begin = held = 0
+        filled = rows
+        for at, row in enumerate(rows) if None in map(payload_of, rows) else ():
+            if payload_of(row) is not None:
+                continue
+            ((payload,),) = await self.source.connection.rows(_WHOLE, number=id_of(row))
+            if filled is rows:
+                filled = list(rows)
+            filled[at] = (*row[:_PAYLOAD], payload, *row[_PAYLOAD + 1 :])  # type: ignore[index]
+            held += len(payload)
+            if held > HELD:
+                yield filled[begin : at + 1]
+                filled[begin : at + 1] = [None] * (at + 1 - begin)  # type: ignore[index]
+                begin, held = at + 1, 0
+        if begin < len(rows):
+            yield filled[begin:] if begin else filled
 
 
 async def walk(
-    fetch: Fetch, recorder_id: int, encoder: chain.Encoder, *, after: int = -1, last: int = SEQ_MASK
+    source: Source, recorder_id: int, encoder: chain.Encoder, *, after: int = -1, last: int = SEQ_MASK
 ) -> AsyncIterator[WalkedBatch]:
     """Yield the batches of a recorder that begin behind the seq `after` and not behind `last`, in order.
 
     `encoder` is that of the recorder.
     """
+    reader = _Reader(source, recorder_id)
     while True:
-        query = (
-            select(batch)
-            .where(batch.c.recorder_id == recorder_id, batch.c.first_seq > after, batch.c.first_seq <= last)
-            .order_by(batch.c.first_seq)
-            .limit(PAGE)
-        )
-        rows = await fetch(query)
-        for row in rows:
-            yield WalkedBatch(fetch, row, encoder)
-        if len(rows) < PAGE:
+        found = await source.connection.rows(_BATCHES, recorder=recorder_id, after=after, last=last)
+        rows = [BatchRow(*row) for row in found]
+        for row, until in zip(rows, _ends(rows), strict=True):
+            yield WalkedBatch(row, encoder, reader, until)
+        if len(rows) < BATCHES:
             return
         after = rows[-1].first_seq
 
 
-def fetch_from(database: Database) -> Fetch:
-    """Return a fetch that reads each page in a transaction of its own."""
-
-    async def fetch(query: Select[Any]) -> Sequence[Any]:
-        async with database.reading() as connection:
-            return list(await connection.execute(query))
-
-    return fetch
-
-
-def fetch_within(connection: AsyncConnection) -> Fetch:
-    """Return a fetch that reads within the transaction of a connection."""
-
-    async def fetch(query: Select[Any]) -> Sequence[Any]:
-        return list(await connection.execute(query))
-
-    return fetch
+def _ends(rows: list[BatchRow]) -> list[int]:
+    """Return, for each batch, the end of the last one that continues it without a gap or a value of a wrong type."""
+    ends: list[int] = []
+    following = end = -1
+    for row in reversed(rows):
+        first, count = row.first_seq, row.count
+        if type(first) is not int or type(count) is not int or count < 1:
+            following = end = -1
+        else:
+            end = end if first + count == following else first + count
+            following = first
+        ends.append(end)
+    return ends[::-1]
 
 
 def encode(entry: ChainEvent, encoder: chain.Encoder) -> bytes:
@@ -158,48 +452,3 @@ def encode(entry: ChainEvent, encoder: chain.Encoder) -> bytes:
     origin = None if entry.origin is None and entry.origin_seq is None else (entry.origin or b"", entry.origin_seq)
     schedule = (entry.arrival, origin)
     return encoder.encode(*head, *names, entry.msg_id, *numbers, entry.meta, entry.payload, *schedule)
-
-
-_CHANNEL, _SENDER, _RECIPIENT, _MESSAGER, _ORIGIN = (name.alias(letter) for letter in "cftmo")
-_STRANGE_NAMES = or_(
-    *(
-        func.coalesce(alias.c.what != what, number.is_not(None))
-        | func.coalesce(alias.c.experiment_id != event.c.experiment_id, False)
-        for alias, what, number in (
-            (_CHANNEL, CHANNEL, event.c.channel_id),
-            (_SENDER, AGENT, event.c.from_id),
-            (_RECIPIENT, AGENT, event.c.to_id),
-            (_MESSAGER, MESSAGER, event.c.messager_id),
-            (_ORIGIN, RECORDER, event.c.origin_id),
-        )
-    )
-)
-
-
-def _events_page(recorder_id: int, first: int, end: int) -> Select[Any]:
-    """Return the SELECT of a recorder's next events from seq `first` on and before `end`, in the form of ChainEvent."""
-    base, row = recorder_id << SEQ_BITS, event.c
-    payload = case((func.length(row.payload) <= MAX_FETCHED, row.payload), else_=null())
-    return (
-        select(
-            *(row.id, row.experiment_id, row.ts, row.kind, row.flags),
-            *(
-                _CHANNEL.c.value.label("channel"),
-                _SENDER.c.value.label("sender"),
-                _RECIPIENT.c.value.label("recipient"),
-            ),
-            *(row.msg_id, row.duration_ns, row.receivers, row.cause, row.meta, payload.label("payload")),
-            *(row.from_id, row.to_id, _MESSAGER.c.value.label("messager"), row.arrival),
-            *(_ORIGIN.c.value.label("origin"), row.origin_seq, _STRANGE_NAMES.label("strange_names")),
-        )
-        .select_from(
-            event.outerjoin(_CHANNEL, _CHANNEL.c.id == row.channel_id)
-            .outerjoin(_SENDER, _SENDER.c.id == row.from_id)
-            .outerjoin(_RECIPIENT, _RECIPIENT.c.id == row.to_id)
-            .outerjoin(_MESSAGER, _MESSAGER.c.id == row.messager_id)
-            .outerjoin(_ORIGIN, _ORIGIN.c.id == row.origin_id)
-        )
-        .where(row.id >= base | first, row.id < base | end)
-        .order_by(row.id)
-        .limit(PAGE)
-    )

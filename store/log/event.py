@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from messager.msg import Msg, view
 
 from ..db.schema import FROM_DERIVED, REDACTED, TO_DERIVED
 from ..errors import BadCursor
+from .text import readable, text_of_meta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(0|-?[1-9]\d{0,18}):([1-9]\d{0,8}):([1-9]\d{0,12})", re.A)
@@ -159,47 +159,11 @@ class Event:
 
     @property
     def text(self) -> str:
-        """The content for people, extracted from JSON and from JSON inside JSON."""
+        """The content for people, as `text.readable` decodes it."""
         if self.kind in ("gap", "mark"):
-            text = _meta_text(self.kind, self.meta or {})
+            text = text_of_meta(self.kind, self.meta or {})
             return f"{text} [redacted]".lstrip() if self.redacted else text
         return "[redacted]" if self.redacted else readable(self.payload)
-
-
-def _meta_text(kind: str, meta: dict[str, Any]) -> str:
-    if kind == "mark":
-        given = meta.get("fields") or {}
-        fields = " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else given
-        return f"{meta.get('name', '')} {fields}".rstrip()
-    until, since = meta.get("until"), meta.get("since")
-    length = ""
-    if isinstance(until, int) and isinstance(since, int) and abs(until - since) < 2**64:
-        length = f"{(until - since) / 1e9:.3f} s, "
-    count = meta.get("count")
-    return f"{length}{'unknown number' if count is None else count} lost: {meta.get('reason', '')}"
-
-
-def readable(payload: bytes) -> str:
-    """Return the content of a payload as text: its `content` or `text`, if any, with nested JSON decoded.
-
-    Of a list of blocks, as in AgentScope, these are the texts of the blocks.
-    """
-    text = payload.decode("utf-8", "backslashreplace")
-    for _ in range(3):
-        try:
-            data = json.loads(text)
-        except (ValueError, RecursionError):
-            return text
-        if not isinstance(data, dict):
-            return text if not isinstance(data, str) else data
-        inner = data.get("content", data.get("text"))
-        if isinstance(inner, list) and inner and all(isinstance(block, dict) for block in inner):
-            said = [block["text"] for block in inner if isinstance(block.get("text"), str)]
-            inner = "\n".join(said) if said else inner
-        if not isinstance(inner, str):
-            return json.dumps(data, ensure_ascii=False)
-        text = inner
-    return text
 
 
 def iso(ts: int) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BigInteger, Select, bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.database import Database
 from ..db.schema import SEQ_BITS, event, recorder
@@ -52,25 +53,27 @@ async def recorders_now(database: Database, of: Experiment) -> Recorders:
 
 
 class EventQuery:
-    """A SELECT of `event_rows.columns`, compiled once and run for every page with other parameters."""
+    """A SELECT with parameters, compiled once per kind of database and run for every page with other values."""
 
     def __init__(self, statement: Select[Any]) -> None:
-        self._statement = statement
-        self._sql = ""
-        self._names: Sequence[str] = ()
-        self._values: dict[str, Any] = {}
+        self.statement = statement
+        self._compiled: dict[str, tuple[str, Sequence[str], dict[str, Any]]] = {}
+        """The SQL, the names of its parameters in order, and their values unless given, by name of the database."""
 
-    async def rows(self, database: Database, **values: int) -> list[Any]:
+    async def rows(self, database: Database, **values: Any) -> list[Any]:
         """Return the rows, as tuples, directly from the driver."""
         async with database.reading() as connection:
-            if not self._sql:
-                compiled = self._statement.compile(
-                    dialect=connection.dialect, compile_kwargs={"render_postcompile": True}
-                )
-                self._sql, self._names = str(compiled), compiled.positiontup or ()
-                self._values = dict(compiled.params)
-            known = self._values | values
-            return list(await database.dialect.fetch(connection, self._sql, [known[name] for name in self._names]))
+            return await self.rows_within(connection, database, **values)
+
+    async def rows_within(self, connection: AsyncConnection, database: Database, **values: Any) -> list[Any]:
+        """Return the rows as `rows` does, read with a given connection."""
+        kind = connection.dialect.name
+        if kind not in self._compiled:
+            compiled = self.statement.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
+            self._compiled[kind] = str(compiled), compiled.positiontup or (), dict(compiled.params)
+        sql, names, defaults = self._compiled[kind]
+        known = defaults | values
+        return list(await database.dialect.fetch(connection, sql, [known[name] for name in names]))
 
 
 async def events_of(

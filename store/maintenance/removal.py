@@ -35,6 +35,7 @@ from ..experiments.provenance import this_process
 from ..experiments.records import SILENT_NS, Experiment, RecorderRow, recorder_of
 from ..experiments.registry import recorders_of
 from ..log.event_log import EventLog
+from ..queries import side_tables
 from ..recording.repair import left_spool
 from ..recording.spool import Spool
 
@@ -82,6 +83,7 @@ async def remove(
         await connection.execute(
             update(recorder).where(recorder.c.experiment_id == of.id).values(epoch=recorder.c.epoch + 1)
         )
+        await side_tables.clear_state(connection, of.id)
     recorders = await recorders_of(database, of.id)
     await asyncio.to_thread(_forget_registrations, database.location, recorders)
     total = sum(row.last_seq for row in recorders)

@@ -41,7 +41,7 @@ from ..experiments.records import Experiment, RecorderRow
 from ..experiments.registry import by_exp_id, recorders_of
 from ..json_text import is_deep, is_no_text
 from ..log import chain
-from ..log.chain_walk import WRONG_TYPE
+from ..log.chain_walk import WRONG_TYPE, fetch_from
 from ..log.event_log import EventLog
 from ..log.names import name_hash
 from ..log.redaction_records import RedactionCheck
@@ -97,9 +97,11 @@ async def verify(
         if progress is not None:
             progress(verdict.events + checked, total)
 
+    source = fetch_from(database)
     for row in recorders:
         try:
-            await check_recorder(database, of, row, chain.encoder(row, recorders), subject.redactions, verdict, tell)
+            encoder = chain.encoder(row, recorders)
+            await check_recorder(database, source, of, row, encoder, subject.redactions, verdict, tell)
         except WRONG_TYPE:
             verdict.add([f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type"])
     verdict.add(subject.redactions.finish())
@@ -163,6 +165,8 @@ def check_schema_version(subject: _Subject) -> Iterator[str]:
     """Check that the versions are known."""
     if subject.of.schema_version not in range(1, SCHEMA_VERSION + 1):
         yield f"its schema version is {subject.of.schema_version!r}, which is unknown"
+    elif subject.recorders and subject.recorders[0].chain_version != subject.of.schema_version:
+        yield f"its schema version is {subject.of.schema_version}, which is not the chain version of its first recorder"
     for row in subject.recorders:
         if row.chain_version not in range(1, CHAIN_VERSION + 1):
             yield f"recorder {row.ordinal} has the chain version {row.chain_version!r}, which is unknown"

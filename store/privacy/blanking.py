@@ -112,11 +112,11 @@ class Blanking:
     ) -> tuple[chain.BatchDigest, int]:
         """Blank the events of one batch; return its new digest and the number of payload bytes removed."""
         new, removed = chain.BatchDigest(), 0
-        async for page in walked.events():
+        async for page in walked.pages():
             if walked.unreadable:
                 raise chain_broken(self.location, self.of, row, walked.row.first_seq)
             changes = []
-            for entry in page:
+            for entry in page.entries():
                 if entry.id not in self.numbers:
                     new.extend([encode(entry, encoder)])
                     continue

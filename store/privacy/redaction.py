@@ -23,6 +23,7 @@ from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import NameReader
 from ..log.redaction_records import Ranges, Recorder, RedactionRow, events_json, redactions_of, seals_of
+from ..queries import side_tables
 from .blanking import Blanking
 from .redaction_filter import Found, RedactionFilter, find
 from .refusal import check_allowed, written_meanwhile
@@ -64,7 +65,8 @@ async def redact(
 
     Payload and msg_id are deleted; of the meta, only fields written by the log itself remain (the name of a mark, an
     outcome, the bounds of a gap). With `ids`, from_id and to_id are deleted too, and names of agents that no other
-    event uses. Channel, kind, times, order and number of events remain. The head changes.
+    event uses. Channel, kind, times, order and number of events remain. The head changes. The side tables of the
+    experiment are emptied.
     With `dry_run`, nothing is changed, and `who` and `why` are not checked. `progress` is called with the number of
     searched events and the total.
 
@@ -151,6 +153,8 @@ async def _blank(
         await database.dialect.want_rewrite(connection)
         if not await _unchanged(connection, of, recorders, len(before)):
             return False
+        # all text may show what is redacted, and counts hold payload bytes; what remains is indexed again later
+        await side_tables.clear(connection, of.id, [row.id for row in recorders])
         # fence recorders that have not ended: they would continue a chain that no longer exists
         await connection.execute(
             update(recorder)

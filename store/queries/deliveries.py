@@ -1,114 +1,314 @@
-"""Deliveries: the receptions of each sending. A side table for analysis, filled at closing."""
+"""Deliveries: which reception belongs to which sending. A side table, filled in replay order.
+
+Events arrive late: a spool is drained, a part of an experiment is gathered. So each run first looks for the earliest
+new event, P. Deliveries of receptions before P are final. From P on they are matched again, with a state that is
+restored from the minute before P (`matching`). The result is the same as if all events had been matched at once.
+"""
 
 from __future__ import annotations
 
-import json
-from collections import deque
-from dataclasses import dataclass
-from hashlib import sha256
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, case, delete, func, null, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from .. import json_text
 from ..db.database import Database
-from ..db.schema import KINDS, REDACTED, SEQ_BITS, delivery, event, place_at, recorder, replay_place
+from ..db.schema import (
+    KINDS,
+    REDACTED,
+    SEQ_BITS,
+    SEQ_MASK,
+    delivery,
+    event,
+    indexed_experiment,
+    indexed_recorder,
+    recorder,
+    replay_place,
+)
+from ..log.event_query import EventQuery, parameter
+from . import side_tables
+from .matching import WITHIN_NS, Matching, key_of
+from .side_tables import COMPLETE, FIRST_NS
+from .texts import MAX_FETCHED, Progress
 
-_SENT, _RECEIVED, _GAP = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap"))
-WITHIN_NS = 60_000_000_000
-"""Maximum time from a sending to its reception; a later reception belongs to another message."""
 PAGE = 2000
+"""Maximum of events in one transaction."""
+_SENT, _RECEIVED, _FAILED, _GAP = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed", "gap"))
 
-_Key = tuple[int | None, bytes]
-"""Channel and digest of the payload."""
+
+class _Row(NamedTuple):
+    """An event as `_QUERY` selects it."""
+
+    id: int
+    ts: int
+    kind: int
+    channel_id: int | None
+    meta: str | None
+    sending_id: int | None
+    """Of a reception: the sending that it was matched with before."""
+    payload: bytes | None
+    """None if redacted, or above `MAX_FETCHED` bytes."""
+    redacted: int
 
 
-async def fill(database: Database, experiment_id: int) -> None:
-    """Fill the deliveries of an experiment that is closed or about to be closed. May be repeated.
+_QUERY = (
+    select(
+        *(event.c.id, event.c.ts, event.c.kind, event.c.channel_id),
+        case((event.c.kind == _RECEIVED, event.c.meta), else_=null()),
+        delivery.c.sending_id,
+        case((func.length(event.c.payload) <= MAX_FETCHED, event.c.payload), else_=null()),
+        event.c.flags.op("&")(REDACTED),
+    )
+    .select_from(event)
+    .outerjoin(delivery, delivery.c.event_id == event.c.id)
+    .where(
+        event.c.experiment_id == parameter("experiment_id"),
+        replay_place > tuple_(parameter("ts"), parameter("number")),
+        event.c.kind.in_((_SENT, _RECEIVED, _GAP)),
+    )
+    .order_by(event.c.ts, event.c.id)
+    .limit(parameter("size"))
+)
 
-    The same payload may be sent on a channel more than once: the first reception by a listener is matched with
-    the first sending, its second reception with the second, and so on. Only sendings since the listener began, or
-    since its last gap, are matched.
-    """
-    counters = (recorder.c.sent_count, recorder.c.received_count, recorder.c.started_at, recorder.c.first_ts)
-    async with database.reading() as connection:
-        query = select(recorder.c.id, *counters).where(recorder.c.experiment_id == experiment_id)
-        recorders = (await connection.execute(query)).all()
-    if not any(row.sent_count for row in recorders) or not any(row.received_count for row in recorders):
-        return
-    began = {row.id: row.started_at for row in recorders if row.first_ts is not None and row.started_at <= row.first_ts}
-    matching = _Matching(began)
-    columns = (event.c.id, event.c.ts, event.c.kind, event.c.channel_id, event.c.payload, event.c.meta)
-    wanted = select(*columns).where(event.c.experiment_id == experiment_id, event.c.kind.in_((_SENT, _RECEIVED, _GAP)))
-    wanted = wanted.where(event.c.flags.op("&")(REDACTED) == 0)  # redacted events have the same, empty payload
-    place: tuple[int, int] | None = None
-    while True:
-        page = wanted if place is None else wanted.where(replay_place > place_at(*place))
-        async with database.reading() as connection:
-            rows = (await connection.execute(page.order_by(event.c.ts, event.c.id).limit(PAGE))).all()
-        for row in rows:
-            if row.kind == _GAP:
-                matching.since[row.id >> SEQ_BITS] = row.ts
-            elif row.kind == _SENT:
-                matching.sent(row.id, row.ts, (row.channel_id, sha256(row.payload).digest()))
-            elif row.meta is None or not json.loads(row.meta).get("retained"):  # no copy of an earlier message
-                matching.received(row.id, row.ts, (row.channel_id, sha256(row.payload).digest()))
-        found, matching.found = matching.found, []
-        if found:
-            async with database.writing() as connection:
-                await connection.execute(database.dialect.insert_or_ignore(delivery), found)
-        if len(rows) < PAGE:
-            return
-        place = (rows[-1].ts, rows[-1].id)
+
+class _Overtaken(Exception):
+    """Another indexer took the turn, or the state was cleared."""
 
 
 @dataclass(slots=True)
-class _Sending:
-    id: int
-    ts: int
+class _Run:
+    """Deliveries to compute, with the events that count: those up to `last_seqs`, by recorder id."""
+
+    turn: int
+    start: int
+    """P: receptions before this time (ns UTC) are matched."""
+    last_seqs: dict[int, int]
+    began: dict[int, int]
+    redactions: int
+    matchable: bool
+    """True if there are both sendings and receptions."""
+    failed: bool
+    """True if a sending may be retracted."""
 
 
-class _Matching:
-    """Matches receptions with the sendings of the last minute, by channel and payload."""
+async def fill(database: Database, experiment_id: int, progress: Progress | None = None) -> int | None:
+    """Match what is in the log now; return the number of new or changed deliveries, None if the state was cleared.
 
-    def __init__(self, since: dict[int, int]) -> None:
-        self.found: list[dict[str, int]] = []
-        """Rows of the side table."""
-        self.since = since
-        """By listener, the time from which sendings may be received by it."""
-        self._sendings: dict[_Key, deque[_Sending]] = {}
-        self._received: dict[_Key, dict[int, int]] = {}
-        """By listener, the number of those sendings that it has received."""
-        self._old: deque[tuple[int, _Key]] = deque()
+    A sending counts unless a later `failed` event says that it was not sent. Redacted events and retained copies
+    do not count.
+    """
+    changed = 0
+    while True:
+        try:
+            run = await _begin(database, experiment_id)
+            if run is None:
+                return None
+            if run.start == COMPLETE:
+                return changed
+            async for found in _match(database, experiment_id, run, progress):
+                changed += found
+        except _Overtaken:
+            await asyncio.sleep(random.uniform(0, 0.05))  # let the other one finish its page
+            continue
+        return changed
 
-    def sent(self, number: int, ts: int, key: _Key) -> None:
-        """Add a sending; events come in replay order."""
-        self._expire(ts)
-        self._sendings.setdefault(key, deque()).append(_Sending(number, ts))
-        self._old.append((ts, key))
 
-    def received(self, number: int, ts: int, key: _Key) -> None:
-        """Match a reception with the next sending that its listener has not received yet."""
-        self._expire(ts)
-        listener = number >> SEQ_BITS
-        sendings = self._sendings.get(key)
-        if sendings is None:
-            return
-        received = self._received.setdefault(key, {})
-        nth, since = received.get(listener, 0), self.since.get(listener)
-        while since is not None and nth < len(sendings) and sendings[nth].ts < since:
-            nth += 1
-        received[listener] = min(nth + 1, len(sendings))
-        if nth < len(sendings):
-            self.found.append({"event_id": number, "sending_id": sendings[nth].id, "received_at": ts})
+async def _begin(database: Database, experiment_id: int) -> _Run | None:
+    """Take in what is new: raise `delivery_seq`, and lower `matched_until` to the earliest new event.
 
-    def _expire(self, now: int) -> None:
-        while self._old and now - self._old[0][0] > WITHIN_NS:
-            key = self._old.popleft()[1]
-            sendings = self._sendings[key]
-            sendings.popleft()
-            if not sendings:
-                del self._sendings[key]
-                self._received.pop(key, None)
+    Return the run to make, with `start` = COMPLETE if there is nothing to do; None if the state was cleared.
+    """
+    columns = ("id", "last_seq", "started_at", "first_ts", "sent_count", "received_count", "failed_count")
+    query = (
+        select(*(recorder.c[column] for column in columns), indexed_recorder.c.delivery_seq)
+        .join(indexed_recorder, indexed_recorder.c.recorder_id == recorder.c.id)
+        .where(recorder.c.experiment_id == experiment_id)
+        .order_by(recorder.c.id)
+    )
+    state_query = select(indexed_experiment).where(indexed_experiment.c.experiment_id == experiment_id)
+    async with database.reading() as connection:
+        state = (await connection.execute(state_query)).one_or_none()
+        if state is None:
+            return None
+        recorders = (await connection.execute(query)).all()
+        new = [row for row in recorders if row.last_seq > row.delivery_seq]
+        start = state.matched_until
+        if new and not any(row.delivery_seq for row in recorders):
+            start = FIRST_NS
+        elif new:
+            start = min(start, await _earliest(database, connection, new))
+        run = _Run(
+            turn=state.turn,
+            start=start,
+            last_seqs={row.id: row.last_seq for row in recorders},
+            began={
+                row.id: row.started_at
+                for row in recorders
+                if row.first_ts is not None and row.started_at <= row.first_ts
+            },
+            redactions=await side_tables.redactions(connection, experiment_id),
+            matchable=any(row.sent_count for row in recorders) and any(row.received_count for row in recorders),
+            failed=any(row.failed_count for row in recorders),
+        )
+    if not new:
+        return run
+    async with database.writing() as connection:
+        await _take_turn(connection, experiment_id, run, start)
+        await connection.execute(
+            update(indexed_recorder)
+            .where(indexed_recorder.c.recorder_id == bindparam("number"))
+            .values(delivery_seq=bindparam("reached")),
+            [{"number": row.id, "reached": row.last_seq} for row in new],
+        )
+    return run
+
+
+async def _take_turn(connection: AsyncConnection, experiment_id: int, run: _Run, until: int) -> None:
+    """Set `matched_until` in this transaction. Raises `_Overtaken` if another indexer, or a redaction, was faster."""
+    taken = await connection.execute(
+        update(indexed_experiment)
+        .where(indexed_experiment.c.experiment_id == experiment_id, indexed_experiment.c.turn == run.turn)
+        .values(turn=run.turn + 1, matched_until=until)
+    )
+    if taken.rowcount != 1 or await side_tables.redactions(connection, experiment_id) != run.redactions:
+        raise _Overtaken
+    run.turn += 1
+
+
+async def _earliest(database: Database, connection: AsyncConnection, new: list[Any]) -> int:
+    """Return the ts of the earliest new event, or of the earliest sending that a new event retracts."""
+    behind = event.c.id > parameter("after"), event.c.id <= parameter("upto")
+    earliest = EventQuery(select(func.min(event.c.ts)).where(*behind))
+    retracting = EventQuery(_RETRACTING.where(*behind))
+    found = [COMPLETE]
+    for row in new:
+        bounds = {"after": row.id << SEQ_BITS | row.delivery_seq, "upto": row.id << SEQ_BITS | row.last_seq}
+        found += [ts for (ts,) in await earliest.rows_within(connection, database, **bounds) if ts is not None]
+        if not row.failed_count:
+            continue
+        for sending, ts in _retracted(await retracting.rows_within(connection, database, **bounds)).items():
+            sent_at = select(event.c.ts).where(event.c.id == sending, event.c.ts <= ts)
+            found += (await connection.execute(sent_at)).scalars()
+    return min(found)
+
+
+_RETRACTING = select(event.c.id, event.c.cause, event.c.ts, event.c.meta).where(
+    event.c.kind == _FAILED, event.c.cause.is_not(None)
+)
+
+
+def _retracted(rows: Sequence[Any], last_seqs: dict[int, int] | None = None) -> dict[int, int]:
+    """Return the sendings that rows of `_RETRACTING` retract, with the time of the latest retraction."""
+    found: dict[int, int] = {}
+    for number, cause, ts, meta in rows:
+        if last_seqs is not None and number & SEQ_MASK > last_seqs.get(number >> SEQ_BITS, 0):
+            continue
+        if json_text.load_object(meta).get("outcome") == "not_sent":  # unknown: it may have been received
+            found[cause] = max(ts, found.get(cause, ts))
+    return found
+
+
+async def _match(database: Database, experiment_id: int, run: _Run, progress: Progress | None) -> AsyncIterator[int]:
+    """Match page by page; yield the number of deliveries that each page added, changed or removed."""
+    if not run.matchable:
+        yield await _write(database, experiment_id, run, COMPLETE, _Changes())
+        return
+    first = max(run.start - WITHIN_NS, FIRST_NS)
+    matching = Matching(run.began, await _retractions(database, experiment_id, run, first) if run.failed else None)
+    done, total = 0, sum(run.last_seqs.values())
+    query = EventQuery(_QUERY)
+    place = first, -1
+    while True:
+        values = {"experiment_id": experiment_id, "ts": place[0], "number": place[1], "size": PAGE}
+        rows = [_Row._make(row) for row in await query.rows(database, **values)]
+        changes = _Changes()
+        for row in rows:
+            if row.id & SEQ_MASK > run.last_seqs.get(row.id >> SEQ_BITS, 0):
                 continue
-            received = self._received.get(key, {})
-            for listener in received:
-                received[listener] = max(received[listener] - 1, 0)
+            if row.ts < run.start:
+                await _restore(database, matching, row)
+            else:
+                changes.note(row, await _sending_of(database, matching, row))
+        done += len(rows)
+        if progress is not None:
+            progress(min(done, total), total)
+        if len(rows) < PAGE:
+            yield await _write(database, experiment_id, run, COMPLETE, changes)
+            return
+        place = rows[-1].ts, rows[-1].id
+        if place[0] >= run.start:
+            yield await _write(database, experiment_id, run, place[0], changes)
+
+
+async def _retractions(database: Database, experiment_id: int, run: _Run, first: int) -> dict[int, int]:
+    """Return the sendings since `first` that were not sent, with the time at which that was known."""
+    query = _RETRACTING.where(event.c.experiment_id == experiment_id, event.c.ts >= first)
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    return _retracted(rows, run.last_seqs)
+
+
+async def _restore(database: Database, matching: Matching, row: _Row) -> None:
+    """Bring the state of the matching behind an event that was matched before."""
+    if row.kind == _RECEIVED:
+        if row.sending_id is not None:
+            matching.restore(row.id >> SEQ_BITS, row.sending_id)
+    else:
+        await _sending_of(database, matching, row)
+
+
+async def _sending_of(database: Database, matching: Matching, row: _Row) -> int | None:
+    """Bring the state of the matching behind an event; return the sending that it is a reception of, if any."""
+    listener = row.id >> SEQ_BITS
+    if row.kind == _GAP:
+        matching.gap(listener, row.ts)
+    elif row.redacted:
+        return None  # redacted events have the same, empty payload
+    elif row.kind == _SENT:
+        matching.sent(row.id, row.ts, await _key(database, row))
+    elif not json_text.load_object(row.meta).get("retained"):  # no copy of an earlier message
+        return matching.received(listener, row.ts, await _key(database, row))
+    return None
+
+
+async def _key(database: Database, row: _Row) -> bytes:
+    payload = row.payload
+    if payload is None:
+        async with database.reading() as connection:
+            query = select(event.c.payload).where(event.c.id == row.id)
+            payload = (await connection.execute(query)).scalar_one()
+    return key_of(row.channel_id, payload)
+
+
+@dataclass(slots=True)
+class _Changes:
+    """Changes of the table that a page makes."""
+
+    removed: list[int] = field(default_factory=list)
+    """Event ids of receptions."""
+    added: list[tuple[int, int, int]] = field(default_factory=list)
+    """Rows of the table."""
+
+    def note(self, row: _Row, sending_id: int | None) -> None:
+        if sending_id == row.sending_id:
+            return
+        if row.sending_id is not None:
+            self.removed.append(row.id)
+        if sending_id is not None:
+            self.added.append((row.id, sending_id, row.ts))
+
+
+async def _write(database: Database, experiment_id: int, run: _Run, until: int, changes: _Changes) -> int:
+    """Write a page and raise `matched_until`; return the number of changes. Raises `_Overtaken`."""
+    async with database.writing() as connection:
+        await _take_turn(connection, experiment_id, run, until)
+        if changes.removed:
+            same = delivery.c.event_id == bindparam("number")
+            await connection.execute(delete(delivery).where(same), [{"number": n} for n in changes.removed])
+        await database.dialect.insert(connection, delivery, changes.added)
+    return len(set(changes.removed) | {row[0] for row in changes.added})

@@ -1,4 +1,4 @@
-"""Closing an experiment: repair, mark as closed, fill the side tables."""
+"""Closing an experiment: repair, mark as closed, index."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ..errors import ExperimentBusy, StoreError
 from ..experiments import lifecycle
 from ..experiments.records import Experiment
 from ..log.event_log import EventLog
-from ..queries import deliveries
+from ..queries.index import index_or_warn
 from .draining import folders_of
 from .repair import Repaired, repair
 from .spools import spools
 
 
 async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
-    """Repair recorders that ended uncleanly, close the experiment and fill its deliveries; return the repairs.
+    """Repair recorders that ended uncleanly, close the experiment and index it; return the repairs.
 
-    A closed experiment may be closed again, which fills the deliveries if the first call was killed before that.
+    If it cannot be indexed, it is closed all the same, with a warning in the log of the program.
 
     Raises `ExperimentBusy` while a recorder is alive, and `StoreError` if a spool of a recorder, registered or not,
     is not drained. With `force` neither is raised; later events of those recorders are refused.
@@ -32,7 +32,7 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
                 "with `messager drain`, or close without them with --force."
             )
     await lifecycle.mark_closed(log.database, of, force=force)
-    await deliveries.fill(log.database, of.id)
+    await index_or_warn(log, of)
     return found
 
 

@@ -1,78 +1,280 @@
-"""Files of an earlier revision can be opened, verified, read, replayed, drained, unpacked and imported."""
+"""Files of an earlier revision can be upgraded, verified, read, continued, replayed, drained, unpacked and imported."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from messager import MemoryBroker
-from messager_store import EventLog, Replay
-from tests.support import MESSAGER
+from messager import MessageRecord, RedisBroker
+from messager.testing import RedisServer
+from messager_store import EventLog, Recorder, Replay
+from messager_store.cli.verbs import VERBS
+from tests.support import messager as run
+from tests.support import sql, until
 
 EARLIER = Path(__file__).resolve().parent.parent / "data" / "revision_0002"
+STORES = {
+    "store": ["werewolf", "tapped", "crashed"],
+    "everything": ["first", "first-open", "everything", "secret", "killed", "imported", "imported-redacted"],
+}
+EXPERIMENTS = [(store, exp) for store, exps in STORES.items() for exp in exps]
+PACKS = [
+    ("store", "werewolf"),
+    ("store", "tapped"),
+    *(("everything", exp) for exp in ("first", "everything", "secret")),
+]
+EXPORTS = [("store", "werewolf"), *(("everything", exp) for exp in ("first", "everything", "secret"))]
+UNCLEAN = dict.fromkeys(("tapped", "crashed", "first-open", "killed"), 1)
+"""Exit codes of verify for experiments with a recorder that ended uncleanly."""
+SPOOLS = [("store", "crashed"), ("everything", "killed"), ("everything", "first-open")]
+
+pytestmark = pytest.mark.sqlite
+
+
+@pytest.fixture(scope="module")
+def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files, with upgraded stores."""
+    folder = tmp_path_factory.mktemp("upgraded")
+    shutil.copytree(EARLIER, folder, dirs_exist_ok=True)
+    for store in STORES:
+        messager(folder, "db", "upgrade", store=store)
+        messager(folder, "db", "check", store=store)
+    return folder
 
 
 @pytest.fixture
-def earlier(tmp_path: Path) -> Path:
-    """Copy of the files. The header of the spool has the path of the copied store."""
-    shutil.copytree(EARLIER, tmp_path, dirs_exist_ok=True)
-    folder = tmp_path / "spools"
-    folder.mkdir()
-    header, _, frames = (tmp_path / "crashed.spool").read_bytes().partition(b"\n")
-    facts = json.loads(header) | {"store": str(tmp_path / "store.db")}
-    (folder / f"{facts['recorder']}.spool").write_bytes(json.dumps(facts).encode() + b"\n" + frames)
+def earlier(upgraded: Path, tmp_path: Path) -> Path:
+    """Copy of the files, with upgraded stores. The headers of the spools have the paths of the copied stores."""
+    shutil.copytree(upgraded, tmp_path, dirs_exist_ok=True)
+    for store, exp in SPOOLS:
+        header, _, frames = (tmp_path / f"{exp}.spool").read_bytes().partition(b"\n")
+        facts = json.loads(header) | {"store": str(tmp_path / f"{store}.db")}
+        copied = tmp_path / f"{store}-spools" / f"{facts['recorder']}.spool"
+        copied.parent.mkdir(exist_ok=True)
+        copied.write_bytes(json.dumps(facts).encode() + b"\n" + frames)
     return tmp_path
 
 
-def messager(folder: Path, *words: str, code: int = 0) -> str:
-    done = subprocess.run([*MESSAGER, *words], cwd=folder, capture_output=True, text=True, timeout=60)
-    assert done.returncode == code, done.stderr
-    return done.stdout
+def messager(folder: Path, *words: str, store: str, code: int = 0) -> str:
+    done = run(*words, "--store", f"{store}.db", cwd=folder)
+    assert done.returncode == code, (words, done.stdout, done.stderr)
+    return str(done.stdout)
 
 
-def events(folder: Path, exp: str, store: str = "store.db") -> list[dict[str, object]]:
-    return [json.loads(line) for line in messager(folder, "events", exp, "--json", "--store", store).splitlines()]
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
 
 
-def printed_then(exp: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in (EARLIER / f"{exp}.events.json").read_text().splitlines()]
+def events(folder: Path, exp: str, store: str) -> list[dict[str, Any]]:
+    return lines(messager(folder, "events", exp, "--json", store=store))
 
 
-@pytest.mark.sqlite
-@pytest.mark.parametrize("exp", ["werewolf", "tapped", "crashed"])
-def test_a_store_gives_the_events_it_gave_then(earlier: Path, exp: str) -> None:
-    assert events(earlier, exp) == printed_then(exp)
+def printed_then(exp: str, what: str = "events") -> list[dict[str, Any]]:
+    name = "everything" if exp == "imported" else exp
+    return lines((EARLIER / f"{name}.{what}.json").read_text())
 
 
-@pytest.mark.sqlite
-def test_its_chains_verify_after_the_spool_is_drained_and_the_crash_repaired(earlier: Path) -> None:
-    messager(earlier, "drain", "--spool", "spools", "--store", "store.db")
-    messager(earlier, "repair", "--store", "store.db")
-    said = [json.loads(str(entry["payload"]))["n"] for entry in events(earlier, "crashed") if entry["kind"] == "sent"]
+def info_then(exp: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((EARLIER / f"{exp}.info.json").read_text())
+    return found
+
+
+def parts_of(now: Any, then: Any) -> Any:
+    """Return what `now` has at the places of `then`: later revisions add fields."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        return {key: parts_of(now[key], value) for key, value in then.items() if key in now}
+    if isinstance(then, list) and isinstance(now, list) and len(now) == len(then):
+        return [parts_of(one, other) for one, other in zip(now, then, strict=True)]
+    return now
+
+
+def chain_versions(folder: Path, store: str, exp: str) -> list[int]:
+    """Return the chain versions of the recorders of an experiment, in order of ordinal."""
+    query = (
+        "SELECT r.chain_version FROM recorder r JOIN experiment x ON x.id = r.experiment_id "
+        f"WHERE x.exp_id = '{exp}' ORDER BY r.ordinal"
+    )
+    return [version for (version,) in sql(str(folder / f"{store}.db"), query)]
+
+
+def problems(folder: Path, store: str, exp: str) -> list[str]:
+    """Return what verify finds wrong, apart from the unclean ends of the killed recorders."""
+    done = run("verify", exp, "--json", "--store", f"{store}.db", cwd=folder)
+    found: list[str] = json.loads(done.stdout)["problems"]
+    return [problem for problem in found if "ended uncleanly" not in problem]
+
+
+@pytest.mark.parametrize(("store", "exp"), EXPERIMENTS)
+def test_a_store_gives_the_events_it_gave_then(earlier: Path, store: str, exp: str) -> None:
+    assert events(earlier, exp, store) == printed_then(exp)
+
+
+@pytest.mark.parametrize(("store", "exp"), [pair for pair in EXPERIMENTS if pair[1] != "imported-redacted"])
+def test_a_store_gives_the_messages_it_gave_then(earlier: Path, store: str, exp: str) -> None:
+    assert lines(messager(earlier, "events", exp, "--messages", "--json", store=store)) == printed_then(exp, "messages")
+
+
+@pytest.mark.parametrize(("store", "exp"), EXPERIMENTS)
+def test_info_says_what_it_said_then(earlier: Path, store: str, exp: str) -> None:
+    then = info_then(exp)
+    assert parts_of(json.loads(messager(earlier, "info", exp, "--json", store=store)), then) == then
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_verify_finds_the_heads_of_then_and_no_other_problems(earlier: Path, store: str) -> None:
+    then = json.loads((EARLIER / f"{store}.verify.json").read_text())
+    assert [verdict["exp_id"] for verdict in then] == STORES[store]
+    now = json.loads(messager(earlier, "verify", "--all", "--json", store=store, code=1))
+    assert parts_of(now, then) == then
+
+
+@pytest.mark.parametrize(("store", "exp"), SPOOLS)
+def test_a_killed_recorder_is_drained_repaired_and_its_experiment_closed(
+    earlier: Path, upgraded: Path, store: str, exp: str
+) -> None:
+    before = printed_then(exp)
+    messager(earlier, "drain", "--spool", f"{store}-spools", store=store)
+    assert chain_versions(earlier, store, exp) == chain_versions(upgraded, store, exp)
+    messager(earlier, "repair", store=store)
+    after = events(earlier, exp, store)
+    assert [entry for entry in after if entry["cursor"] in {old["cursor"] for old in before}] == before
+    assert len(after) > len(before)
+    assert problems(earlier, store, exp) == []
+    messager(earlier, "close", exp, store=store)
+    assert problems(earlier, store, exp) == []
+
+
+def test_what_the_killed_process_had_sent_is_drained(earlier: Path) -> None:
+    messager(earlier, "drain", "--spool", "store-spools", store="store")
+    said = [
+        json.loads(str(entry["payload"]))["n"]
+        for entry in events(earlier, "crashed", "store")
+        if entry["kind"] == "sent"
+    ]
     assert said == list(range(12))
-    messager(earlier, "verify", "--all", "--store", "store.db")
+    messager(earlier, "drain", "--spool", "everything-spools", store="everything")
+    for exp in ("killed", "first-open"):
+        payloads = [entry["payload"] for entry in events(earlier, exp, "everything") if entry["kind"] == "sent"]
+        assert [f'{{"content": "spooled {n}"}}' in payloads for n in range(6)] == [True] * 6
 
 
-@pytest.mark.sqlite
-@pytest.mark.parametrize("exp", ["werewolf", "tapped"])
-def test_a_pack_is_unpacked_with_its_head(earlier: Path, exp: str) -> None:
-    messager(earlier, "unpack", f"{exp}.pack", "--store", "new.db")
-    assert events(earlier, exp, "new.db") == printed_then(exp)
+@pytest.mark.parametrize(("store", "exp"), [("everything", "first-open"), ("everything", "secret")])
+async def test_a_new_recorder_joins_an_open_experiment_with_its_own_chain_version(
+    earlier: Path, upgraded: Path, store: str, exp: str
+) -> None:
+    async with EventLog.open(str(earlier / f"{store}.db")) as log, Recorder(log, exp) as recorder:
+        recorder.after(MessageRecord("sent", recorder.clock.now(), "c", b"later"))
+    assert events(earlier, exp, store)[-1]["payload"] == "later"
+    assert chain_versions(earlier, store, exp) == [*chain_versions(upgraded, store, exp), 3]
+    assert problems(earlier, store, exp) == []
+    messager(earlier, "close", exp, store=store)
+    assert problems(earlier, store, exp) == []
 
 
-@pytest.mark.sqlite
-def test_an_export_is_imported_and_equal_to_the_recording(earlier: Path) -> None:
-    messager(earlier, "import", "werewolf.jsonl", "--exp", "again", "--store", "store.db")
-    messager(earlier, "diff", "werewolf", "again", "--store", "store.db")
+@pytest.mark.parametrize(("store", "exp"), PACKS)
+def test_a_pack_is_unpacked_with_its_head(earlier: Path, store: str, exp: str) -> None:
+    messager(earlier, "unpack", f"{exp}.pack", "--head", info_then(exp)["head"], store="new")
+    assert events(earlier, exp, "new") == printed_then(exp)
+    assert problems(earlier, "new", exp) == []
 
 
-@pytest.mark.sqlite
-async def test_its_messages_are_replayed(earlier: Path) -> None:
-    sent = [entry for entry in printed_then("werewolf") if entry["kind"] == "sent" and not entry.get("redacted")]
-    async with EventLog.open(str(earlier / "store.db")) as log:
-        report = await Replay(log, "werewolf", MemoryBroker(), speed="max").run()
-    assert report.published == len(sent)
+@pytest.mark.parametrize(("store", "exp"), EXPERIMENTS)
+def test_what_is_packed_now_has_the_head_of_then(earlier: Path, store: str, exp: str) -> None:
+    messager(earlier, "pack", exp, "-o", "now.pack", store=store)
+    messager(earlier, "unpack", "now.pack", "--head", info_then(exp)["head"], store="new")
+    assert events(earlier, exp, "new") == printed_then(exp)
+    assert problems(earlier, "new", exp) == []
+
+
+@pytest.mark.parametrize("exp", ["first", "everything", "imported", "imported-redacted"])
+@pytest.mark.skipif("index" not in VERBS, reason="deliveries are filled by `messager index`")
+def test_sendings_that_are_not_redacted_are_received_when_they_were_received_then(earlier: Path, exp: str) -> None:
+    query = (
+        "SELECT d.event_id, d.received_at FROM delivery d JOIN event e ON e.id = d.event_id "
+        f"JOIN experiment x ON x.id = e.experiment_id WHERE x.exp_id = '{exp}' AND e.flags & 8 = 0 ORDER BY d.event_id"
+    )
+    shutil.copy(EARLIER / "everything.db", earlier / "then.db")
+    then = sql(str(earlier / "then.db"), query)
+    assert then
+    messager(earlier, "index", exp, store="everything")
+    now = (
+        "SELECT d.sending_id, min(d.received_at) FROM delivery d JOIN event e ON e.id = d.event_id "
+        f"JOIN experiment x ON x.id = e.experiment_id WHERE x.exp_id = '{exp}' GROUP BY 1 ORDER BY 1"
+    )
+    assert sql(str(earlier / "everything.db"), now) == then
+
+
+@pytest.mark.parametrize(("store", "exp"), EXPORTS)
+def test_an_export_is_imported_and_equal_to_the_recording(earlier: Path, store: str, exp: str) -> None:
+    messager(earlier, "import", f"{exp}.jsonl", "--exp", "again", store=store)
+    messager(earlier, "diff", exp, "again", store=store)
+
+
+@pytest.mark.parametrize(("store", "exp"), [("store", "werewolf"), ("store", "tapped"), ("everything", "everything")])
+async def test_its_messages_are_replayed(earlier: Path, redis: RedisServer, store: str, exp: str) -> None:
+    then = printed_then(exp, "messages")
+    broker, listener = RedisBroker.from_url(redis.url), RedisBroker.from_url(redis.url)
+    heard: list[bytes] = []
+    pubsub = listener.pubsub()
+    await listener.connect()
+    await pubsub.psubscribe("*")
+
+    async def all_heard() -> bool:
+        message = await pubsub.get_message(timeout=1)
+        if message is not None and message["type"] == "pmessage":
+            heard.append(message["data"])
+        return len(heard) == len(then)
+
+    async with EventLog.open(str(earlier / f"{store}.db")) as log:
+        report = await Replay(log, exp, broker, speed="max").run()
+    assert report.published == len(then)
+    await until(all_heard)
+    assert [len(payload) for payload in heard] == [sizes(message) for message in then]
+    await pubsub.aclose()
+    await broker.close()
+    await listener.close()
+
+
+def sizes(message: dict[str, Any]) -> int:
+    """Return the bytes of a printed payload."""
+    if "payload_base64" in message:
+        encoded = str(message["payload_base64"])
+        return len(encoded) * 3 // 4 - encoded.count("=")
+    return len(str(message["payload"]).encode())
+
+
+@pytest.mark.parametrize(("store", "exp"), [("store", "werewolf"), ("everything", "first"), ("everything", "secret")])
+def test_a_redacted_experiment_is_redacted_again(earlier: Path, store: str, exp: str) -> None:
+    chosen = ("--where", "kind=received", "--why", "asked to", "--who", "me", "--yes")
+    messager(earlier, "redact", exp, *chosen, store=store)
+    assert all(entry["payload"] == "" for entry in events(earlier, exp, store) if entry["kind"] == "received")
+    assert problems(earlier, store, exp) == []
+    after = json.loads(messager(earlier, "info", exp, "--json", store=store))
+    assert len(after["redactions"]) == len(info_then(exp)["redactions"]) + 1
+    assert after["head"] != info_then(exp)["head"]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_an_upgraded_store_is_downgraded_and_upgraded_again(earlier: Path, store: str) -> None:
+    messager(earlier, "db", "downgrade", "0002", "--yes", store=store)
+    assert messager(earlier, "db", "current", store=store) == "0002\n"
+    messager(earlier, "db", "upgrade", store=store)
+    messager(earlier, "db", "check", store=store)
+    for exp in STORES[store]:
+        assert events(earlier, exp, store) == printed_then(exp)
+        messager(
+            earlier, "verify", exp, "--head", info_then(exp)["head"], "--json", store=store, code=UNCLEAN.get(exp, 0)
+        )
+
+
+async def test_a_store_that_was_continued_is_not_downgraded(earlier: Path) -> None:
+    async with EventLog.open(str(earlier / "everything.db")) as log, Recorder(log, "secret") as recorder:
+        recorder.after(MessageRecord("sent", recorder.clock.now(), "c", b"later"))
+    refused = run("db", "downgrade", "0002", "--yes", "--store", "everything.db", cwd=earlier)
+    assert refused.returncode == 2 and "chains would no longer verify (secret)" in refused.stderr
+    assert messager(earlier, "db", "current", store="everything") == "0003\n"
+    assert problems(earlier, "everything", "secret") == []

@@ -89,22 +89,3 @@ def test_what_takes_long_to_import_waits_until_it_is_needed(what: str) -> None:
     look = f"{what}; import sys; sys.exit(str([name for name in {heavy} if name in sys.modules] or ''))"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True)
     assert not done.stderr.strip(), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("payload", "text"),
-    [
-        (b'{"content": "{\\"content\\": \\"h\\\\u00e9\\"}"}', "h\u00e9"),
-        (b'{"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]}', "a\nb"),
-        (b'{"text": "t"}', "t"),
-        (b'{"other": 1}', '{"other": 1}'),
-        (b'"word"', "word"),
-        (b"plain", "plain"),
-        (b"[" * 100_000, "[" * 100_000),
-        (b"\xff", "\\xff"),
-    ],
-)
-def test_a_payload_is_shown_as_what_it_says(payload: bytes, text: str) -> None:
-    from messager_store.log.event import readable
-
-    assert readable(payload) == text

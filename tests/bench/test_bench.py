@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bench import walking
 from bench.measure import Stage, Values, measure
-from bench.rows import NAMES, Row
+from bench.rows import NAMES, ROWS, Row
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,3 +77,10 @@ def test_a_row_that_fails_says_why(stage: Stage) -> None:
     (result,) = measure([Row("broken", "this", "that", "startup:Nobody", 1.0)], stage, 3)
     assert result.failed is not None and "Nobody" in result.failed
     assert result.met is None
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.pair.startswith("walking:")], ids=lambda row: row.name)
+def test_a_verb_and_its_loop_count_the_same_events(row: Row, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walking, "EVENTS", 300)
+    (result,) = measure([row], stage, 1)
+    assert result.failed is None and result.ratio > 0

@@ -22,6 +22,9 @@ from .row import Row
 Store = Path | str
 """SQLite file, or URL of a PostgreSQL database."""
 
+OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+"""Other backends of the same PostgreSQL database."""
+
 UNCLEAN = "ended uncleanly"
 """Text of the finding of `verify` for a recorder that was killed."""
 

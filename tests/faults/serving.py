@@ -14,7 +14,7 @@ from messager_store.recording.repair import repair, unclean
 from messager_store.testing import Databases, PostgresServer, execute, postgres_server
 from tests.support import Proxy, until
 
-from .evidence import findings
+from .evidence import OTHERS, findings
 from .killing import EXP, LONGEST, judge_killed
 from .process import Worker
 from .row import Row, Run, fault
@@ -27,8 +27,6 @@ BETWEEN = 0.15
 """Maximum time between two of them, s."""
 MOST_BYTES = 20_000
 """Maximum number of bytes between two cuts of a connection."""
-
-_OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
 Break = Callable[[Run, PostgresServer, Proxy, str], Awaitable[None]]
 
@@ -67,7 +65,7 @@ async def _kills(run: Run, row: Row, durability: str) -> None:
                 await worker.kill()
                 await witness.caught_up()
             # Its backend may still commit a batch that was sent before the kill.
-            await until(lambda store=store: not execute(store, f"SELECT 1 {_OTHERS}"), 30)  # type: ignore[misc]
+            await until(lambda store=store: not execute(store, f"SELECT 1 {OTHERS}"), 30)  # type: ignore[misc]
             row.tried += 1
             row.offered += worker.last("accepted")
             await _drained(row, store, folder / "spool")
@@ -83,7 +81,7 @@ async def backends(run: Run, row: Row) -> None:
     async def end(run: Run, server: PostgresServer, proxy: Proxy, store: str) -> None:
         for _ in range(BREAKS if not run.short else BREAKS // 3):
             await asyncio.sleep(run.dice.uniform(0, BETWEEN))
-            ended = await asyncio.to_thread(execute, store, f"SELECT pg_terminate_backend(pid) {_OTHERS}")
+            ended = await asyncio.to_thread(execute, store, f"SELECT pg_terminate_backend(pid) {OTHERS}")
             row.add("connections ended", len(ended))
 
     await _broken(run, row, end)

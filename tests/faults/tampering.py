@@ -23,8 +23,9 @@ NOT_PROMISED = {
     "experiment.name": "a label, which a person may change",
     "experiment.meta": "notes; later recorders add to them",
     "experiment.created_at": "time at which the row was created",
-    "experiment.parent_id": "nothing forks yet",
-    "experiment.parent_cursor": "nothing forks yet",
+    "experiment.parent_exp_id": "a description of where it comes from; no event depends on it",
+    "experiment.parent_head": "a description of where it comes from",
+    "experiment.parent_cursor": "a description of where it comes from",
     "tag.tag": "a label, which a person may change",
     "recorder.epoch": "a fence against former writers, not part of the recording",
     "recorder.role": "a description of the writer; no event depends on it",
@@ -51,7 +52,11 @@ PART_PROMISED = {
 }
 """Columns of which only the presence of a value is promised."""
 NO_LOG = {
+    "said": "computed from the events, not part of the log",
     "delivery": "computed from the events, not part of the log",
+    "activity": "computed from the events, not part of the log",
+    "indexed_recorder": "says what was computed",
+    "indexed_experiment": "says what was computed",
     "redaction": "nothing is redacted yet",
 }
 """Tables that are not part of the log."""

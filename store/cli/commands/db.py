@@ -40,8 +40,8 @@ def upgrade(revision: str, store: str) -> None:
 def downgrade(revision: str, yes: bool, store: str) -> None:
     """Downgrade a store to an older revision; `base` removes all tables and all events.
 
-    Refused if the older revision cannot represent redactions, the heads of closed experiments, strict recorders,
-    unclean ends, or events in a spool.
+    Refused if the older revision cannot represent events, redactions, the heads of closed experiments, strict
+    recorders, unclean ends, or events in a spool.
     """
     from ...db import migrations
 

@@ -14,7 +14,7 @@ from ...log.event import NewEvent
 from ...log.event_log import EventLog
 from ...log.writer import Writer
 from ...maintenance.removal import discard, sweep_unfinished
-from ...queries import deliveries
+from ...queries.index import index_or_warn
 from ..fields import InvalidEntry
 from .parser import Parser
 
@@ -57,12 +57,13 @@ async def import_jsonl(
         assert of is not None
         try:
             await _import_events(log, of, source, header, progress)
-            await deliveries.fill(log.database, of.id)  # while hidden, so that a kill leaves no part
             await lifecycle.publish_import(log.database, of, exp_id)
         except BaseException:
             await discard(log, of)
             raise
-    return await log.experiment(exp_id)
+    made = await log.experiment(exp_id)
+    await index_or_warn(log, made)
+    return made
 
 
 async def _import_events(

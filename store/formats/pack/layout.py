@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
 
 from ...db.schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
 from ...log import chain
+from ...log.chain_walk import kind_of, payload_of, ts_of
 from ..fields import InvalidEntry, integer, text
 
 FORMATS = ("messager-pack/1", "messager-pack/2")
@@ -142,6 +144,17 @@ class Chain:
         self._counts[KINDS[kind - 1]] += 1
         self._payload_bytes += len(payload)
         self._batch_times = _wider(self._batch_times, ts, ts)
+
+    def count_page(self, rows: Sequence[Any]) -> None:
+        """Count the next events of the batch, rows of a `WalkedPage` whose values have the right types."""
+        for code, count in Counter(map(kind_of, rows)).items():
+            if not 1 <= code <= len(KINDS):
+                self.last_seq += [*map(kind_of, rows)].index(code)
+                raise self.unreadable()
+            self._counts[KINDS[code - 1]] += count
+        self.last_seq += len(rows)
+        self._payload_bytes += sum(map(len, map(payload_of, rows)))
+        self._batch_times = _wider(self._batch_times, min(map(ts_of, rows)), max(map(ts_of, rows)))
 
     def unreadable(self) -> InvalidEntry:
         """Return the error for a next event that cannot be hashed."""

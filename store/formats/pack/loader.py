@@ -18,7 +18,6 @@ from ...log import chain
 from ...log.names import intern
 from ...log.writer import new_uuid
 from ...maintenance.retention import EVENT_BYTES
-from ...queries import deliveries
 from ..fields import InvalidEntry
 from .layout import COUNTED
 
@@ -190,8 +189,6 @@ class Loader:
 
     async def publish(self, of: dict[str, Any], exp_id: str) -> None:
         """Make the experiment visible, in one transaction."""
-        if of["status"] == "closed":
-            await deliveries.fill(self._database, self.of.id)
         async with self._database.writing() as connection:
             taken = select(experiment.c.id).where(experiment.c.exp_id == exp_id)
             if (await connection.execute(taken)).first() is not None:

@@ -25,6 +25,7 @@ from ...log.event_log import EventLog
 from ...log.names import agent_value
 from ...log.redaction_records import RecorderName, RedactionCheck, RedactionRow
 from ...maintenance.removal import discard, sweep_unfinished
+from ...queries.index import index_or_warn
 from ..fields import (
     INT64,
     NO_CHANNEL,
@@ -124,7 +125,9 @@ async def _unpack(
     except BaseException:
         await discard(log, loading.of)
         raise
-    return await log.experiment(wanted)
+    made = await log.experiment(wanted)
+    await index_or_warn(log, made)
+    return made
 
 
 def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str, int]:
@@ -144,7 +147,8 @@ def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str,
     of = row_from_json(EXPERIMENT, data["experiment"])
     version = FORMATS.index(first["format"]) + 1
     integer(of["schema_version"], "schema_version", 1, SCHEMA_VERSION if version > 1 else 2)
-    integer(of["recorders"], "recorders", 0, MOST_RECORDERS)
+    if integer(of["recorders"], "recorders", 0, MOST_RECORDERS) == 0:
+        of["schema_version"] = SCHEMA_VERSION  # there is no head to keep
     if of["status"] not in VISIBLE or (of["status"] == "closed") != (of["closed_at"] is not None):
         raise InvalidEntry(f"the status {of['status']!r} and the time of closing do not fit")
     check_depth(json_text(of["meta"], "meta", dict), "meta")
@@ -177,7 +181,7 @@ async def _redactions(lines: _PackFile, loading: Loader, count: int, schema_vers
     rows = []
     size = 0
     for _ in range(count):
-        row = row_from_json(REDACTION, lines.next("redaction")["redaction"])
+        row = {"origin": None, **row_from_json(REDACTION, lines.next("redaction")["redaction"])}  # new in version 2
         json_text(row["events"], "events", object)
         if (row["origin"] is None) != (schema_version < 3):
             raise InvalidEntry("the origin of a redaction does not fit its schema version")

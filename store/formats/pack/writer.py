@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from sqlalchemy import select
 
 from ...db.database import Database
-from ...db.schema import KINDS, SEQ_BITS, SEQ_MASK, experiment, recorder, redaction, tag
+from ...db.schema import experiment, recorder, redaction, tag
 from ...errors import StoreError
 from ...experiments.records import Experiment
 from ...log.chain import Encoder, Identity
 from ...log.chain import head as head_of
-from ...log.chain_walk import ChainEvent, WalkedBatch, fetch_from, walk
+from ...log.chain_walk import WalkedBatch, WalkedPage, fetch_from, walk
 from ...log.event_log import EventLog
-from ..fields import InvalidEntry, bytes_field
+from ..fields import InvalidEntry
 from ..input_file import MOST_LINE
 from ..output_file import open_output
+from .event_lines import EventLines
 from .layout import BATCH, EXPERIMENT, FORMAT, MOST_RECORDERS, MOST_REDACTIONS, RECORDER, REDACTION, Chain, row_to_json
 
 
@@ -71,25 +72,29 @@ async def pack(
     taken = await _snapshot(log.database, of)
     total = sum(row["last_seq"] for row in taken.recorders)
     done = 0
-    fetch = fetch_from(log.database)
+    source = fetch_from(log.database)
     with open_output(path) as file:
         out = _Lines(file)
         try:
             _describe(out, taken, alive)
             ordinals = {row["id"]: row["ordinal"] for row in taken.recorders}
             identities = [Identity(row["id"], row["ordinal"], row["uuid"].encode()) for row in taken.recorders]
+            lines = EventLines(ordinals)
             for row in taken.recorders:
                 encoder = Encoder(row["chain_version"], identities)
                 chain = Chain(row["ordinal"], row["uuid"], encoder)
-                async for walked in walk(fetch, row["id"], encoder, last=row["last_seq"]):
-                    part = dict(walked.row._mapping)
+                async for walked in walk(source, row["id"], encoder, last=row["last_seq"]):
+                    part = {key: getattr(walked.row, key) for key in BATCH}
                     out.write({"batch": row_to_json(BATCH, part)})
                     chain.begin(part, walked.digest)
-                    async for entry in _events(walked, chain):
-                        out.write(_event_line(entry, ordinals))
-                        done += 1
-                        if progress and done % 1000 == 0:
-                            progress(done, total)
+                    async for page in walked.pages():
+                        _count(page, walked, chain)
+                        out.write_lines(lines.of(page))
+                        if progress and done // 1000 < (done + len(page)) // 1000:
+                            progress(done + len(page), total)
+                        done += len(page)
+                    if chain.last_seq + 1 != walked.end:
+                        raise _missing(chain, walked)
                     chain.end()
                 chain.check_row(row)
         except InvalidEntry as error:
@@ -133,47 +138,23 @@ def _describe(out: _Lines, taken: _Snapshot, alive: set[str]) -> None:
         out.write({"redaction": row_to_json(REDACTION, row)})
 
 
-async def _events(walked: WalkedBatch, chain: Chain) -> AsyncIterator[ChainEvent]:
-    """Yield the events of a batch, counted. Raises `InvalidEntry` for one that is missing or cannot be hashed."""
-    async for page in walked.events():
-        for entry in page:
-            if entry.seq != chain.last_seq + 1:
-                break
-            if entry.seq in walked.unreadable:
-                raise chain.unreadable()
-            chain.count(entry.ts, entry.kind, entry.payload)
-            yield entry
-    if chain.last_seq + 1 != walked.end:
-        missing = chain.last_seq + 1
-        raise InvalidEntry(f"batch at seq {walked.row.first_seq}: the event of seq {missing} is missing")
+def _count(page: WalkedPage, walked: WalkedBatch, chain: Chain) -> None:
+    """Count the events of a page. Raises `InvalidEntry` for one that is missing or cannot be hashed."""
+    first = chain.last_seq + 1
+    if page.readable and page.seqs == range(first, first + len(page)):
+        chain.count_page(page.rows)
+        return
+    for entry in page.entries():
+        if entry.seq != chain.last_seq + 1:
+            raise _missing(chain, walked)
+        if entry.seq in walked.unreadable:
+            raise chain.unreadable()
+        chain.count(entry.ts, entry.kind, entry.payload)
 
 
-def _event_line(entry: ChainEvent, ordinals: dict[int, int]) -> dict[str, Any]:
-    """Return the line of an event."""
-    cause = entry.cause
-    origin = None if cause is None else (ordinals.get(cause >> SEQ_BITS, 0), cause & SEQ_MASK)
-    line: dict[str, Any] = {"ts": entry.ts, "kind": KINDS[entry.kind - 1]}
-    for key, value in (
-        ("channel", entry.channel),
-        ("from_id", entry.sender),
-        ("to_id", entry.recipient),
-        ("messager", entry.messager),
-    ):
-        if value is not None:
-            line |= bytes_field(key, value)
-    if entry.flags:
-        line["flags"] = entry.flags
-    others = {
-        "msg_id": entry.msg_id,
-        "duration_ns": entry.duration_ns,
-        "receivers": entry.receivers,
-        "cause": origin,
-        "meta": entry.meta,
-        "arrival": entry.arrival,
-        "origin": None if entry.origin is None else (entry.origin.decode(), entry.origin_seq),
-    }
-    line |= {key: value for key, value in others.items() if value is not None}
-    return line | bytes_field("payload", entry.payload)
+def _missing(chain: Chain, walked: WalkedBatch) -> InvalidEntry:
+    missing = chain.last_seq + 1
+    return InvalidEntry(f"batch at seq {walked.row.first_seq}: the event of seq {missing} is missing")
 
 
 class _Lines:
@@ -192,6 +173,17 @@ class _Lines:
             raise InvalidEntry(f"an event has a line of {len(line):,} bytes, more than {MOST_LINE:,}")
         self._file.write(line)
         self._sha.update(line)
+
+    def write_lines(self, lines: list[str]) -> None:
+        """Write lines of JSON without their line feeds."""
+        try:
+            data = "\n".join([*lines, ""]).encode()
+        except UnicodeEncodeError:
+            raise InvalidEntry("it holds a lone surrogate") from None
+        if len(data) > MOST_LINE and (longest := max(map(len, data.splitlines(keepends=True)))) > MOST_LINE:
+            raise InvalidEntry(f"an event has a line of {longest:,} bytes, more than {MOST_LINE:,}")
+        self._file.write(data)
+        self._sha.update(data)
 
     def end(self) -> None:
         self.write({"end": self._sha.hexdigest()})

@@ -22,7 +22,8 @@ from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording.closing import close
 from tests.support import ROOT, Refused, sql, until
-from tests.support.logs import experiment, filled, sent
+from tests.support.earlier import fill_earlier, migrate, of_version_2
+from tests.support.logs import experiment, sent
 
 
 async def test_the_migrated_tables_are_those_of_the_models(log: EventLog) -> None:
@@ -75,31 +76,23 @@ async def test_a_migration_that_fails_leaves_nothing_half_done(unmade: str) -> N
     await database.close()
 
 
-async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verified(store: str) -> None:
-    async with EventLog.open(store) as log:
-        of = await log.create_experiment("e1")
-        writer = await log.register(of, role="tap")
-        await log.append(writer, [sent(1), sent(2)], unacknowledged_ns=7)
-        await log.append(writer, [sent(3)])
-        async with log.database.writing() as connection:
-            await connection.run_sync(migrations.downgrade, "0001")
+async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verified(unmade: str) -> None:
+    await fill_earlier(unmade, "0001")
     with pytest.raises((Refused, OperationalError), match="unacknowledged"):
-        sql(store, "SELECT unacknowledged FROM batch")
+        sql(unmade, "SELECT unacknowledged FROM batch")
     with pytest.raises(WrongRevision, match="db upgrade"):
-        await EventLog.open(store)
-    database = Database(store)
-    await database.open_engines()
-    async with database.writing() as connection:
-        await connection.run_sync(migrations.upgrade)
-    await database.close()
-    async with EventLog.open(store) as log:
-        assert (await log.experiment("e1")).schema_version == 1
-        before = await verify(log, await log.experiment("e1"))
-        writer = await log.take_over(writer.uuid)
+        await EventLog.open(unmade)
+    await migrate(unmade, "head")
+    async with EventLog.open(unmade) as log:
+        [of] = await log.experiments()
+        assert of.schema_version == 1
+        before = await verify(log, of)
+        [row] = await log.recorders(of)
+        writer = await log.take_over(row.uuid)
         await log.append(writer, [sent(4)])
         await log.touch(writer, ended_at=5)
-        after = await verify(log, await log.experiment("e1"))
-    assert (before.problems, after.problems, after.events) == ([], [], 4)
+        after = await verify(log, of)
+    assert (before.problems, after.problems, after.events) == ([], [], before.events + 1)
     assert before.head != after.head
 
 
@@ -109,15 +102,16 @@ async def _downgraded(log: EventLog, revision: str) -> None:
 
 
 async def _redacted(log: EventLog, exp_id: str) -> None:
-    of = await filled(log, [sent(1), sent(2)], exp_id)
-    [row] = await log.recorders(of)
-    await log.touch(await log.take_over(row.uuid), ended_at=5)
-    await redact(log, of, RedactionFilter(kinds=("sent",)), who="me", why="asked to")
+    [writer] = await of_version_2(log, exp_id)
+    await log.append(writer, [sent(1), sent(2)])
+    await log.touch(writer, ended_at=5)
+    await redact(log, exp_id, RedactionFilter(kinds=("sent",)), who="me", why="asked to")
 
 
 async def _closed(log: EventLog, exp_id: str) -> None:
-    of = await filled(log, [sent(1)], exp_id)
-    await close(log, of, force=True)
+    [writer] = await of_version_2(log, exp_id)
+    await log.append(writer, [sent(1)])
+    await close(log, await log.experiment(exp_id), force=True)
 
 
 async def _strict(log: EventLog, exp_id: str) -> None:
@@ -194,19 +188,17 @@ async def test_a_downgrade_to_base_removes_a_redacted_log_too(log: EventLog) -> 
         assert "event" not in await connection.run_sync(lambda sync: inspect(sync).get_table_names())
 
 
-async def test_what_was_redacted_under_the_first_revision_goes_back_to_it(log: EventLog) -> None:
-    of = await filled(log, [sent(1), sent(2)])
-    [row] = await log.recorders(of)
-    await log.touch(await log.take_over(row.uuid), ended_at=5)
-    await _downgraded(log, "0001")
-    async with log.database.writing() as connection:
-        await connection.run_sync(migrations.upgrade)
-    await redact(log, "e1", RedactionFilter(kinds=("sent",)), who="me", why="asked to")
-    head = (await verify(log, await log.experiment("e1"))).head
-    await _downgraded(log, "0001")
-    async with log.database.writing() as connection:
-        await connection.run_sync(migrations.upgrade)
-    verdict = await verify(log, await log.experiment("e1"))
+async def test_what_was_redacted_under_the_first_revision_goes_back_to_it(unmade: str) -> None:
+    await fill_earlier(unmade, "0001")
+    await migrate(unmade, "head")
+    async with EventLog.open(unmade) as log:
+        [of] = await log.experiments()
+        await redact(log, of, RedactionFilter(kinds=("sent",)), who="me", why="asked to")
+        head = (await verify(log, of)).head
+    await migrate(unmade, "0001")
+    await migrate(unmade, "head")
+    async with EventLog.open(unmade) as log:
+        verdict = await verify(log, of)
     assert (verdict.problems, verdict.head) == ([], head)
 
 

@@ -1,0 +1,88 @@
+"""The decoder: what an event says, as text for people. The side table `said` stores its results.
+
+There is one decoder, so that Python, SQL and a search find the same text. Raise `DECODER_VERSION` whenever the text
+of any event changes: `messager index` then decodes stored events again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+DECODER_VERSION = 1
+"""Stored with each indexed experiment."""
+LEVELS = 3
+"""Maximum levels of JSON that are decoded: JSON in JSON in JSON."""
+KEYS = ("content", "text", "message")
+"""Keys of the object whose value is its text; the first one that holds text counts."""
+_NO_DATABASE_HOLDS = re.compile("[\0\ud800-\udfff]")
+
+
+def readable(payload: bytes) -> str:
+    """Return the content of a payload as text: the value of one of the `KEYS`, if any, with nested JSON decoded.
+
+    A list of blocks, as in AgentScope, becomes the texts of the blocks. JSON without any of these is returned as JSON,
+    without escapes; bytes that are not UTF-8 as escapes. U+0000 becomes U+2400 and a lone surrogate U+FFFD, because
+    no database holds them.
+    """
+    return _storable(_content(payload.decode("utf-8", "backslashreplace")))
+
+
+def _storable(text: str) -> str:
+    if _NO_DATABASE_HOLDS.search(text) is None:
+        return text
+    return _NO_DATABASE_HOLDS.sub(lambda found: "\u2400" if found[0] == "\0" else "\ufffd", text)
+
+
+def _content(text: str) -> str:
+    for _ in range(LEVELS):
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        if isinstance(data, str):
+            return data
+        if not isinstance(data, dict | list):
+            return text  # a number as it was written
+        values = (data.get(key) for key in KEYS) if isinstance(data, dict) else ()
+        inner = next((found for value in values if (found := _text_of(value)) is not None), None)
+        if inner is None:
+            try:
+                return json.dumps(data, ensure_ascii=False)
+            except RecursionError:
+                return text
+        text = inner
+    return text
+
+
+def _text_of(value: Any) -> str | None:
+    """Return a string, or the texts of a list of blocks; None for any other value."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not all(isinstance(block, dict) for block in value):
+        return None
+    texts = [block["text"] for block in value if isinstance(block.get("text"), str)]
+    return "\n".join(texts) if texts else None
+
+
+def text_of_meta(kind: str, meta: dict[str, Any]) -> str:
+    """Return the text of a gap or a mark."""
+    if kind == "mark":
+        given = meta.get("fields") or {}
+        fields = " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else given
+        return _storable(f"{meta.get('name', '')} {fields}".rstrip())
+    until, since = meta.get("until"), meta.get("since")
+    length = ""
+    if isinstance(until, int) and isinstance(since, int) and abs(until - since) < 2**64:
+        length = f"{(until - since) / 1e9:.3f} s, "
+    count = meta.get("count")
+    return _storable(f"{length}{'unknown number' if count is None else count} lost: {meta.get('reason', '')}")
+
+
+def normalised(text: str) -> str:
+    """Return text to search in, or to search for: NFKC-normalised and case-folded."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFKC", text).casefold()

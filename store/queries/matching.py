@@ -1,0 +1,106 @@
+"""Matching of receptions with the sendings they belong to, in replay order.
+
+The same payload may be sent on a channel more than once. The first reception by a listener belongs to the first such
+sending, its second reception to the second, and so on. Only sendings of the last minute count, and only those since
+the listener began, or since its last gap.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+WITHIN_NS = 60_000_000_000
+"""Maximum time from a sending to its reception; a later reception belongs to another message."""
+COMPACTED = 512
+"""Sendings with the same key that have expired before their list is shortened."""
+
+
+def key_of(channel_id: int | None, payload: bytes) -> bytes:
+    """Return what a reception and its sending have in common: a digest of channel and payload."""
+    return sha256(b"%d " % (channel_id or 0) + payload).digest()
+
+
+@dataclass(slots=True)
+class _Sendings:
+    """Sendings with the same key in replay order, numbered from 0."""
+
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """Event id and ts."""
+    dropped: int = 0
+    """Number of sendings that are no longer in `places`."""
+    expired: int = 0
+    """Number of sendings that are older than a minute, the dropped ones included."""
+    following: dict[int, int] = field(default_factory=dict)
+    """By listener, the number of the sending behind the last one that it received."""
+
+    @property
+    def count(self) -> int:
+        return self.dropped + len(self.places)
+
+
+class Matching:
+    """State of the matching at one moment of the replay order.
+
+    It depends only on the sendings, gaps and matched receptions of the last minute, so it can be restored by passing
+    these to `sent`, `gap` and `restore` again.
+    """
+
+    def __init__(self, began: dict[int, int], retracted: dict[int, int] | None = None) -> None:
+        self._since = dict(began)
+        """By listener, the time from which sendings may be received by it."""
+        self._retracted = retracted or {}
+        """By event id of a sending, the ts of the event that says that it was not sent."""
+        self._sendings: dict[bytes, _Sendings] = {}
+        self._old: deque[tuple[int, bytes]] = deque()
+        self._numbers: dict[int, tuple[bytes, int]] | None = {}
+        """Key and number of each sending by event id, until the first reception is matched: for `restore`."""
+
+    def sent(self, event_id: int, ts: int, key: bytes) -> None:
+        """Add a sending, unless a later event retracts it."""
+        if self._retracted.get(event_id, ts - 1) >= ts:
+            return
+        self._expire(ts)
+        same = self._sendings.get(key)
+        if same is None:
+            same = self._sendings[key] = _Sendings()
+        if self._numbers is not None:
+            self._numbers[event_id] = key, same.count
+        same.places.append((event_id, ts))
+        self._old.append((ts, key))
+
+    def gap(self, listener: int, ts: int) -> None:
+        """Note that a listener may have missed what was sent before."""
+        self._since[listener] = ts
+
+    def restore(self, listener: int, sending_id: int) -> None:
+        """Add a reception that was matched earlier."""
+        if self._numbers is not None and sending_id in self._numbers:
+            key, number = self._numbers[sending_id]
+            if key in self._sendings:
+                self._sendings[key].following[listener] = number + 1
+
+    def received(self, listener: int, ts: int, key: bytes) -> int | None:
+        """Return the event id of the sending that a reception belongs to; None if there is none."""
+        self._numbers = None
+        self._expire(ts)
+        same = self._sendings.get(key)
+        if same is None:
+            return None
+        number, since = max(same.following.get(listener, 0), same.expired), self._since.get(listener)
+        while since is not None and number < same.count and same.places[number - same.dropped][1] < since:
+            number += 1
+        same.following[listener] = min(number + 1, same.count)
+        return same.places[number - same.dropped][0] if number < same.count else None
+
+    def _expire(self, now: int) -> None:
+        while self._old and now - self._old[0][0] > WITHIN_NS:
+            key = self._old.popleft()[1]
+            same = self._sendings[key]
+            same.expired += 1
+            if same.expired == same.count:
+                del self._sendings[key]
+            elif same.expired - same.dropped >= max(COMPACTED, len(same.places) // 2):
+                del same.places[: same.expired - same.dropped]
+                same.dropped = same.expired
