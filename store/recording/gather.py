@@ -23,7 +23,7 @@ from ..errors import StoreError
 from ..experiments.records import RecorderRow
 from ..log import chain
 from ..log.event_log import EventLog
-from ..queries import deliveries
+from ..queries.index import index_or_warn
 from .chain_copy import ChainCopy, Moved, chain_hash_at
 from .part_rows import close_complete, ending, is_newer, missing_records, records_of, write_rows
 from .parts import FIRST_VERSION, Part, Whole, belonging, read_parts
@@ -287,7 +287,8 @@ class _Gathering:
         if accepted and not open_ones and not any(part.failed for part in self._result.parts):
             times = [*self._closed_at, *(part.columns["closed_at"] for part in accepted)]
             await close_complete(self._database, here.id, max(times))
-        await deliveries.fill(self._database, here.id)
+        of = await self._log.experiment(self._result.exp_id)
+        await index_or_warn(self._log, of)
 
     def _tell(self, events: int) -> None:
         self._done += events

@@ -143,6 +143,11 @@ def rows(store: str) -> dict[str, list[Any]]:
     return {table: sorted(sql(store, f"SELECT * FROM {table}"), key=repr) for table in TABLES}
 
 
+def log_rows(store: str) -> dict[str, list[Any]]:
+    """Return every row of a store that is part of the log."""
+    return {table: found for table, found in rows(store).items() if table != "delivery"}
+
+
 async def problems(log: EventLog) -> list[str]:
     return [problem for verdict in [v async for v in verify_all(log)] for problem in verdict.problems]
 
@@ -500,12 +505,12 @@ async def test_what_was_redacted_since_is_not_brought_back(
     await recorded(parts[1], 2)
     await gathered(log, *urls)
     await erased(log, "1.1.1")
-    before = rows(store)
+    before = log_rows(store)
     [reason] = await refused(log, *urls)
     assert "differs at seq 12" in reason and "messager rm" in reason
-    assert rows(store) == before
+    assert log_rows(store) == before
     await erased(parts[1], "2.0.1")
-    assert len(await refused(log, *urls)) == 2 and rows(store) == before
+    assert len(await refused(log, *urls)) == 2 and log_rows(store) == before
     await remove(log, await log.experiment("e1"))
     assert await refused(log, *urls) == []
     assert await problems(log) == []
