@@ -3,6 +3,7 @@
     pip install 'PATH[ray,demo]'                           # PATH: the path of this checkout
     python examples/ray_society.py                         # an SQLite file, and a Redis that it starts
     python examples/ray_society.py --store postgresql://user@host/runs --redis redis://host:6379/0
+    python examples/ray_society.py --store '/data/runs-{host}.db' --redis redis://host:6379/0    # a file for each host
 
 Its structure is that of AgentSociety: a driver, groups of agents as actors, and an interceptor as an actor. They
 contain no code for recording: `MESSAGER_STORE` and Ray's `runtime_env` record every process into one experiment.
@@ -144,6 +145,9 @@ def main() -> None:
             asyncio.run(live(redis, given.exp, given.groups, given.size, given.ticks))
         finally:
             ray.shutdown()
+        if "{host}" in given.store:
+            print(f"\nEach host has recorded into {given.store}. Merge the files with `messager gather`.")
+            return
         command("info", given.exp)
         sent = asyncio.run(sent_in(given.store, given.exp))
         heard = asyncio.run(replayed(redis, given.exp, f"{given.exp}-again"))

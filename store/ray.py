@@ -14,9 +14,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from .db.databases import for_store, in_memory
-from .db.one_host import ELSEWHERE, HOST, refusal
+from .db.one_host import ELSEWHERE, HOST, PER_HOST, refusal
 from .errors import StoreError
 
 WORKER_SETUP = f"{__name__}.set_up_worker"
@@ -32,9 +33,10 @@ def runtime_env(
     """Return a Ray `runtime_env` that records every `Messager` in a task or an actor.
 
     Missing arguments are taken from the environment of this process: `MESSAGER_STORE`, `MESSAGER_DURABILITY`,
-    `MESSAGER_SPOOL`. The path of a SQLite file is made absolute, as workers run in other
-    folders. `also` is a runtime_env to extend. Raises `StoreError` if no store is named, for a SQLite file while Ray
-    runs on other hosts too, and if `also` has a worker setup hook.
+    `MESSAGER_SPOOL`. The path of a SQLite file is made absolute, as workers run in other folders. With `{host}` in it,
+    each host records into a file of its own, to be merged with `messager gather`. `also` is a runtime_env to extend.
+    Raises `StoreError` if no store is named, for any other SQLite file while Ray runs on other hosts too, and if `also`
+    has a worker setup hook.
     """
     wanted = store or os.environ.get("MESSAGER_STORE")
     if not wanted:
@@ -48,8 +50,11 @@ def runtime_env(
     variables = {"MESSAGER_STORE": wanted}
     if in_memory(wanted):
         raise StoreError("a store in memory is visible to one process only. Use a file or PostgreSQL with Ray.")
-    path = for_store(wanted).one_host_file
-    if path is not None:
+    mark = uuid4().hex
+    path = for_store(wanted.replace(PER_HOST, mark)).one_host_file
+    if path is not None and mark in path:  # each host has a file of its own
+        variables["MESSAGER_STORE"] = path.replace(mark, PER_HOST)
+    elif path is not None:
         variables |= {"MESSAGER_STORE": path, HOST: socket.gethostname()}
         _refuse_other_hosts(path)
     for name, value in (("MESSAGER_DURABILITY", durability), ("MESSAGER_SPOOL", spool)):

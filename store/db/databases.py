@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..errors import StoreError
 from .dialect import Dialect
+from .one_host import on_this_host
 
 
 class _Kind(NamedTuple):
@@ -39,7 +40,10 @@ _SCHEME = re.compile(r"[a-z][a-z0-9.+-]*", re.I)
 
 
 def for_store(store: str) -> Dialect:
-    """Return the dialect for a store's URL or file name. Raises `StoreError` for an unknown scheme or a bad URL."""
+    """Return the dialect for a store's URL or file name. Raises `StoreError` for an unknown scheme or a bad URL.
+
+    `{host}` in the name of a file stands for the name of this host.
+    """
     if "://" not in store:
         if _NEARLY.match(store):  # as a file name it would show a password
             raise StoreError(f"this store begins like a URL, but has no :// after the scheme. {_KNOWN}")
@@ -70,7 +74,7 @@ def package_of(name: str) -> ModuleType:
 
 
 def _open(kind: _Kind, store: str) -> Dialect:
-    dialect: Dialect = _imported(kind).open_dialect(store)
+    dialect: Dialect = _imported(kind).open_dialect(on_this_host(store) if kind is _OF_FILES else store)
     return dialect
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlalchemy import insert, select, update
@@ -131,7 +131,7 @@ class ChainCopy:
         return len(self._entries) >= FLUSH_EVENTS or self._bytes >= FLUSH_BYTES or len(self._batches) >= FLUSH_EVENTS
 
     def _add(self, walked: WalkedBatch, entries: list[ChainEvent], recorder_id: int) -> None:
-        self._batches.append({**walked.row._mapping, "recorder_id": recorder_id})
+        self._batches.append({**asdict(walked.row), "recorder_id": recorder_id})
         self._entries += entries
         self._bytes += sum(len(entry.payload) + len(entry.meta or "") for entry in entries)
 
@@ -192,19 +192,17 @@ async def _confirmed(walked: WalkedBatch, counters: _Counters) -> list[ChainEven
     try:
         if part.first_seq != counters.last_seq + 1:
             raise _Damaged(f"the batch after seq {counters.last_seq} starts at {part.first_seq}")
-        entries = [entry async for page in walked.events() for entry in page]
+        entries = [entry async for page in walked.pages() for entry in page.entries()]
         if len(entries) != part.count:
             raise _Damaged(f"{part.count - len(entries)} events of the batch at seq {part.first_seq} are missing")
         checks = chain.unpack_checks(part.checks)
         for at, (entry, check) in enumerate(zip(entries, walked.digest.checks, strict=True)):
             if entry.seq in walked.unreadable or entry.strange_names or checks[at : at + 1] != (check,):
                 raise _Damaged(f"the event of seq {entry.seq} was changed")
-        times = [entry.ts for entry in entries]
         whole = (
             walked.digest.digest() == part.digest
             and len(part.checks) == 4 * part.count
             and walked.link(counters.head_hash) == part.chain_hash
-            and (min(times), max(times)) == (part.min_ts, part.max_ts)
             and all(1 <= entry.kind <= len(KINDS) for entry in entries)
         )
     except (*WRONG_TYPE, ValueError) as error:

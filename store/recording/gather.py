@@ -23,7 +23,7 @@ from ..errors import StoreError
 from ..experiments.records import RecorderRow
 from ..log import chain
 from ..log.event_log import EventLog
-from ..queries import deliveries
+from ..queries.index import index_or_warn
 from .chain_copy import ChainCopy, Moved, chain_hash_at
 from .part_rows import close_complete, ending, is_newer, missing_records, records_of, write_rows
 from .parts import FIRST_VERSION, Part, Whole, belonging, read_parts
@@ -236,15 +236,16 @@ class _Gathering:
         """Return the reason why a part cannot be merged into what is in the target."""
         uuids = [row.uuid for row in part.recorders if row.uuid not in known]
         elsewhere = select(recorder.c.uuid, experiment.c.exp_id).join(experiment).where(recorder.c.uuid.in_(uuids))
+        elsewhere = elsewhere.where(experiment.c.exp_id != part.exp_id)
         async with self._database.reading() as connection:
             found = (await connection.execute(elsewhere.limit(1))).one_or_none()
         if found is not None:
             return (
-                f"its recorder {found.uuid[:8]} is in {self._log.location} already, in the experiment {found.exp_id!r}: a "
-                "store holds a recording once. Gather it into another --store."
+                f"its recorder {found.uuid[:8]} is in {self._log.location} already, in the experiment "
+                f"{found.exp_id!r}: a store holds a recording once. Gather it into another --store."
             )
         if here is None:
-            return None
+            return await self._hidden(part)
         for row in part.recorders:
             mine = known.get(row.uuid)
             if mine is None:
@@ -253,10 +254,23 @@ class _Gathering:
             there = row.head_hash if row.last_seq == seq else await chain_hash_at(part.database, row.id, seq)
             ours = mine.head_hash if mine.last_seq == seq else await chain_hash_at(self._database, mine.id, seq)
             if seq and there != ours:
-                return self._differs(part, f"its recorder {row.ordinal} ({row.uuid[:8]}) differs at seq {seq} from that")
+                return self._differs(
+                    part, f"its recorder {row.ordinal} ({row.uuid[:8]}) differs at seq {seq} from that"
+                )
         if missing_records(await records_of(part.database, part.id), await records_of(self._database, here.id)) is None:
             return self._differs(part, "its redaction records differ from those")
         return None
+
+    async def _hidden(self, part: Part) -> str | None:
+        """Return the reason why an experiment that is not visible cannot be created; None if there is none."""
+        async with self._database.reading() as connection:
+            query = select(experiment.c.id).where(experiment.c.exp_id == part.exp_id)
+            if (await connection.execute(query)).first() is None:
+                return None
+        return (
+            f"{part.exp_id} is being imported into {self._log.location}, or removed from it. Gather it after that, or "
+            "after `messager compact` if that was interrupted."
+        )
 
     def _differs(self, part: Part, what: str) -> str:
         return (
@@ -273,7 +287,8 @@ class _Gathering:
         if accepted and not open_ones and not any(part.failed for part in self._result.parts):
             times = [*self._closed_at, *(part.columns["closed_at"] for part in accepted)]
             await close_complete(self._database, here.id, max(times))
-        await deliveries.fill(self._database, here.id)
+        of = await self._log.experiment(self._result.exp_id)
+        await index_or_warn(self._log, of)
 
     def _tell(self, events: int) -> None:
         self._done += events

@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from .. import json_text
 from ..db.database import Database
 from ..db.schema import KINDS, VISIBLE, experiment, recorder, redaction, tag
-from ..errors import StoreError
 from ..experiments import lifecycle
 from ..experiments.records import GATHERED, RecorderRow
 from ..log import chain
@@ -144,13 +143,8 @@ async def _experiment_row(
     number = (await connection.execute(select(experiment.c.id).where(same))).scalar_one_or_none()
     await lifecycle.lock(connection, number)
     row = (await connection.execute(select(experiment).where(experiment.c.id == number))).one_or_none()
-    if row is None or experiment_id not in (None, row.id):
+    if row is None or row.status not in VISIBLE or experiment_id not in (None, row.id):
         raise Moved
-    if row.status not in VISIBLE:
-        raise StoreError(
-            f"the experiment {part.exp_id!r} is being imported into {database.location}, or removed from it. Wait for "
-            "that, or clear it away with `messager compact`"
-        )
     return row
 
 

@@ -27,7 +27,7 @@ MESSAGES = 200
 """Messages that each process sends; all processes that still run receive each."""
 KILLS = 4
 """Kills of one gathering."""
-FLUSH = 100
+FLUSH = 20
 """Events that a gathering process copies with one commit."""
 APART = 1_000_000
 """Distance between the numbers of the first messages of two processes."""
@@ -48,7 +48,7 @@ async def killed_while_gathering(run: Run, row: Row) -> None:
         target = folder / "all.db"
         chosen = run.dice.sample(parts, run.dice.randint(2, len(parts)))
         for _ in range(KILLS):
-            await _gather_within(folder, target, chosen, run.dice.uniform(0, whole))
+            await _gather_within(folder, target, chosen, run.dice.uniform(0, whole / 2))
             row.tried += 1
         missing = [part for part in parts if part not in chosen]
         run.dice.shuffle(missing)

@@ -260,8 +260,8 @@ async def gather_(store: str, parts: list[str], flush: int) -> None:
     from messager_store.recording.gather import gather
 
     chain_copy.FLUSH_EVENTS = flush
-    say("ready")
     async with EventLog.open(store) as log:
+        say("ready")
         async for _ in gather(log, parts):
             pass
     say("done")

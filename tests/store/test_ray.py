@@ -11,7 +11,9 @@ import pickle
 import socket
 import subprocess
 import sys
+import time
 import types
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,12 @@ import pytest
 
 from messager import MemoryBroker, Messager, RedisConfig, mqtt
 from messager.brokers import MqttBroker, open_broker
+from messager.record import MessageRecord
 from messager.testing import MqttServer, RedisServer
-from messager_store import EventLog, StoreError
+from messager_store import EventLog, Recorder, StoreError
 from messager_store.db.one_host import ELSEWHERE
 from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
+from messager_store.recording.gather import GatheredExperiment, gather
 from tests.support import ROOT, Listed, until
 from tests.support.agentsociety_1_0 import REQUIREMENT
 from tests.support.outages import everything_drained
@@ -182,6 +186,16 @@ def test_the_example_shows_one_experiment_with_a_recorder_for_each(tmp_path: Pat
     assert "40 messages were sent, 40 were received again" in done.stdout
 
 
+@needs_ray
+async def test_the_example_records_into_a_file_of_each_host_to_be_gathered(tmp_path: Path) -> None:
+    done = run(tmp_path, str(ROOT / "examples" / "ray_society.py"), "--exp", "town", "--store", "runs-{host}.db")
+    assert done.returncode == 0 and "messager gather" in done.stdout, done.stderr
+    async with EventLog.open(str(tmp_path / "all.db")) as log:
+        [part] = [each async for each in gather(log, [str(tmp_path / f"runs-{socket.gethostname()}.db")])]
+        assert isinstance(part, GatheredExperiment) and [len(each.recorders) for each in part.parts] == [4]
+        assert len([event async for event in log.read("town", kinds=["sent"])]) == 40
+
+
 def test_the_settings_of_this_process_go_to_the_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MESSAGER_STORE", "sqlite:///runs.db")
@@ -234,6 +248,33 @@ def test_a_sqlite_file_is_refused_where_ray_runs_on_other_hosts_too(monkeypatch:
         runtime_env("runs.db")
     nodes.pop(1)
     assert runtime_env("runs.db")["worker_process_setup_hook"]
+
+
+async def test_each_host_records_into_a_file_of_its_own_if_the_name_has_its_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    nodes = [{"NodeManagerHostname": name, "Alive": True} for name in ("host-a", "host-b")]
+    cluster: Any = types.ModuleType("ray")
+    cluster.is_initialized, cluster.nodes = lambda: True, lambda: nodes
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    told = runtime_env("sqlite:///runs-{host}.db")["env_vars"]
+    assert told == {"MESSAGER_STORE": str(tmp_path / "runs-{host}.db")}
+    async with AsyncExitStack() as stack:
+        for node in nodes:
+            monkeypatch.setattr(socket, "gethostname", lambda name=node["NodeManagerHostname"]: name)
+            log = await stack.enter_async_context(EventLog.open(told["MESSAGER_STORE"]))
+            recorder = await stack.enter_async_context(Recorder(log, "town"))
+            recorder.after(MessageRecord("sent", time.time_ns(), "c", b"{}"))
+    parts = [str(tmp_path / f"runs-{name}.db") for name in ("host-a", "host-b")]
+    async with EventLog.open("all.db") as log:
+        [done] = [each async for each in gather(log, parts)]
+        assert isinstance(done, GatheredExperiment)
+        assert [(part.failed, [each.host for each in part.recorders]) for part in done.parts] == [
+            (False, ["host-a"]),
+            (False, ["host-b"]),
+        ]
+        assert len([event async for event in log.read("town")]) == 2
 
 
 def test_a_worker_on_another_host_says_why_it_is_not_recorded(

@@ -143,6 +143,11 @@ def rows(store: str) -> dict[str, list[Any]]:
     return {table: sorted(sql(store, f"SELECT * FROM {table}"), key=repr) for table in TABLES}
 
 
+def log_rows(store: str) -> dict[str, list[Any]]:
+    """Return every row of a store that is part of the log."""
+    return {table: found for table, found in rows(store).items() if table != "delivery"}
+
+
 async def problems(log: EventLog) -> list[str]:
     return [problem for verdict in [v async for v in verify_all(log)] for problem in verdict.problems]
 
@@ -278,6 +283,20 @@ async def test_an_older_copy_brings_nothing_back(
     done = await gathered(log, urls[1])
     assert rows(store) == before
     assert [(e.events, e.before) for e in done.parts[0].recorders] == [(0, 12)]
+
+
+async def test_the_end_of_a_recorder_is_not_taken_back(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str]
+) -> None:
+    of = await recorded(parts[0], 1, closed=False, ended=False)
+    await gathered(parts[1], urls[0])  # as it was
+    [row] = await parts[0].recorders(of)
+    await parts[0].touch(await parts[0].take_over(row.uuid), ended_at=NOW + 20 * SECOND)
+    await gathered(log, urls[0])
+    before = rows(store)
+    done = await gathered(log, urls[1])
+    assert rows(store) == before
+    assert [part.recorders[0].ended for part in done.parts] == [False]
 
 
 @pytest.mark.sqlite
@@ -486,12 +505,12 @@ async def test_what_was_redacted_since_is_not_brought_back(
     await recorded(parts[1], 2)
     await gathered(log, *urls)
     await erased(log, "1.1.1")
-    before = rows(store)
+    before = log_rows(store)
     [reason] = await refused(log, *urls)
     assert "differs at seq 12" in reason and "messager rm" in reason
-    assert rows(store) == before
+    assert log_rows(store) == before
     await erased(parts[1], "2.0.1")
-    assert len(await refused(log, *urls)) == 2 and rows(store) == before
+    assert len(await refused(log, *urls)) == 2 and log_rows(store) == before
     await remove(log, await log.experiment("e1"))
     assert await refused(log, *urls) == []
     assert await problems(log) == []
@@ -527,12 +546,14 @@ async def test_a_spool_of_a_gathered_recorder_is_kept_for_its_own_store(
     uuid = await recorder_of(parts[0], of, [[sent(1)]], ended=False)
     folder = tmp_path / "spools"
     folder.mkdir()
-    spool = Spool(folder / f"{uuid}.spool", {"recorder": uuid, "exp_id": "e1", "store": parts[0].location})
-    spool.write(2, [sent(2)], 2)
-    spool.close()
     await gathered(log, urls[0])
-    [kept] = [done async for done in drain(log, folder)]
-    assert kept.reason is not None and "Drain it into that one" in kept.reason and kept.left == 1
+    for store, word in (("/elsewhere/a.db", "was gathered"), (parts[0].location, "Drain it into that one")):
+        (folder / f"{uuid}.spool").unlink(missing_ok=True)
+        spool = Spool(folder / f"{uuid}.spool", {"recorder": uuid, "exp_id": "e1", "store": store})
+        spool.write(2, [sent(2)], 2)
+        spool.close()
+        [kept] = [done async for done in drain(log, folder)]
+        assert kept.reason is not None and word in kept.reason and kept.left == 1
     [drained] = [done async for done in drain(parts[0], folder)]
     assert (drained.reason, drained.events) == (None, 1)
     await gathered(log, urls[0])
@@ -700,3 +721,21 @@ async def test_what_others_do_to_the_experiment_meanwhile_stops_it(
         done = await gathered(log, urls[0])
     assert turns > 4
     assert (done.status, len(await content(log)), await problems(log)) == ("closed", 24, [])
+
+
+async def test_nothing_is_added_to_an_experiment_that_is_being_removed(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recorded(parts[0], 1, 2)
+    monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
+    events: list[int] = []
+
+    async def begin_to_remove() -> None:
+        events.append(sql(store, "SELECT count(*) FROM event")[0][0])
+        if len(events) == 4:  # the first transaction of a removal
+            sql(store, "UPDATE experiment SET status = 'removing'", "UPDATE recorder SET epoch = epoch + 1")
+
+    with before_commits(log, begin_to_remove):
+        [reason] = await refused(log, urls[0])
+    assert "messager compact" in reason
+    assert sql(store, "SELECT count(*) FROM event") == [(events[3],)]
