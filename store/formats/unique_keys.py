@@ -13,7 +13,7 @@ from typing import Any
 from ..json_text import MOST_PARTS
 from .input_file import parse_object
 
-_scan = json.JSONDecoder().scan_once
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _SHORT = MOST_PARTS
 """Bytes of a line that cannot have too many values."""
 
@@ -57,7 +57,7 @@ def _strings_in(data: dict[str, Any] | list[Any]) -> int:
         items: Any = each
         if each.__class__ is dict:
             found += len(each)
-            items = each.values()  # type: ignore[union-attr]
+            items = each.values()
         for value in items:
             kind = value.__class__
             if kind is str:

@@ -12,9 +12,10 @@ Events of equal `ts` keep the order of their lines within a recorder. Import ass
 order, without holes.
 """
 
+from .event_text import EventText, event_to_dict
 from .reader import import_jsonl
 from .reader import import_jsonl as read
-from .writer import event_to_dict, export_jsonl
+from .writer import export_jsonl
 from .writer import export_jsonl as write
 
-__all__ = ["event_to_dict", "export_jsonl", "import_jsonl", "read", "write"]
+__all__ = ["EventText", "event_to_dict", "export_jsonl", "import_jsonl", "read", "write"]
