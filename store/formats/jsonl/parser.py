@@ -15,7 +15,7 @@ from ...errors import BadFile, StoreError
 from ...experiments import validation
 from ...log.event import Fields
 from ...log.redaction_records import SEAL
-from ..fields import INT64, NO_CHANNEL, InvalidEntry, bytes_of, check_depth, integer, integer_of, text, text_of
+from ..fields import INT64, KINDS_1, NO_CHANNEL, InvalidEntry, bytes_of, check_depth, integer, integer_of, text, text_of
 from ..input_file import InputFile
 from ..unique_keys import parse_unique
 
@@ -63,6 +63,7 @@ class Parser(InputFile):
         self._first: dict[str, Any] | None = None
         self._most_recorders = _MOST_RECORDERS
         self._event_fields = _EVENT_FIELDS_2
+        self._kinds = KINDS
         self._channels: dict[str, str] = {}
         """Channels that were checked, as the log has them."""
 
@@ -75,7 +76,8 @@ class Parser(InputFile):
             self._first = first
             return {}
         version = first.get("format", FORMATS[0])
-        self._event_fields = _EVENT_FIELDS if version == FORMATS[0] else _EVENT_FIELDS_2
+        if version == FORMATS[0]:
+            self._event_fields, self._kinds = _EVENT_FIELDS, KINDS_1
         unknown = first.keys() - (_HEADER_FIELDS if version == FORMATS[0] else _HEADER_FIELDS_2)
         if unknown:
             raise InvalidEntry(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
@@ -133,8 +135,8 @@ class Parser(InputFile):
             ts = integer_of(data, "ts", -INT64, INT64 - 1)
             if ts is None:
                 raise InvalidEntry("no ts (an integer, ns UTC)")
-        if kind not in KINDS:
-            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(KINDS)}")
+        if kind not in self._kinds:
+            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(self._kinds)}")
         if channel.__class__ is not str or channel not in self._channels or "channel_base64" in data:
             channel = self._channel(data, kind)
         for field, value in (("from_id", from_id), ("to_id", to_id), ("meta", meta)):
