@@ -63,7 +63,7 @@ class Parser(InputFile):
         self._first: dict[str, Any] | None = None
         self._most_recorders = _MOST_RECORDERS
         self._event_fields = _EVENT_FIELDS_2
-        self._kinds = KINDS
+        self._kinds: tuple[str, ...] = KINDS
         self._channels: dict[str, str] = {}
         """Channels that were checked, as the log has them."""
 

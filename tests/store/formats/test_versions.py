@@ -58,8 +58,8 @@ async def old(log: EventLog) -> None:
 
 
 def as_version_1(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a pack in version 1, without the last."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()][:-1]
+    """Return the lines of a pack in version 1; the last is not valid."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines[0]["format"] = "messager-pack/1"
     for line in lines:
         for row in line.values():
