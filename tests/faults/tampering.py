@@ -23,7 +23,8 @@ NOT_PROMISED = {
     "experiment.name": "a label, which a person may change",
     "experiment.meta": "notes; later recorders add to them",
     "experiment.created_at": "time at which the row was created",
-    "experiment.parent_id": "nothing forks yet",
+    "experiment.parent_exp_id": "nothing forks yet",
+    "experiment.parent_head": "nothing forks yet",
     "experiment.parent_cursor": "nothing forks yet",
     "tag.tag": "a label, which a person may change",
     "recorder.epoch": "a fence against former writers, not part of the recording",
@@ -52,6 +53,10 @@ PART_PROMISED = {
 """Columns of which only the presence of a value is promised."""
 NO_LOG = {
     "delivery": "computed from the events, not part of the log",
+    "said": "computed from the events, not part of the log",
+    "activity": "computed from the events, not part of the log",
+    "indexed_recorder": "the state of the side tables",
+    "indexed_experiment": "the state of the side tables",
     "redaction": "nothing is redacted yet",
 }
 """Tables that are not part of the log."""
