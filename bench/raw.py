@@ -34,7 +34,7 @@ def insert(connection: sqlite3.Connection, first_seq: int, events: Sequence[NewE
     """Insert one batch in one transaction. Includes making the row tuples; the ids of names are arbitrary."""
     base = 1 << 40 | first_seq
     rows = [
-        (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload)
+        (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload, None, None, None, None)
         for at, entry in enumerate(events)
     ]
     connection.execute("BEGIN IMMEDIATE")

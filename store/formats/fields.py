@@ -11,9 +11,12 @@ import binascii
 import json
 from typing import Any
 
+from ..db.schema import KINDS
 from ..json_text import MOST_DEPTH, is_deep
 
 INT64 = 2**63
+KINDS_1 = KINDS[:6]
+"""The kinds of event in files of version 1."""
 NO_CHANNEL = ("gap", "mark", "asked", "answered")
 """Kinds of event that need no channel."""
 

@@ -60,10 +60,33 @@ class InputFile:
         return BadFile(self.path, self._number or None, reason)
 
 
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+
+def scan_object(line: bytes) -> dict[str, Any] | None:
+    """Return the JSON object of a short line in UTF-8; None if the line has to be examined otherwise.
+
+    It is what `json.loads` returns, which detects the encoding first and matches white space around the object.
+    """
+    if line[:1] != b"{" or len(line) > MOST_PARTS:
+        return None
+    try:
+        text = line.decode()
+        data, end = _scan(text, 0)
+    except (ValueError, RecursionError, StopIteration):
+        return None
+    if text[end:] != "\n" and text[end:].strip(" \t\r\n"):
+        return None
+    found: dict[str, Any] = data
+    return found
+
+
 def parse_object(
     line: bytes, pairs_hook: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None
 ) -> dict[str, Any]:
     """Return the JSON object of a line. `pairs_hook`, as in `json.loads`, may raise `ValueError`."""
+    if pairs_hook is None and (found := scan_object(line)) is not None:
+        return found
     if is_crowded(line):
         raise InvalidEntry(f"made of more than {MOST_PARTS:,} values")
     try:

@@ -91,6 +91,8 @@ class Sharing:
             to_id=names.agent(entry.to_id),
             msg_id=None if entry.msg_id is None else names.message_id(entry.msg_id),
             meta=None if entry.meta is None else self._event_meta(entry.meta),
+            messager=None if entry.messager is None else names.message_id(entry.messager),
+            origin=None,  # it names a recorder
         )
 
     def header(self, data: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +103,7 @@ class Sharing:
             return data
         names = self._names
         return {
-            **data,
+            **{key: value for key, value in data.items() if key != "parent"},  # it names an experiment and a recorder
             "name": None if data["name"] is None else names.text(data["name"]),
             "tags": sorted({names.text(tag) for tag in data["tags"]}),
             "meta": self._meta(data["meta"]),

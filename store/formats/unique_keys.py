@@ -7,28 +7,16 @@ that every key is unique are parsed again, with the hook.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from ..json_text import MOST_PARTS
-from .input_file import parse_object
-
-_scan = json.JSONDecoder().scan_once
-_SHORT = MOST_PARTS
-"""Bytes of a line that cannot have too many values."""
+from .input_file import parse_object, scan_object
 
 
 def parse_unique(line: bytes) -> dict[str, Any]:
     """Return the JSON object of a line. Raises `InvalidEntry`, also for a key that occurs twice in an object."""
-    if line[:1] == b"{" and len(line) <= _SHORT:
-        try:
-            text = line.decode()
-            data, end = _scan(text, 0)
-        except (ValueError, RecursionError, StopIteration):
-            return parse_object(line, _once)
-        if (text[end:] == "\n" or not text[end:].strip(" \t\r\n")) and has_unique_keys(line, data):
-            found: dict[str, Any] = data
-            return found
+    data = scan_object(line)
+    if data is not None and has_unique_keys(line, data):
+        return data
     return parse_object(line, _once)
 
 
@@ -57,7 +45,7 @@ def _strings_in(data: dict[str, Any] | list[Any]) -> int:
         items: Any = each
         if each.__class__ is dict:
             found += len(each)
-            items = each.values()  # type: ignore[union-attr]
+            items = each.values()
         for value in items:
             kind = value.__class__
             if kind is str:

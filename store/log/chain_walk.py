@@ -14,13 +14,13 @@ from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
-from sqlalchemy import BigInteger, bindparam, case, func, null, select, text
+from sqlalchemy import case, func, null, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.database import Database
 from ..db.schema import AGENT, CHANNEL, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK, batch, event
 from . import chain
-from .event_query import EventQuery
+from .event_query import EventQuery, parameter
 
 BATCHES = 1000
 """Batches read at a time."""
@@ -120,16 +120,12 @@ id_of, experiment_of, ts_of, kind_of, flags_of, payload_of = (
 """Columns of a row of `WalkedPage`."""
 
 
-def _parameter(name: str) -> Any:
-    return bindparam(name, 0, BigInteger)
-
-
 _BATCHES = EventQuery(
     select(*(batch.c[key] for key in _BATCH_FIELDS))
     .where(
-        batch.c.recorder_id == _parameter("recorder"),
-        batch.c.first_seq > _parameter("after"),
-        batch.c.first_seq <= _parameter("last"),
+        batch.c.recorder_id == parameter("recorder"),
+        batch.c.first_seq > parameter("after"),
+        batch.c.first_seq <= parameter("last"),
     )
     .order_by(batch.c.first_seq)
     .limit(BATCHES)
@@ -143,11 +139,11 @@ _EVENTS = EventQuery(
             for name in _FIELDS
         )
     )
-    .where(event.c.id >= _parameter("low"), event.c.id < _parameter("high"))
+    .where(event.c.id >= parameter("low"), event.c.id < parameter("high"))
     .order_by(event.c.id)
-    .limit(_parameter("size"))
+    .limit(parameter("size"))
 )
-_WHOLE = EventQuery(select(event.c.payload).where(event.c.id == _parameter("number")))
+_WHOLE = EventQuery(select(event.c.payload).where(event.c.id == parameter("number")))
 
 
 class Connection(Protocol):
@@ -177,10 +173,10 @@ class _OfTransaction:
         self._connection = connection
 
     async def rows(self, query: EventQuery, **values: Any) -> Sequence[Any]:
-        return (await self._connection.execute(query.statement, values)).all()
+        return list(await self._connection.execute(query.statement, values))
 
     async def run(self, sql: str) -> Sequence[Any]:
-        return (await self._connection.execute(text(sql))).all()
+        return list(await self._connection.execute(text(sql)))
 
 
 class Source:
@@ -224,7 +220,8 @@ def _together(key: tuple[Any, ...], known: dict[Any, tuple[Any, Any, Any]]) -> N
         lengths, joined = chain.names(*values[:4])
     except WRONG_TYPE:
         lengths = joined = None  # type: ignore[assignment]
-    return Names(lengths, joined, *values, strange)
+    channel, sender, recipient, messager, origin = values
+    return Names(lengths, joined, channel, sender, recipient, messager, origin, strange)
 
 
 def fetch_from(database: Database) -> Source:
@@ -300,12 +297,10 @@ class WalkedPage:
             if cause is not None:
                 cause = cause_of(cause)
             copied = None if origin is None and origin_seq is None else (origin or b"", origin_seq)
-            add(
-                encode(
-                    *(number & mask, ts, kind, flags, lengths, joined, msg_id, duration, receivers),
-                    *(cause, meta, payload, arrival, copied),
-                )
-            )
+            add(encode(
+                number & mask, ts, kind, flags, lengths, joined, msg_id, duration, receivers,
+                cause, meta, payload, arrival, copied,
+            ))  # fmt: skip
         self.strange = strange
         return found
 

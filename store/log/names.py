@@ -59,13 +59,16 @@ async def intern(database: Database, experiment_id: int, wanted: Iterable[tuple[
     found: dict[_Name, int] = {}
     async with database.writing() as connection:
         await connection.execute(database.dialect.insert_or_ignore(name), rows)
-        every = list(hashes.values())
-        for at in range(0, len(every), LOOKUP):
-            query = select(name.c.what, name.c.hash, name.c.id).where(
-                name.c.experiment_id == experiment_id, name.c.hash.in_(every[at : at + LOOKUP])
-            )
-            for what, digest, number in await connection.execute(query):
-                found[what, digest] = number
+        for what in {what for what, _ in hashes}:  # the index begins with experiment and kind
+            every = [digest for (kind, _), digest in hashes.items() if kind == what]
+            for at in range(0, len(every), LOOKUP):
+                query = select(name.c.hash, name.c.id).where(
+                    name.c.experiment_id == experiment_id,
+                    name.c.what == what,
+                    name.c.hash.in_(every[at : at + LOOKUP]),
+                )
+                for digest, number in await connection.execute(query):
+                    found[what, digest] = number
     return {(what, value): found[what, digest] for (what, value), digest in hashes.items()}
 
 
@@ -172,8 +175,9 @@ class NameReader:
         missing = sorted(ids - self.values.keys())
         async with self._database.reading() as connection:
             for at in range(0, len(missing), LOOKUP):
-                query = select(name.c.id, name.c.what, name.c.value).where(name.c.id.in_(missing[at : at + LOOKUP]))
-                for number, what, value in await connection.execute(query):
+                listed = ", ".join(map(str, missing[at : at + LOOKUP]))
+                query = f"SELECT id, what, value FROM name WHERE id IN ({listed})"
+                for number, what, value in await self._database.dialect.fetch(connection, query, ()):
                     self.values[number] = decoded(what, value)
 
 

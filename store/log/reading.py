@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import and_, func, select, tuple_
 
@@ -105,6 +106,22 @@ async def pages(
             yield entries
         if short:
             return
+
+
+async def selected_pages(
+    database: Database,
+    of: Experiment,
+    *,
+    since: Point = None,
+    until: Point = None,
+    after: Point = None,
+    limit: int | None = None,
+    **chosen: Any,
+) -> AsyncIterator[list[Event]]:
+    """Yield the events of `EventLog.read` in lists, which costs less for each event. `chosen` are for `Selection`."""
+    span = await span_of(database, of, since, until, after, limit)
+    async for page in pages(database, of, Selection(**chosen), span):
+        yield page
 
 
 async def count(database: Database, of: Experiment, chosen: Selection, span: Span) -> int:

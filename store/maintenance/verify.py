@@ -43,6 +43,7 @@ from ..json_text import is_deep, is_no_text
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE, fetch_from
 from ..log.event_log import EventLog
+from ..log.event_query import EventQuery, parameter
 from ..log.names import name_hash
 from ..log.redaction_records import RedactionCheck
 from ..privacy.meta_credentials import find_in_meta
@@ -190,21 +191,27 @@ async def check_names(database: Database, of: Experiment) -> AsyncIterator[str]:
     """Check that each name is of a known kind and has the hash and the text of its value."""
     last = -1
     while True:
-        query = select(name).where(name.c.experiment_id == of.id, name.c.id > last).order_by(name.c.id).limit(PAGE)
-        async with database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        for row in rows:
-            if not isinstance(row.value, bytes):
-                yield f"name {row.id} ({row.value!r}) was changed"
+        rows = await _NAMES.rows(database, experiment=of.id, last=last)
+        for number, what, value, digest, text in rows:
+            if not isinstance(value, bytes):
+                yield f"name {number} ({value!r}) was changed"
                 continue
-            expected = None if is_no_text(row.value) else row.value.decode()
-            if row.what == AGENT and not _is_id(row.value):
-                yield f"name {row.id} ({row.value[:100]!r}) is not a readable agent id"
-            if row.hash != name_hash(row.value) or row.text != expected or row.what not in range(RECORDER + 1):
-                yield f"name {row.id} ({expected!r}) was changed"
+            expected = None if is_no_text(value) else value.decode()
+            if what == AGENT and not _is_id(value):
+                yield f"name {number} ({value[:100]!r}) is not a readable agent id"
+            if digest != name_hash(value) or text != expected or what not in range(RECORDER + 1):
+                yield f"name {number} ({expected!r}) was changed"
         if len(rows) < PAGE:
             return
-        last = rows[-1].id
+        last = rows[-1][0]
+
+
+_NAMES = EventQuery(
+    select(name.c.id, name.c.what, name.c.value, name.c.hash, name.c.text)
+    .where(name.c.experiment_id == parameter("experiment"), name.c.id > parameter("last"))
+    .order_by(name.c.id)
+    .limit(PAGE)
+)
 
 
 def _is_id(value: bytes) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from hashlib import sha256
 
 from messager import channels
 from messager.brokers import BROKER_KINDS
 
 from ..db.database import Database
+from ..db.schema import REDACTED
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap, spelling
@@ -26,6 +27,8 @@ __all__ = ["Comparison", "Difference", "compare"]
 DETAILED = 100
 """Maximum number of channels whose difference is returned; the others are only counted."""
 
+_MOST_NAMES = 100_000
+
 _Seen = tuple[Cursor, bytes | None]
 """Cursor of a message, and the digest of its payload, or None if it was redacted."""
 
@@ -33,19 +36,26 @@ _Seen = tuple[Cursor, bytes | None]
 class _ChannelComparison:
     """Comparison of one channel while both sides are read; side 0 is A, side 1 is B."""
 
-    __slots__ = ("ahead", "before", "counts", "index", "pair", "redacted", "side")
+    __slots__ = ("_before", "ahead", "counts", "index", "last", "pair", "redacted", "side")
 
     def __init__(self) -> None:
         self.ahead: deque[_Seen] = deque()
         """Messages of `side` without a counterpart so far."""
         self.side = 0
         self.counts = [0, 0]
-        self.before: Cursor | None = None
+        self._before: Cursor | None = None
+        self.last: Event | None = None
+        """A's last equal message, if it was found without digests."""
         self.index = 0
         """Number of equal messages so far; `before` is the last of them."""
         self.redacted = 0
         self.pair: tuple[list[Cursor], list[Cursor]] | None = None
         """After the first difference: its cursors and those of the next messages, of A and B."""
+
+    @property
+    def before(self) -> Cursor | None:
+        """Cursor of A's last equal message."""
+        return self._before if self.last is None else self.last.cursor
 
     def add(self, side: int, seen: _Seen) -> None:
         """Compare a message with its counterpart, or keep it until that is read."""
@@ -60,7 +70,7 @@ class _ChannelComparison:
             other = self.ahead.popleft()
             if other[1] == seen[1] or other[1] is None or seen[1] is None:
                 self.redacted += other[1] is None or seen[1] is None
-                self.before = seen[0] if side == 0 else other[0]
+                self._before, self.last = seen[0] if side == 0 else other[0], None
                 self.index += 1
             else:
                 theirs = [other[0], *(cursor for cursor, _ in list(self.ahead)[:1])]
@@ -137,25 +147,70 @@ async def compare(
 async def _read(sides: tuple[_Side, _Side], progress: Callable[[int], None] | None) -> dict[str, _ChannelComparison]:
     """Read and compare both sides; return the comparison of each channel."""
     known: dict[str, _ChannelComparison] = {}
-    open_ = [0, 1]
-    while open_:
-        side = min(open_, key=lambda at: sides[at].read)  # the side that is behind: few messages are kept in memory
-        message = await anext(sides[side].messages, None)
-        if message is None:
-            open_.remove(side)
-            continue
-        sides[side].read += 1
+    waiting: list[list[Event]] = [[], []]
+    ended = [False, False]
+    told = 0
+    while not all(ended):
+        for side in (0, 1):
+            if not waiting[side] and not ended[side]:
+                page = await anext(sides[side].pages, None)
+                ended[side] = page is None
+                waiting[side] = page or []
+        together = min(map(len, waiting))
+        if together:
+            _compare(sides, known, waiting[0][:together], waiting[1][:together])
+        for side in (0, 1):
+            rest = waiting[side][together:]
+            if not together or ended[1 - side]:  # the other side has ended
+                for entry in rest:
+                    _add(sides, known, side, entry)
+                rest = []
+            sides[side].read += len(waiting[side]) - len(rest)
+            waiting[side] = rest
         read = sides[0].read + sides[1].read
-        if progress is not None and read % 1000 == 0:
+        if progress is not None and read // 1000 > told // 1000:
             progress(read)
-        name, seen = message
-        channel = known.get(name)
-        if channel is None:
-            channel = known[name] = _ChannelComparison()
-        channel.add(side, seen)
+        told = read
     for channel in known.values():
         channel.end()
     return known
+
+
+def _compare(
+    sides: tuple[_Side, _Side], known: dict[str, _ChannelComparison], these: list[Event], those: list[Event]
+) -> None:
+    """Compare as many messages of either side, in replay order.
+
+    If neither side is ahead on a channel, and both continue with equal messages of it, their digests are not needed.
+    """
+    name_a, name_b = sides[0].name, sides[1].name
+    for a, b in zip(these, those, strict=True):
+        name = name_a(a.channel)
+        channel = known.get(name)
+        if (
+            channel is not None
+            and not channel.ahead
+            and channel.pair is None
+            and a.payload == b.payload
+            and name == name_b(b.channel)
+            and not (a.flags | b.flags) & REDACTED
+        ):
+            channel.counts[0] += 1
+            channel.counts[1] += 1
+            channel.index += 1
+            channel.last = a
+        else:
+            _add(sides, known, 0, a)
+            _add(sides, known, 1, b)
+
+
+def _add(sides: tuple[_Side, _Side], known: dict[str, _ChannelComparison], side: int, entry: Event) -> None:
+    """Compare a message with its counterpart on the other side, or keep it until that is read."""
+    name = sides[side].name(entry.channel)
+    channel = known.get(name)
+    if channel is None:
+        channel = known[name] = _ChannelComparison()
+    channel.add(side, (entry.cursor, None if entry.redacted else sha256(entry.payload).digest()))
 
 
 def _exp_ids_apart(known: dict[str, _ChannelComparison]) -> tuple[str, str] | None:
@@ -191,8 +246,25 @@ class _Side:
     ) -> None:
         self._log = log
         self._of = of
-        self.messages = _messages(log, of, chosen, span, mapping, as_one)
+        self.pages = message_pages(log, of, chosen, span, redacted=True)
         self.read = 0
+        """Number of messages compared."""
+        self._mapping = mapping
+        self._as_one = as_one
+        self._names: dict[str | None, str] = {}
+
+    def name(self, channel: str | None) -> str:
+        """Return the name under which a channel is compared."""
+        found = self._names.get(channel)
+        if found is None:
+            text = channel or ""
+            found = text if self._mapping is None else channels.decode(self._mapping(text))
+            if self._as_one:
+                found = channels.with_separator(found, ":")
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            self._names[channel] = found
+        return found
 
     async def event(self, cursor: Cursor | None) -> Event | None:
         """Return the event at a cursor."""
@@ -224,20 +296,3 @@ class _EitherSpelling(Selection):
 async def _spelling(log: EventLog, of: Experiment) -> channels.Separator | None:
     kinds = [row.broker_kind for row in await log.recorders(of)]
     return spelling(kinds, await log.channels(of))
-
-
-async def _messages(
-    log: EventLog,
-    of: Experiment,
-    chosen: Selection,
-    span: Span,
-    mapping: ChannelMap | None,
-    as_one: bool,
-) -> AsyncIterator[tuple[str, _Seen]]:
-    async for page in message_pages(log, of, chosen, span, redacted=True):
-        for entry in page:
-            channel = entry.channel or ""
-            name = channel if mapping is None else channels.decode(mapping(channel))
-            if as_one:
-                name = channels.with_separator(name, ":")
-            yield name, (entry.cursor, None if entry.redacted else sha256(entry.payload).digest())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ...experiments.records import Experiment
     from ...log.event import Event
     from ...log.event_log import EventLog
-    from ...log.reading import Span
     from ...log.selection import Selection
 
 
@@ -53,6 +51,8 @@ async def command(
         raise click.UsageError(
             "--follow cannot be combined with --messages, --since, --until and --after: leave them out"
         )
+    from ...log.messages import message_pages
+    from ...log.reading import selected_pages
     from ...log.selection import Selection
 
     count = 0
@@ -63,16 +63,16 @@ async def command(
     async with open_when_created(store, exp) if follow else _opened(store, exp) as (log, of):
         if not follow and not as_json:
             await note_unknown(log, of, filters)
-        show = _show_json if as_json else _Lines(full, of.exp_id).show
+        show = (_JsonLines() if as_json else _Lines(full, of.exp_id)).show
         if follow:
             source = _followed(log, of, wanted, limit)
         elif messages:
-            source = _messages(log, of, wanted, await log.span(of, limit=limit, **points))
+            source = message_pages(log, of, wanted, await log.span(of, limit=limit, **points))
         else:
-            source = log.read(of, **given, limit=limit, **points)
-        async for entry in source:
-            show(entry)
-            count += 1
+            source = selected_pages(log.database, of, **given, limit=limit, **points)
+        async for page in source:
+            show(page)
+            count += len(page)
             if follow:
                 sys.stdout.flush()
         where = log.location
@@ -86,41 +86,57 @@ async def _opened(store: str, exp: str) -> AsyncIterator[tuple[EventLog, Experim
         yield log, await log.experiment(exp)
 
 
-async def _messages(log: EventLog, of: Experiment, wanted: Selection, span: Span) -> AsyncIterator[Event]:
-    from ...log.messages import message_pages
-
-    async for page in message_pages(log, of, wanted, span):
-        for entry in page:
-            yield entry
-
-
-async def _followed(log: EventLog, of: Experiment, wanted: Selection, limit: int | None) -> AsyncIterator[Event]:
+async def _followed(log: EventLog, of: Experiment, wanted: Selection, limit: int | None) -> AsyncIterator[list[Event]]:
     if limit == 0:
         return
     wanted = await log.as_recorded(of, wanted)
     async for entry in log.tail(of):
         if wanted.takes(entry):
-            yield entry
+            yield [entry]
             if limit is not None:
                 limit -= 1
                 if not limit:
                     return
 
 
-def _show_json(entry: Event) -> None:
-    from ...formats.jsonl import event_to_dict
+_NO_EXTRA = [None] * 7
 
-    data = {"cursor": str(entry.cursor), "time": entry.time, "recorder": entry.recorder, "seq": entry.seq}
-    data |= event_to_dict(entry)
-    data["derived"] = entry.derived_ids
-    extra = {
-        "msg_id": entry.msg_id,
-        "duration_ns": entry.duration_ns,
-        "receivers": entry.receivers,
-        "meta": entry.meta,
-    }
-    data |= {key: value for key, value in extra.items() if value is not None}
-    sys.stdout.write(json.dumps(data) + "\n")
+
+class _JsonLines:
+    """Prints events as lines of JSON."""
+
+    def __init__(self) -> None:
+        from ...formats.jsonl import EventText
+        from ...log.event import iso
+
+        self._iso = iso
+        self._text = EventText(ascii=True)
+        self._second, self._time = 0, iso(0)[:-10]
+        """The text of a second: events of one page are close to each other."""
+
+    def show(self, page: list[Event]) -> None:
+        sys.stdout.write("".join(map(self._line, page)))
+
+    def _line(self, entry: Event) -> str:
+        second, nanoseconds = divmod(entry.ts, 1_000_000_000)
+        if second != self._second:
+            self._second, self._time = second, self._iso(entry.ts)[:-10]
+        time = f"{self._time}{nanoseconds:09d}Z" if self._time.endswith(".") else entry.time
+        place = f'"cursor": "{entry.ts}:{entry.recorder}:{entry.seq}", "time": "{time}"'
+        line = f'{{{place}, "recorder": {entry.recorder}, "seq": {entry.seq}, {self._text.fields(entry)}'
+        line += f', "derived": {self._text.dumps(entry.derived_ids) if entry.flags else "[]"}'
+        extra = {
+            "msg_id": entry.msg_id,
+            "duration_ns": entry.duration_ns,
+            "receivers": entry.receivers,
+            "meta": entry.meta,
+            "messager": entry.messager,
+            "arrival": entry.arrival,
+            "origin": entry.origin,
+        }
+        if [*extra.values()] != _NO_EXTRA:
+            line += f", {self._text.dumps({key: item for key, item in extra.items() if item is not None})[1:-1]}"
+        return line + "}\n"
 
 
 class _Lines:
@@ -134,7 +150,11 @@ class _Lines:
         self._people = 9 if self._width else 15  # widths of columns; they grow with the contents
         self._wide = min(30, self._most) if self._width else 30
 
-    def show(self, entry: Event) -> None:
+    def show(self, page: list[Event]) -> None:
+        for entry in page:
+            self._show(entry)
+
+    def _show(self, entry: Event) -> None:
         from rich.cells import cell_len, set_cell_size
 
         day, _, clock = entry.time.partition("T")

@@ -1,20 +1,22 @@
 """JSON Lines: an optional header, then one event per line, in replay order; gzip if the name ends in .gz.
 
-The header is an object without `ts`: `{"format": "messager/1", "name", "tags", "meta", "recorders"}`.
+The header is an object without `ts`: `{"format": "messager/2", "name", "tags", "meta", "recorders"}`, and `parent` in a
+fork. A header without `format` is of version 1, which has no `parent`, and no `messager`, `arrival` and `origin`.
 
 An event has `ts` (integer, ns UTC), `kind`, `channel`, `from_id`, `to_id` and `payload`: the exact text as a string,
 or `payload_base64` if the bytes are not UTF-8; likewise `channel_base64`. Import also accepts an object, an array,
 a number, true, false or null as `payload`, and encodes it as a Messager does. Optional fields: `recorder` (its
 ordinal, default 1), `derived`, `msg_id`, `duration_ns`, `receivers`, `meta`, `label` and `cause` (the label of an
-earlier line), and `redacted` (true if the payload was erased).
+earlier line), `redacted` (true if the payload was erased), `messager`, `arrival` and `origin` (`[uuid, seq]`).
 
 Events of equal `ts` keep the order of their lines within a recorder. Import assigns new sequence numbers in line
 order, without holes.
 """
 
+from .event_text import EventText, event_to_dict
 from .reader import import_jsonl
 from .reader import import_jsonl as read
-from .writer import event_to_dict, export_jsonl
+from .writer import export_jsonl
 from .writer import export_jsonl as write
 
-__all__ = ["event_to_dict", "export_jsonl", "import_jsonl", "read", "write"]
+__all__ = ["EventText", "event_to_dict", "export_jsonl", "import_jsonl", "read", "write"]

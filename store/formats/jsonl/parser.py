@@ -13,10 +13,11 @@ from messager import channels
 from ...db.schema import FROM_DERIVED, KINDS, REDACTED, SEQ_BITS, TO_DERIVED
 from ...errors import BadFile, StoreError
 from ...experiments import validation
-from ...log.event import NewEvent
+from ...log.event import Fields
 from ...log.redaction_records import SEAL
-from ..fields import INT64, NO_CHANNEL, InvalidEntry, bytes_of, check_depth, integer, integer_of, text, text_of
-from ..input_file import InputFile, parse_object
+from ..fields import INT64, KINDS_1, NO_CHANNEL, InvalidEntry, bytes_of, check_depth, integer, integer_of, text, text_of
+from ..input_file import InputFile
+from ..unique_keys import parse_unique
 
 FORMATS = ("messager/1", "messager/2")
 """Known formats. The first has no fields of revision 0003."""
@@ -53,16 +54,6 @@ _EVENT_FIELDS_2 = _EVENT_FIELDS | {"messager", "arrival", "origin"}
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of key-value pairs. Raise `ValueError` for a repeated key, which is ambiguous."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice[:100]!r} is there twice")
-    return found
-
-
 class Parser(InputFile):
     """Parser of a JSON Lines file: the header, then the events, each checked."""
 
@@ -72,6 +63,9 @@ class Parser(InputFile):
         self._first: dict[str, Any] | None = None
         self._most_recorders = _MOST_RECORDERS
         self._event_fields = _EVENT_FIELDS_2
+        self._kinds: tuple[str, ...] = KINDS
+        self._channels: dict[str, str] = {}
+        """Channels that were checked, as the log has them."""
 
     def header(self) -> dict[str, Any]:
         """Return the header, or an empty dict if the first line is an event."""
@@ -82,7 +76,8 @@ class Parser(InputFile):
             self._first = first
             return {}
         version = first.get("format", FORMATS[0])
-        self._event_fields = _EVENT_FIELDS if version == FORMATS[0] else _EVENT_FIELDS_2
+        if version == FORMATS[0]:
+            self._event_fields, self._kinds = _EVENT_FIELDS, KINDS_1
         unknown = first.keys() - (_HEADER_FIELDS if version == FORMATS[0] else _HEADER_FIELDS_2)
         if unknown:
             raise InvalidEntry(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
@@ -115,11 +110,11 @@ class Parser(InputFile):
         self._most_recorders = max(_MOST_RECORDERS, len(first.get("recorders", [])))
         return first
 
-    def events(self) -> Iterator[tuple[int, NewEvent, int | None, int | None, int]]:
+    def events(self) -> Iterator[tuple[int, Fields, int | None, int | None, int]]:
         """Yield (ordinal of the recorder, event, its label, label of its cause, bytes) for every line."""
         data, self._first = self._first or self._next(), None
         while data is not None:
-            yield *self._event(data), self._length
+            yield self._event(data)
             data = self._next()
 
     def _next(self) -> dict[str, Any] | None:
@@ -127,29 +122,57 @@ class Parser(InputFile):
         while line := self._line():
             self._length = len(line)
             if line.strip():
-                return parse_object(line, _once)
+                return parse_unique(line)
         return None
 
-    def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent, int | None, int | None]:
-        unknown = data.keys() - self._event_fields
-        if unknown:
-            raise InvalidEntry(f"unknown field {sorted(unknown)[0]!r}")
-        ts = integer_of(data, "ts", -INT64, INT64 - 1)
-        if ts is None:
-            raise InvalidEntry("no ts (an integer, ns UTC)")
-        kind = data.get("kind", "sent")
-        if kind not in KINDS:
-            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(KINDS)}")
-        channel = bytes_of(data, "channel")
-        if channel is None and kind not in NO_CHANNEL:
-            raise InvalidEntry("no channel")
-        for field in ("from_id", "to_id", "meta"):
-            check_depth(data.get(field), field)
+    def _event(self, data: dict[str, Any]) -> tuple[int, Fields, int | None, int | None, int]:
+        get = data.get
+        ts, kind, channel = get("ts"), get("kind", "sent"), get("channel")
+        from_id, to_id, meta = get("from_id"), get("to_id"), get("meta")
+        if not data.keys() <= self._event_fields:
+            raise InvalidEntry(f"unknown field {sorted(data.keys() - self._event_fields)[0]!r}")
+        if ts.__class__ is not int or not -INT64 <= ts < INT64:
+            ts = integer_of(data, "ts", -INT64, INT64 - 1)
+            if ts is None:
+                raise InvalidEntry("no ts (an integer, ns UTC)")
+        if kind not in self._kinds:
+            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(self._kinds)}")
+        if channel.__class__ is not str or channel not in self._channels or "channel_base64" in data:
+            channel = self._channel(data, kind)
+        for field, value in (("from_id", from_id), ("to_id", to_id), ("meta", meta)):
+            if value.__class__ in _CONTAINERS:
+                check_depth(value, field)
         if self._length > MOST_NAME:
-            _check_names(channel, data)
-        meta = data.get("meta")
+            _check_names(None if channel is None else channels.encode(channel), data)
         if meta is not None and not isinstance(meta, dict):
             raise InvalidEntry("meta is not an object")
+        rest = _NOTHING if data.keys() <= _BASIC_FIELDS else self._rest(data)
+        msg_id, bits, ordinal, duration, receivers, messager, arrival, origin, label, cause = rest
+        payload = get("payload")
+        try:
+            wire = payload.encode() if payload.__class__ is str and "payload_base64" not in data else _payload(data)
+        except UnicodeEncodeError:
+            wire = _payload(data)  # raises the error in words
+        entry = (
+            *(kind, ts, channel, wire, from_id, to_id, bits, msg_id, duration, receivers),
+            *(None, meta, messager, arrival, origin),
+        )
+        return ordinal, entry, label, cause, self._length
+
+    def _channel(self, data: dict[str, Any], kind: str) -> str | None:
+        """Return the channel of an event."""
+        encoded = bytes_of(data, "channel")
+        if encoded is None:
+            if kind not in NO_CHANNEL:
+                raise InvalidEntry("no channel")
+            return None
+        channel = channels.decode(encoded)
+        if channel == data.get("channel") and len(self._channels) < _MOST_CHANNELS and len(channel) < 1000:
+            self._channels[channel] = channel
+        return channel
+
+    def _rest(self, data: dict[str, Any]) -> _Rest:
+        """Return the values of the less frequent fields."""
         msg_id = text_of(data, "msg_id")
         derived = data.get("derived") or []
         if not isinstance(derived, list) or not all(item in ("from_id", "to_id") for item in derived):
@@ -157,25 +180,37 @@ class Parser(InputFile):
         bits = (FROM_DERIVED if "from_id" in derived else 0) | (TO_DERIVED if "to_id" in derived else 0)
         bits |= _redacted(data)
         ordinal = integer_of(data, "recorder", 1, self._most_recorders)
-        entry = NewEvent(
-            kind,
-            ts,
-            None if channel is None else channels.decode(channel),
-            _payload(data),
-            data.get("from_id"),
-            data.get("to_id"),
-            bits,
+        return (
             msg_id,
+            bits,
+            ordinal or 1,
             integer_of(data, "duration_ns", 0, INT64 - 1),
             integer_of(data, "receivers", 0, 2**31 - 1),
-            None,
-            meta,
             text_of(data, "messager"),
             integer_of(data, "arrival", 0, INT64 - 1),
             _origin(data.get("origin")),
+            integer_of(data, "label", 1, INT64 - 1),
+            integer_of(data, "cause", 1, INT64 - 1),
         )
-        label, cause = (integer_of(data, field, 1, INT64 - 1) for field in ("label", "cause"))
-        return ordinal or 1, entry, label, cause
+
+
+_CONTAINERS = (dict, list)
+_BASIC_FIELDS = {"ts", "kind", "channel", "from_id", "to_id", "payload", "meta"}
+_MOST_CHANNELS = 10_000
+_Rest = tuple[
+    str | None,
+    int,
+    int,
+    int | None,
+    int | None,
+    str | None,
+    int | None,
+    tuple[str, int] | None,
+    int | None,
+    int | None,
+]
+_NOTHING: _Rest = (None, 0, 1, None, None, None, None, None, None, None)
+"""The values of these fields in an event without them."""
 
 
 def _origin(given: Any) -> tuple[str, int] | None:

@@ -10,7 +10,7 @@ from uuid import uuid4
 from ...errors import ExperimentExists
 from ...experiments import lifecycle, validation
 from ...experiments.records import Experiment
-from ...log.event import NewEvent
+from ...log.event import Fields, NewEvent
 from ...log.event_log import EventLog
 from ...log.writer import Writer
 from ...maintenance.removal import discard, sweep_unfinished
@@ -79,7 +79,7 @@ async def _import_events(
         return writers[ordinal - 1]
 
     await writer(max(1, len(described)))  # its heartbeat shows that this import is alive
-    waiting: dict[int, list[NewEvent]] = {}
+    waiting: dict[int, list[Fields]] = {}
     held = 0
     labelled: dict[int, tuple[int, int]] = {}
     seqs: dict[int, int] = {}
@@ -90,7 +90,7 @@ async def _import_events(
         if cause is not None:
             if cause not in labelled:
                 raise InvalidEntry(f"its cause {cause} is not the label of an earlier line")
-            entry = entry._replace(cause=labelled[cause])
+            entry = NewEvent._make(entry)._replace(cause=labelled[cause])
         waiting.setdefault(ordinal, []).append(entry)
         held += length
         if count % BATCH_EVENTS == 0 or held >= BATCH_BYTES:
@@ -101,7 +101,7 @@ async def _import_events(
     await _append(log, writer, waiting)
 
 
-async def _append(log: EventLog, writer: Callable[[int], Any], waiting: dict[int, list[NewEvent]]) -> None:
+async def _append(log: EventLog, writer: Callable[[int], Any], waiting: dict[int, list[Fields]]) -> None:
     for ordinal in sorted(waiting):
         await log.append(await writer(ordinal), waiting[ordinal])
     waiting.clear()

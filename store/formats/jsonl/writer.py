@@ -7,59 +7,82 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from messager import channels
-
+from ...db.schema import REDACTED
 from ...experiments.records import Experiment, RecorderRow
 from ...log.event import Event
 from ...log.event_log import EventLog
 from ...log.messages import causes
+from ...log.reading import selected_pages
 from ...log.redaction_records import without_seal
-from ..fields import bytes_field
 from ..output_file import open_output
 from ..sharing import Sharing
+from .event_text import EventText
 from .parser import FORMAT
 
-_READABLE = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
-"""As `json.dumps`, which creates an encoder for every line. Values from a store have no cycles."""
 
+class _Lines:
+    """Encodes the lines of events."""
 
-def event_to_dict(entry: Event) -> dict[str, Any]:
-    """Return the fields of an event that export and `events --json` share."""
-    data: dict[str, Any] = {"ts": entry.ts, "kind": entry.kind}
-    data |= {"channel": None} if entry.channel is None else bytes_field("channel", channels.encode(entry.channel))
-    data |= {"from_id": entry.from_id, "to_id": entry.to_id}
-    data |= bytes_field("payload", entry.payload)
-    if entry.redacted:
-        data["redacted"] = True
-    return data
+    def __init__(self, labels: _Labels, *, several: bool) -> None:
+        self._labels = labels
+        self._several = several
+        self._readable, self._ascii = EventText(ascii=False), EventText(ascii=True)
 
+    def line(self, entry: Event) -> bytes:
+        """Return the line of an event."""
+        rest = self._rest(entry)
+        try:
+            return self._line(self._readable, entry, rest)
+        except UnicodeEncodeError:  # a lone surrogate in an id or in meta
+            return self._line(self._ascii, entry, rest)
 
-def _line(entry: Event, labels: _Labels, *, several: bool) -> bytes:
-    data = event_to_dict(entry)
-    if several:
-        data["recorder"] = entry.recorder
-    optional = (
-        ("label", labels.given_to(entry)),
-        ("cause", labels.of_cause(entry)),
-        ("derived", (entry.derived_ids or None) if entry.flags else None),
-        ("msg_id", entry.msg_id),
-        ("duration_ns", entry.duration_ns),
-        ("receivers", entry.receivers),
-        ("meta", without_seal(entry.meta) if entry.redacted else entry.meta),
-        ("messager", entry.messager),
-        ("arrival", entry.arrival),
-        ("origin", entry.origin),
-    )
-    for key, value in optional:
-        if value is not None:
-            data[key] = value
-    return _dumped(data)
+    def _line(self, text: EventText, entry: Event, rest: dict[str, Any]) -> bytes:
+        fields = text.fields(entry)
+        if self._several:
+            fields += f', "recorder": {entry.recorder}'
+        if rest:
+            fields += f", {text.dumps(rest)[1:-1]}"
+        return f"{{{fields}}}\n".encode()
+
+    def _rest(self, entry: Event) -> dict[str, Any]:
+        """Return the less frequent fields."""
+        meta = entry.meta
+        if meta is not None and entry.flags & REDACTED:
+            meta = without_seal(meta)
+        if (
+            entry.flags & ~REDACTED == 0
+            and entry.msg_id is None
+            and entry.duration_ns is None
+            and entry.receivers is None
+            and meta is None
+            and entry.messager is None
+            and entry.arrival is None
+            and entry.origin is None
+            and entry.cause is None
+            and not self._labels.wanted
+        ):
+            return {}
+        optional = (
+            ("label", self._labels.given_to(entry)),
+            ("cause", self._labels.of_cause(entry)),
+            ("derived", (entry.derived_ids or None) if entry.flags else None),
+            ("msg_id", entry.msg_id),
+            ("duration_ns", entry.duration_ns),
+            ("receivers", entry.receivers),
+            ("meta", meta),
+            ("messager", entry.messager),
+            ("arrival", entry.arrival),
+            ("origin", entry.origin),
+        )
+        return {key: value for key, value in optional if value is not None}
 
 
 class _Labels:
     """Numbers of the events that later events name as their cause, as import assigns new sequence numbers."""
 
     def __init__(self, causes: set[tuple[int, int]]) -> None:
+        self.wanted = bool(causes)
+        """True if there are labels."""
         self._causes = causes
         self._labels: dict[tuple[int, int], int] = {}
 
@@ -75,10 +98,9 @@ class _Labels:
 
 
 def _dumped(data: dict[str, Any]) -> bytes:
-    text = _READABLE(data)
     try:
-        return text.encode() + b"\n"
-    except UnicodeEncodeError:  # a lone surrogate in an id or in meta
+        return json.dumps(data, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # a lone surrogate
         return json.dumps(data).encode() + b"\n"
 
 
@@ -132,10 +154,12 @@ async def export_jsonl(
         if shared is not None:
             shared.begin(await log.agents(of))
         file.write(_header(of, recorders, shared))
-        async for entry in log.read(of, **filters):
-            entry = entry if shared is None else shared.event(entry)
-            file.write(_line(entry, labels, several=len(recorders) > 1))
-            count += 1
-            if progress and count % 1000 == 0:
-                progress(count)
+        lines = _Lines(labels, several=len(recorders) > 1)
+        async for page in selected_pages(log.database, of, **filters):
+            if shared is not None:
+                page = [shared.event(entry) for entry in page]
+            file.writelines(map(lines.line, page))
+            if progress and count // 1000 < (count + len(page)) // 1000:
+                progress(count + len(page))
+            count += len(page)
     return count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from json.encoder import encode_basestring as quoted  # type: ignore[attr-defined]
+from json.encoder import encode_basestring as quoted
 from typing import Any
 
 from ...db.schema import KINDS, SEQ_BITS, SEQ_MASK

@@ -20,6 +20,8 @@ FORMAT = FORMATS[-1]
 MOST_RECORDERS = 20_000
 MOST_REDACTIONS = 5_000
 MOST_BATCH_EVENTS = 1_000_000
+_TOGETHER_BYTES = 256 * 1024
+"""Bytes of events that are hashed together."""
 
 
 def _portable(table: Table, *local: str) -> dict[str, Column[Any]]:
@@ -31,6 +33,18 @@ EXPERIMENT = _portable(experiment, "id")
 RECORDER = _portable(recorder, "id", "experiment_id", "spool")
 BATCH = _portable(batch, "recorder_id")
 REDACTION = _portable(redaction, "id", "experiment_id")
+
+_SINCE_2 = {
+    *("parent_exp_id", "parent_head", "parent_cursor"),
+    *("chain_version", "asked_count", "answered_count", "origin"),
+}
+"""Columns that packs of version 1 do not have."""
+
+
+def columns_of(columns: dict[str, Column[Any]], version: int) -> dict[str, Column[Any]]:
+    """Return the columns of a row in a pack of this version."""
+    return columns if version > 1 else {key: column for key, column in columns.items() if key not in _SINCE_2}
+
 
 COUNTED = (
     "last_seq",
@@ -88,6 +102,8 @@ class Chain:
         self._encoder = encoder
         self._link = chain.first_link(uuid)
         self._digest = chain.BatchDigest()
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
         self._part: Mapping[str, Any] = {}
         self._batch_times: tuple[int, int] | None = None
         self._counts = dict.fromkeys(KINDS, 0)
@@ -111,30 +127,34 @@ class Chain:
         ts: int,
         kind: int,
         flags: int,
-        channel: bytes | None,
-        from_id: bytes | None,
-        to_id: bytes | None,
+        names: chain.Names,
         msg_id: str | None,
         duration_ns: int | None,
         receivers: int | None,
         cause: int | None,
         meta: str | None,
         payload: bytes,
-        messager: bytes | None,
         arrival: int | None,
         origin: chain.Reference | None,
     ) -> None:
-        """Add the next event of the batch; `cause` is that of its row."""
-        names = chain.names(channel, from_id, to_id, messager)
-        numbers = (duration_ns, receivers, self._encoder.cause(cause))
+        """Add the next event of the batch; `names` are those of `chain.names`, `cause` is that of its row."""
+        numbers = (duration_ns, receivers, None if cause is None else self._encoder.cause(cause))
         try:
             encoded = self._encoder.encode(
                 self.last_seq + 1, ts, kind, flags, *names, msg_id, *numbers, meta, payload, arrival, origin
             )
-            self._digest.extend([encoded])
         except (struct.error, TypeError, AttributeError):
             raise self.unreadable() from None
+        self._waiting.append(encoded)
+        self._waiting_bytes += len(encoded)
+        if self._waiting_bytes > _TOGETHER_BYTES:
+            self._hash()
         self.count(ts, kind, payload)
+
+    def _hash(self) -> None:
+        """Hash the events that were added."""
+        self._digest.extend(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
 
     def count(self, ts: int, kind: int, payload: bytes) -> None:
         """Count the next event of the batch."""
@@ -162,6 +182,7 @@ class Chain:
 
     def end(self) -> None:
         """Check the complete batch against its row and the chain."""
+        self._hash()
         part = self._part
         place = f"{self._name}, batch at seq {part['first_seq']}"
         if self._digest.packed_checks() != part["checks"]:

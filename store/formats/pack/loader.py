@@ -167,7 +167,8 @@ class Loader:
             self._name_bytes += sum(len(value) for _, value in wanted)
         for row in self._rows:
             for at in _NAMES:
-                row[at] = None if row[at] is None else self._names[row[at]]
+                if (key := row[at]) is not None:
+                    row[at] = self._names[key]
         async with self._database.writing() as connection:
             alive = await connection.execute(
                 update(recorder).where(recorder.c.id == self._worker).values(heartbeat_at=time.time_ns())

@@ -13,13 +13,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ...db.schema import AGENT, CHAIN_VERSION, CHANNEL, KINDS, MESSAGER, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
+from ...db.schema import (
+    AGENT,
+    CHAIN_VERSION,
+    CHANNEL,
+    KINDS,
+    MESSAGER,
+    NO_TEXT,
+    REDACTED,
+    SCHEMA_VERSION,
+    SEQ_BITS,
+    VISIBLE,
+)
 from ...db.schema import RECORDER as RECORDER_NAME
 from ...db.statements import EVENT_COLUMNS
 from ...errors import ExperimentExists, StoreError
 from ...experiments import validation
 from ...experiments.records import Experiment
-from ...json_text import is_no_text
+from ...json_text import escapes_half, is_no_text
 from ...log import chain
 from ...log.event_log import EventLog
 from ...log.names import agent_value
@@ -28,6 +39,7 @@ from ...maintenance.removal import discard, sweep_unfinished
 from ...queries.index import index_or_warn
 from ..fields import (
     INT64,
+    KINDS_1,
     NO_CHANNEL,
     InvalidEntry,
     bytes_of,
@@ -48,11 +60,12 @@ from .layout import (
     RECORDER,
     REDACTION,
     Chain,
+    columns_of,
     row_from_json,
 )
 from .loader import Loader
 
-_META, _PAYLOAD = map(EVENT_COLUMNS.index, ("meta", "payload"))
+_FLAGS, _META, _PAYLOAD = map(EVENT_COLUMNS.index, ("flags", "meta", "payload"))
 _MOST_REDACTION_BYTES = 64 * 1024 * 1024
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
@@ -117,7 +130,7 @@ async def _unpack(
             raise InvalidEntry(f"its recorders have the head {claimed}, but it names {told}")
         if head is not None and not (head and claimed.startswith(head)):
             raise InvalidEntry(f"its head is {claimed}, not {head}")
-        seals = await _redactions(lines, loading, redactions, of["schema_version"])
+        seals = await _redactions(lines, loading, redactions, of["schema_version"], version)
         loading.check_space()
         await _events(lines, loading, seals, version, progress)
         lines.check_end()
@@ -144,8 +157,8 @@ def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str,
     of_schema = data["experiment"].get("schema_version") if isinstance(data["experiment"], dict) else None
     if isinstance(of_schema, int) and of_schema > SCHEMA_VERSION:
         raise InvalidEntry("it was packed by a newer messager: install that version (`pip install PATH`, its checkout)")
-    of = row_from_json(EXPERIMENT, data["experiment"])
     version = FORMATS.index(first["format"]) + 1
+    of = row_from_json(columns_of(EXPERIMENT, version), data["experiment"])
     integer(of["schema_version"], "schema_version", 1, SCHEMA_VERSION if version > 1 else 2)
     if integer(of["recorders"], "recorders", 0, MOST_RECORDERS) == 0:
         of["schema_version"] = SCHEMA_VERSION  # there is no head to keep
@@ -176,12 +189,14 @@ async def _recorders(lines: _PackFile, loading: Loader, of: dict[str, Any], vers
             page = []
 
 
-async def _redactions(lines: _PackFile, loading: Loader, count: int, schema_version: int) -> RedactionCheck:
+async def _redactions(
+    lines: _PackFile, loading: Loader, count: int, schema_version: int, version: int
+) -> RedactionCheck:
     """Read the records of redactions, which the events are checked against."""
     rows = []
     size = 0
     for _ in range(count):
-        row = {"origin": None, **row_from_json(REDACTION, lines.next("redaction")["redaction"])}  # new in version 2
+        row = {"origin": None, **row_from_json(columns_of(REDACTION, version), lines.next("redaction")["redaction"])}
         json_text(row["events"], "events", object)
         if (row["origin"] is None) != (schema_version < 3):
             raise InvalidEntry("the origin of a redaction does not fit its schema version")
@@ -202,7 +217,7 @@ async def _events(
     """Read every batch with its events, and check each against the chain before it is added."""
     total = sum(row["last_seq"] for row in loading.claims)
     done = 0
-    fields = _EVENT_FIELDS if version == 1 else _EVENT_FIELDS_2
+    events = _Events(loading, version)
     identities = [
         chain.Identity(each["id"], ordinal, each["uuid"].encode()) for ordinal, each in enumerate(loading.claims, 1)
     ]
@@ -215,10 +230,11 @@ async def _events(
             part = row_from_json(BATCH, lines.next("batch")["batch"])
             sealed.begin(part)
             for _ in range(part["count"]):
-                row = _event(lines.next(), sealed, loading, fields)
-                seals.add(named, claims["role"], sealed.last_seq, row[7], row[_META], row[_PAYLOAD])
-                if (problem := seals.first_problem()) is not None:
-                    raise InvalidEntry(problem)
+                row = events.row(lines.next(), sealed)
+                if seals.rows or row[_FLAGS] & REDACTED:
+                    seals.add(named, claims["role"], sealed.last_seq, row[_FLAGS], row[_META], row[_PAYLOAD])
+                    if (problem := seals.first_problem()) is not None:
+                        raise InvalidEntry(problem)
                 size += len(row[_PAYLOAD])
                 if size > claims["payload_bytes"]:
                     raise InvalidEntry(f"recorder {ordinal} has more bytes of payload than its row")
@@ -241,10 +257,8 @@ async def _events(
 
 
 def _recorder(data: Any, ordinal: int, schema_version: int, version: int) -> dict[str, Any]:
-    row = row_from_json(RECORDER, data)
+    row = row_from_json(columns_of(RECORDER, version), data)
     if version == 1:
-        if "chain_version" in data:
-            raise InvalidEntry("unknown field 'chain_version'; was it packed by a newer messager?")
         row |= {"chain_version": schema_version, "asked_count": 0, "answered_count": 0}
     integer(row.get("chain_version"), "chain_version", 1, CHAIN_VERSION)
     if row["ordinal"] != ordinal:
@@ -261,49 +275,96 @@ def _recorder(data: Any, ordinal: int, schema_version: int, version: int) -> dic
     return row
 
 
-def _event(data: dict[str, Any], sealed: Chain, loading: Loader, fields: set[str]) -> list[Any]:
-    """Return the row of an event, without its id and with names instead of their ids, and add it to the chain."""
-    unknown = data.keys() - fields
-    if unknown:
-        raise InvalidEntry(f"unknown field {sorted(unknown)[0]!r} of an event")
-    kind = _KIND.get(data["kind"]) if isinstance(data.get("kind"), str) else None
-    if kind is None:
-        raise InvalidEntry(f"kind {data.get('kind')!r} is none of {', '.join(KINDS)}")
-    ts = integer(data.get("ts"), "ts", -INT64, INT64 - 1)
-    channel, sender, recipient = (bytes_of(data, field) for field in ("channel", "from_id", "to_id"))
-    if channel is None and data["kind"] not in NO_CHANNEL:
-        raise InvalidEntry(f"a {data['kind']} event has no channel")
-    for agent in (sender, recipient):
-        if agent is not None and not loading.knows(agent):
-            _check_id(agent)
-    payload = bytes_of(data, "payload") or b""
-    flags = integer(data.get("flags", 0), "flags", 0, 255)
-    if is_no_text(payload) and not flags & NO_TEXT:
-        raise InvalidEntry("a payload that is not text is not marked as such")
-    duration, receivers = (integer_of(data, field, 1 - INT64, INT64 - 1) for field in ("duration_ns", "receivers"))
-    msg_id, meta = (text_of(data, field) for field in ("msg_id", "meta"))
-    if meta is not None:
-        check_depth(json_text(meta, "meta", dict), "meta")
-    cause = _cause(data.get("cause"), loading.claims)
-    by = text_of(data, "messager")
-    messager = None if by is None else by.encode()
-    arrival = integer_of(data, "arrival", 0, INT64 - 1)
-    origin = _origin(data.get("origin"))
-    numbers = (duration, receivers, cause)
-    sealed.add(ts, kind, flags, channel, sender, recipient, msg_id, *numbers, meta, payload, messager, arrival, origin)
-    from_recorder, origin_seq = origin or (None, None)
-    *names, by_messager, of_origin = [
-        None if value is None else (what, value)
-        for what, value in (
-            (CHANNEL, channel),
-            (AGENT, sender),
-            (AGENT, recipient),
-            (MESSAGER, messager),
-            (RECORDER_NAME, from_recorder),
-        )
-    ]
-    row = [None, loading.of.id, ts, kind, *names, flags, msg_id, *numbers, meta, payload]
-    return [*row, by_messager, arrival, of_origin, origin_seq]
+_Key = tuple[Any, Any, Any, Any]
+
+
+class _Events:
+    """Checks the lines of events, and makes rows of them."""
+
+    def __init__(self, loading: Loader, version: int) -> None:
+        self._loading = loading
+        self._kinds = {kind: code for kind, code in _KIND.items() if version > 1 or kind in KINDS_1}
+        self._fields = _EVENT_FIELDS if version == 1 else _EVENT_FIELDS_2
+        self._names: dict[_Key, tuple[chain.Names, list[tuple[int, bytes] | None], bool]] = {}
+        """Checked names, by the texts in a line: for the chain and for the row, and True if there is a channel."""
+        self._bytes = 0
+
+    def row(self, data: dict[str, Any], sealed: Chain) -> list[Any]:
+        """Return the row of an event, without its id and with names instead of their ids, and add it to the chain."""
+        if not data.keys() <= self._fields:
+            raise InvalidEntry(f"unknown field {sorted(data.keys() - self._fields)[0]!r} of an event")
+        get = data.get
+        kind, ts, payload = get("kind"), get("ts"), get("payload")
+        code = self._kinds.get(kind) if isinstance(kind, str) else None
+        if code is None:
+            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(self._kinds)}")
+        if ts.__class__ is not int or not -INT64 <= ts < INT64:
+            ts = integer(ts, "ts", -INT64, INT64 - 1)
+        plain = data.keys() <= _PLAIN_FIELDS
+        key = get("channel"), get("from_id"), get("to_id"), get("messager")
+        try:
+            known = self._names.get(key) if plain or _BASE64_NAMES.isdisjoint(data) else None
+        except TypeError:  # a list, for example
+            known = None
+        of, names, has_channel = known or self._checked_names(data, key)
+        if not has_channel and kind not in NO_CHANNEL:
+            raise InvalidEntry(f"a {kind} event has no channel")
+        if plain and payload.__class__ is str:
+            wire, rest = text(payload, "payload").encode(), _NOTHING
+            if escapes_half(wire) and is_no_text(wire):
+                raise InvalidEntry("a payload that is not text is not marked as such")
+        else:
+            wire, rest = self._rest(data)
+        flags, msg_id, duration, receivers, cause, meta, arrival, origin = rest
+        sealed.add(ts, code, flags, of, msg_id, duration, receivers, cause, meta, wire, arrival, origin)
+        of_origin, origin_seq = (None, None) if origin is None else ((RECORDER_NAME, origin[0]), origin[1])
+        channel, sender, recipient, messager = names
+        return [
+            *(None, self._loading.of.id, ts, code, channel, sender, recipient, flags, msg_id, duration, receivers),
+            *(cause, meta, wire, messager, arrival, of_origin, origin_seq),
+        ]
+
+    def _checked_names(
+        self, data: dict[str, Any], key: _Key
+    ) -> tuple[chain.Names, list[tuple[int, bytes] | None], bool]:
+        channel, sender, recipient = (bytes_of(data, field) for field in ("channel", "from_id", "to_id"))
+        for agent in (sender, recipient):
+            if agent is not None and not self._loading.knows(agent):
+                _check_id(agent)
+        by = text_of(data, "messager")
+        messager = None if by is None else by.encode()
+        of = chain.names(channel, sender, recipient, messager)
+        kinds = ((CHANNEL, channel), (AGENT, sender), (AGENT, recipient), (MESSAGER, messager))
+        found = of, [None if value is None else (what, value) for what, value in kinds], channel is not None
+        if _BASE64_NAMES.isdisjoint(data):
+            if len(self._names) >= _MOST_NAMES or self._bytes > _MOST_NAME_BYTES:
+                self._names.clear()
+                self._bytes = 0
+            self._names[key] = found
+            self._bytes += len(of[1])
+        return found
+
+    def _rest(self, data: dict[str, Any]) -> tuple[bytes, _Rest]:
+        """Return the payload and the less frequent fields."""
+        payload = bytes_of(data, "payload") or b""
+        flags = integer(data.get("flags", 0), "flags", 0, 255)
+        if is_no_text(payload) and not flags & NO_TEXT:
+            raise InvalidEntry("a payload that is not text is not marked as such")
+        duration, receivers = (integer_of(data, field, 1 - INT64, INT64 - 1) for field in ("duration_ns", "receivers"))
+        msg_id, meta = (text_of(data, field) for field in ("msg_id", "meta"))
+        if meta is not None:
+            check_depth(json_text(meta, "meta", dict), "meta")
+        cause = _cause(data.get("cause"), self._loading.claims)
+        arrival = integer_of(data, "arrival", 0, INT64 - 1)
+        return payload, (flags, msg_id, duration, receivers, cause, meta, arrival, _origin(data.get("origin")))
+
+
+_Rest = tuple[int, str | None, int | None, int | None, int | None, str | None, int | None, chain.Reference | None]
+_NOTHING: _Rest = (0, None, None, None, None, None, None, None)
+"""The values of these fields in an event without them."""
+_PLAIN_FIELDS = {"ts", "kind", "channel", "from_id", "to_id", "messager", "payload"}
+_BASE64_NAMES = frozenset(("channel_base64", "from_id_base64", "to_id_base64"))
+_MOST_NAMES, _MOST_NAME_BYTES = 50_000, 16 * 1024 * 1024
 
 
 def _origin(given: Any) -> chain.Reference | None:
@@ -343,15 +404,16 @@ class _PackFile(InputFile):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path)
         self._sha = hashlib.sha256()
-        self._above = ""
+        self._last = b""
+        """The last line read. The hash covers those before."""
 
     def next(self, *keys: str) -> dict[str, Any]:
         """Return the next line, an object; with `keys`, one of exactly these fields."""
         line = self._line()
         if not line.endswith(b"\n"):
             raise InvalidEntry("the pack ends here, before its last line")
-        self._above = self._sha.hexdigest()
-        self._sha.update(line)
+        self._sha.update(self._last)
+        self._last = line
         data = parse_object(line)
         if keys and data.keys() != set(keys):
             raise InvalidEntry(f"expected {' and '.join(keys)}")
@@ -360,7 +422,8 @@ class _PackFile(InputFile):
     def check_end(self) -> None:
         """Check that the last line has the hash of all lines above, and that nothing follows."""
         said = self.next("end")["end"]
-        if said != self._above:
-            raise InvalidEntry(f"the lines above have the SHA-256 {self._above}, not {said}: they were changed")
+        above = self._sha.hexdigest()
+        if said != above:
+            raise InvalidEntry(f"the lines above have the SHA-256 {above}, not {said}: they were changed")
         if self._file.readline(1):
             raise InvalidEntry("something follows the end of the pack")

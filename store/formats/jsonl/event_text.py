@@ -1,0 +1,62 @@
+"""Events as JSON text. Most of a line is the same for many events: their names are encoded once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import Any
+
+from messager import channels
+
+from ...log.event import Event
+from ..fields import bytes_field
+
+_MOST_NAMES = 50_000
+_SIMPLE = (int, str, type(None))
+
+
+def event_to_dict(entry: Event) -> dict[str, Any]:
+    """Return the fields of an event that export and `events --json` share."""
+    data: dict[str, Any] = {"ts": entry.ts, "kind": entry.kind, **_names(entry.channel, entry.from_id, entry.to_id)}
+    data |= bytes_field("payload", entry.payload)
+    if entry.redacted:
+        data["redacted"] = True
+    return data
+
+
+def _names(channel: str | None, from_id: Any, to_id: Any) -> dict[str, Any]:
+    named = {"channel": None} if channel is None else bytes_field("channel", channels.encode(channel))
+    return {**named, "from_id": from_id, "to_id": to_id}
+
+
+class EventText:
+    """Encodes events; the text is that of `json.dumps` of the same fields. With `ascii`, other characters are escaped.
+
+    Without it, a lone surrogate in an id or in meta remains in the text, which then has no UTF-8.
+    """
+
+    def __init__(self, *, ascii: bool) -> None:
+        self.dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=ascii, check_circular=False).encode
+        """As `json.dumps`, which creates an encoder for every call. Values from a store have no cycles."""
+        self._quoted: Callable[[str], str] = encode_basestring_ascii if ascii else encode_basestring
+        self._names: dict[Any, str] = {}
+
+    def fields(self, entry: Event) -> str:
+        """Return the fields of `event_to_dict` without braces."""
+        from_id, to_id = entry.from_id, entry.to_id
+        if from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE:
+            key = entry.channel, from_id, from_id.__class__, to_id, to_id.__class__  # 1 == True, for example
+            names = self._names.get(key)
+            if names is None:
+                if len(self._names) >= _MOST_NAMES:
+                    self._names.clear()
+                names = self._names[key] = self.dumps(_names(entry.channel, from_id, to_id))[1:-1]
+        else:
+            names = self.dumps(_names(entry.channel, from_id, to_id))[1:-1]
+        try:
+            payload = f'"payload": {self._quoted(entry.payload.decode())}'
+        except UnicodeDecodeError:
+            payload = self.dumps(bytes_field("payload", entry.payload))[1:-1]
+        redacted = ', "redacted": true' if entry.redacted else ""
+        return f'"ts": {entry.ts}, "kind": "{entry.kind}", {names}, {payload}{redacted}'
