@@ -38,20 +38,23 @@ class Matching:
         self._sendings.setdefault(key, deque()).append(_Sending(number, ts))
         self._old.append((ts, key))
 
-    def received(self, listener: int, ts: int, key: _Key) -> None:
-        """Match a reception with the next sending that its listener has not received yet."""
+    def received(self, listener: int, ts: int, key: _Key) -> int | None:
+        """Match a reception with the next sending that its listener has not received yet; return its id or None."""
         self._expire(ts)
         sendings = self._sendings.get(key)
         if sendings is None:
-            return
+            return None
         received = self._received.setdefault(key, {})
         nth, since = received.get(listener, 0), self.since.get(listener)
         while since is not None and nth < len(sendings) and sendings[nth].ts < since:
             nth += 1
         received[listener] = min(nth + 1, len(sendings))
-        if nth < len(sendings) and not sendings[nth].received:
+        if nth == len(sendings):
+            return None
+        if not sendings[nth].received:
             sendings[nth].received = True
             self.found.append({"event_id": sendings[nth].id, "received_at": ts})
+        return sendings[nth].id
 
     def _expire(self, now: int) -> None:
         while self._old and now - self._old[0][0] > WITHIN_NS:
