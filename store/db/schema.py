@@ -28,12 +28,16 @@ from sqlalchemy import (
     tuple_,
 )
 
-HEAD_REVISION = "0002"
+HEAD_REVISION = "0003"
 """The revision that this code requires: the newest one in `migrations/` (tested)."""
 
-SCHEMA_VERSION = 2
-"""The schema version, stored with every experiment. Since version 2, the chain hash of a batch
-also covers `committed_at` and `unacknowledged`."""
+SCHEMA_VERSION = 3
+"""The schema version, stored with every experiment: the form of its head and of its redaction records. Since version 3,
+both name recorders by uuid instead of ordinal, so that experiments can be merged from several stores."""
+
+CHAIN_VERSION = 3
+"""The chain version, stored with every recorder: the form of its chain (`messager_store.log.chain`). A recorder keeps
+its version; a recorder registered before revision 0003 has the schema version of its experiment."""
 
 SEQ_BITS = 40
 """event.id = recorder.id << SEQ_BITS | seq"""
@@ -43,11 +47,11 @@ SEQ_MASK = (1 << SEQ_BITS) - 1
 VISIBLE = ("open", "closed")
 """The statuses of visible experiments. Others are being imported or removed."""
 
-KINDS = ("sent", "received", "blocked", "failed", "gap", "mark")
+KINDS = ("sent", "received", "blocked", "failed", "gap", "mark", "asked", "answered")
 """event.kind is the position in this list, from 1."""
 
-CHANNEL, AGENT = 0, 1
-"""name.what"""
+CHANNEL, AGENT, MESSAGER, RECORDER = 0, 1, 2, 3
+"""name.what. A RECORDER is the uuid of a recorder of the parent experiment."""
 
 FROM_DERIVED, TO_DERIVED, NO_TEXT, REDACTED = 1, 2, 4, 8
 """Bits of event.flags: the sender id, or the recipient id, is derived; the payload is not text; the event is
@@ -74,8 +78,9 @@ experiment = Table(
     Column("status", String, nullable=False, comment="open, closed, importing or removing"),
     Column("created_at", BigInteger, nullable=False),
     Column("closed_at", BigInteger),
-    Column("parent_id", BigInteger, comment="the experiment this one was forked from"),
-    Column("parent_cursor", String),
+    Column("parent_exp_id", String, comment="the experiment this one was forked from, of any store"),
+    Column("parent_head", LargeBinary, comment="its head at that time"),
+    Column("parent_cursor", String, comment="where the copied part ends: ts:uuid of a recorder:seq"),
     Column("meta", Text, nullable=False, comment="JSON object"),
     Column("schema_version", SmallInteger, nullable=False),
     Column("recorders", Integer, nullable=False, comment="how many there are, so that a removed one shows"),
@@ -113,7 +118,7 @@ recorder = Table(
     Column("ended_at", BigInteger),
     Column("last_seq", BigInteger, nullable=False),
     Column("head_hash", LargeBinary, nullable=False, comment="chain hash of the last batch"),
-    *(Column(f"{kind}_count", BigInteger, nullable=False) for kind in KINDS),
+    *(Column(f"{kind}_count", BigInteger, nullable=False) for kind in KINDS[:6]),
     Column("payload_bytes", BigInteger, nullable=False),
     Column("first_ts", BigInteger),
     Column("last_ts", BigInteger),
@@ -122,6 +127,8 @@ recorder = Table(
     Column("unclean", SmallInteger, nullable=False, server_default="0", comment="1: it ended without saying so"),
     Column("durability", String, nullable=False, server_default="buffered", comment="buffered or strict"),
     Column("spool", String, comment="the file it writes to while the store is away"),
+    Column("chain_version", SmallInteger, nullable=False, server_default="2", comment="form of its chain"),
+    *(Column(f"{kind}_count", BigInteger, nullable=False, server_default="0") for kind in KINDS[6:]),
     UniqueConstraint("experiment_id", "ordinal"),
     sqlite_autoincrement=True,  # ids are never reused, so a late writer cannot write to the events of another
 )
@@ -131,8 +138,8 @@ name = Table(
     metadata,
     Column("id", Id, primary_key=True, autoincrement=True),
     Column("experiment_id", BigInteger, ForeignKey("experiment.id"), nullable=False),
-    Column("what", SmallInteger, nullable=False, comment="0 channel, 1 agent"),
-    Column("value", LargeBinary, nullable=False, comment="a channel's bytes, an agent's id as JSON"),
+    Column("what", SmallInteger, nullable=False, comment="0 channel, 1 agent, 2 Messager, 3 recorder"),
+    Column("value", LargeBinary, nullable=False, comment="a channel's bytes, an agent's id as JSON, text"),
     Column("hash", LargeBinary, nullable=False, comment="first 16 bytes of the SHA-256 of the value"),
     Column("text", Text, comment="the value as text, where it is text; for the views"),
     UniqueConstraint("experiment_id", "what", "hash"),
@@ -178,6 +185,10 @@ event = Table(
     Column("cause", BigInteger, comment="event.id of what this one answers or retracts"),
     Column("meta", Text, comment="JSON object"),
     Column("payload", LargeBinary, nullable=False),
+    Column("messager_id", BigInteger, comment="name.id of the Messager that sent or received it"),
+    Column("arrival", BigInteger, comment="received: its number within its Messager; sent: what the sender had heard"),
+    Column("origin_id", BigInteger, comment="name.id: the recorder of the parent experiment it was copied from"),
+    Column("origin_seq", BigInteger, comment="its seq in that recorder"),
     Index("ix_event_replay", "experiment_id", "ts", "id"),
 )
 
@@ -194,12 +205,54 @@ def place_at(ts: int, number: int) -> ColumnElement[Any]:
     return tuple_(literal(ts, BigInteger), literal(number, BigInteger))
 
 
-# A side table: computed from the events when an experiment is closed. Not part of the log.
+# Side tables: computed from the events when an experiment is closed or a query needs them. They are not part of the
+# log, and recorders never write them.
+said = Table(
+    "said",
+    metadata,
+    Column("event_id", Id, primary_key=True, autoincrement=False),
+    Column("text", Text, comment="the decoded text"),
+    Column("folded", Text, comment="the text, NFKC-normalised and case-folded"),
+)
+
 delivery = Table(
     "delivery",
     metadata,
-    Column("event_id", Id, primary_key=True, autoincrement=False, comment="a sending"),
-    Column("received_at", BigInteger, nullable=False, comment="when it was first received"),
+    Column("event_id", Id, primary_key=True, autoincrement=False, comment="a reception"),
+    Column("sending_id", BigInteger, nullable=False, comment="the event.id of the sending it belongs to"),
+    Column("received_at", BigInteger, nullable=False, comment="ts of the reception"),
+    Index("ix_delivery_sending", "sending_id", "received_at"),
+)
+
+activity = Table(
+    "activity",
+    metadata,
+    Column("recorder_id", BigInteger, nullable=False),
+    Column("bucket", BigInteger, nullable=False, comment="start of a minute, ns UTC"),
+    Column("kind", SmallInteger, nullable=False),
+    Column("channel_id", BigInteger, nullable=False, comment="0 for none, as in the next two"),
+    Column("from_id", BigInteger, nullable=False),
+    Column("to_id", BigInteger, nullable=False),
+    Column("messages", BigInteger, nullable=False),
+    Column("payload_bytes", BigInteger, nullable=False),
+    PrimaryKeyConstraint("recorder_id", "bucket", "kind", "channel_id", "from_id", "to_id"),
+)
+
+indexed_recorder = Table(
+    "indexed_recorder",
+    metadata,
+    Column("recorder_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("text_seq", BigInteger, nullable=False, comment="said and activity have its events up to this seq"),
+    Column("delivery_seq", BigInteger, nullable=False, comment="delivery knows its events up to this seq"),
+)
+
+indexed_experiment = Table(
+    "indexed_experiment",
+    metadata,
+    Column("experiment_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("decoder", SmallInteger, nullable=False, comment="version of the decoder of said"),
+    Column("matched_until", BigInteger, nullable=False, comment="deliveries of earlier receptions are complete"),
+    Column("turn", BigInteger, nullable=False, comment="raised by each page of deliveries"),
 )
 
 redaction = Table(
@@ -213,4 +266,5 @@ redaction = Table(
     Column("events", Text, nullable=False, comment="JSON: which ones"),
     Column("head_before", LargeBinary, nullable=False),
     Column("head_after", LargeBinary, nullable=False),
+    Column("origin", String, comment="uuid of the first recorder in the store where it was made"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -27,9 +27,13 @@ async def create(
     tags: Iterable[str],
     meta: dict[str, Any],
     status: str = "open",
+    parent: Mapping[str, str] | None = None,
 ) -> Experiment | None:
-    """Create an experiment and return it; return None if the exp_id is in use."""
-    row = {
+    """Create an experiment and return it; return None if the exp_id is in use.
+
+    `parent` has exp_id, head (hex) and cursor of the experiment that it was forked from.
+    """
+    row: dict[str, Any] = {
         "exp_id": exp_id,
         "name": checked_name(name),
         "status": status,
@@ -38,6 +42,9 @@ async def create(
         "schema_version": SCHEMA_VERSION,
         "recorders": 0,
     }
+    if parent is not None:
+        row["parent_exp_id"], row["parent_cursor"] = parent["exp_id"], parent["cursor"]
+        row["parent_head"] = bytes.fromhex(parent["head"])
     words = checked_tags(tags)
     async with database.writing() as connection:
         result = await connection.execute(database.dialect.insert_or_ignore(experiment).values(row))

@@ -37,6 +37,12 @@ class Experiment:
     recorders: int
     """The number of recorders that were registered."""
     schema_version: int
+    parent_exp_id: str | None = None
+    """The experiment that this one was forked from."""
+    parent_head: bytes | None = None
+    """The head of the parent at that time."""
+    parent_cursor: str | None = None
+    """End of the part that was copied from the parent: `ts:uuid of a recorder:seq`."""
 
 
 @dataclass(slots=True)
@@ -76,6 +82,7 @@ class RecorderRow:
     """buffered or strict"""
     spool: str | None
     """The file on its host to which it writes while the store is unreachable."""
+    chain_version: int
 
     @property
     def broker_kind(self) -> BrokerKind | None:
@@ -154,6 +161,9 @@ def experiment_of(row: Row[Any], tags: Iterable[str]) -> Experiment:
         sorted(tags),
         row.recorders,
         row.schema_version,
+        row.parent_exp_id,
+        row.parent_head,
+        row.parent_cursor,
     )
 
 
@@ -188,4 +198,5 @@ def recorder_of(row: Row[Any]) -> RecorderRow:
         bool(row.unclean),
         row.durability,
         row.spool,
+        row.chain_version,
     )

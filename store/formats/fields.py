@@ -14,6 +14,8 @@ from typing import Any
 from ..json_text import MOST_DEPTH, is_deep
 
 INT64 = 2**63
+NO_CHANNEL = ("gap", "mark", "asked", "answered")
+"""Kinds of event that need no channel."""
 
 
 class InvalidEntry(Exception):

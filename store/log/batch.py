@@ -56,7 +56,7 @@ def parts(
     first, last = writer.last_seq + 1, writer.last_seq + len(events)
     times = list(map(ts_of, events))
     low, high = min(times), max(times)
-    now, version = time.time_ns(), writer.experiment.schema_version
+    now, version = time.time_ns(), writer.chain_version
     covered = digest.digest()
     link = chain.next_link(version, writer.head_hash, covered, first, len(events), low, high, now, unacknowledged_ns)
     counts = Counter(map(kind_of, events))

@@ -3,37 +3,53 @@
 Every event has one encoding. It contains names, not their ids in the store. The digest of a batch is the SHA-256 over
 the encodings of its events; its chain hash extends that of the batch before; the head of an experiment is the hash of
 its recorders' heads. The CRC-32 of each event, stored with the digest, locates a changed event in its batch.
+
+| version of               | 1                           | 2                            | 3                       |
+|--------------------------|-----------------------------|------------------------------|-------------------------|
+| `recorder.chain_version` | a link covers digest, seqs  | and the time of its commit   | and events cover their  |
+|                          | and times of a batch        | and the wait of its oldest   | Messager, arrival and   |
+|                          |                             | event                        | origin; a cause names a |
+|                          |                             |                              | uuid, not an ordinal    |
+| `experiment.             | the head covers recorders   | as 1                         | in order of uuid: it is |
+| schema_version`          | in order of ordinal         |                              | the same in every store |
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from ..experiments.records import RecorderRow
+from ..db.schema import SEQ_BITS, SEQ_MASK
 
-_HEAD = struct.Struct("<qqBBqqqiiiiiq")
+if TYPE_CHECKING:
+    from ..experiments.records import Experiment, RecorderRow
+
+_HEAD_2 = struct.Struct("<qqBBqqqiiiiiq")
+_HEAD_3 = struct.Struct("<qqBBqqqqqiiiiiiiiq")
 _BATCH_1 = struct.Struct("<qqqq")
 _BATCH_2 = struct.Struct("<qqqqqq")
 _ABSENT = -(2**63)
 
 
-Names = tuple[tuple[int, int, int], bytes]
-"""The lengths of a channel, a sender and a recipient (-1 for none), and the three of them joined."""
+Names = tuple[tuple[int, int, int, int], bytes]
+"""The lengths of a channel, a sender, a recipient and a Messager (-1 for none), and the four of them joined."""
+
+Reference = tuple[bytes, int]
+"""An event of any store: the uuid of its recorder, and its seq."""
 
 
-def names(channel: bytes | None, from_id: bytes | None, to_id: bytes | None) -> Names:
+def names(channel: bytes | None, from_id: bytes | None, to_id: bytes | None, messager: bytes | None = None) -> Names:
     """Return names in the form that `encode_event` takes. The result can be reused for events with the same names."""
     lengths = (
         -1 if channel is None else len(channel),
         -1 if from_id is None else len(from_id),
         -1 if to_id is None else len(to_id),
+        -1 if messager is None else len(messager),
     )
-    return lengths, (channel or b"") + (from_id or b"") + (to_id or b"")
+    return lengths, (channel or b"") + (from_id or b"") + (to_id or b"") + (messager or b"")
 
 
 def encode_event(
@@ -41,7 +57,52 @@ def encode_event(
     ts: int,
     kind: int,
     flags: int,
-    lengths: tuple[int, int, int],
+    lengths: tuple[int, int, int, int],
+    joined: bytes,
+    msg_id: str | None,
+    duration_ns: int | None,
+    receivers: int | None,
+    cause: Reference | None,
+    meta: str | None,
+    payload: bytes,
+    arrival: int | None,
+    origin: Reference | None,
+) -> bytes:
+    """Return the encoding of an event in version 3.
+
+    The lengths come first, so that no two events have the same encoding. Raises `struct.error` for a number that is
+    not an int64.
+    """
+    message = b"" if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
+    details = b"" if meta is None else meta.encode("utf-8", "surrogatepass")
+    of_cause, cause_seq = cause or (b"", _ABSENT)
+    of_origin, origin_seq = origin or (b"", _ABSENT)
+    head = _HEAD_3.pack(
+        seq,
+        ts,
+        kind,
+        flags,
+        _ABSENT if duration_ns is None else duration_ns,
+        _ABSENT if receivers is None else receivers,
+        _ABSENT if arrival is None else arrival,
+        cause_seq,
+        origin_seq,
+        *lengths,
+        len(of_cause),
+        len(of_origin),
+        -1 if msg_id is None else len(message),
+        -1 if meta is None else len(details),
+        len(payload),
+    )
+    return b"".join((head, joined, of_cause, of_origin, message, details, payload))
+
+
+def encode_event_2(
+    seq: int,
+    ts: int,
+    kind: int,
+    flags: int,
+    lengths: tuple[int, int, int, int],
     joined: bytes,
     msg_id: str | None,
     duration_ns: int | None,
@@ -49,15 +110,19 @@ def encode_event(
     cause: int | None,
     meta: str | None,
     payload: bytes,
+    arrival: int | None = None,
+    origin: Reference | None = None,
 ) -> bytes:
-    """Return the encoding of an event; `cause` is its recorder's ordinal << SEQ_BITS | seq, the same in every store.
+    """Return the encoding of an event in versions 1 and 2; `cause` is its recorder's ordinal << SEQ_BITS | seq.
 
-    The lengths come first, so that no two events have the same encoding. Raises `struct.error` for a number that is
-    not an int64.
+    Raises `struct.error` for a number that is not an int64, and `TypeError` for an event with a Messager, an arrival or
+    an origin, which these versions do not cover.
     """
+    if lengths[3] >= 0 or arrival is not None or origin is not None:
+        raise TypeError("versions 1 and 2 of the chain do not cover messager, arrival and origin")
     message = b"" if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
     details = b"" if meta is None else meta.encode("utf-8", "surrogatepass")
-    head = _HEAD.pack(
+    head = _HEAD_2.pack(
         seq,
         ts,
         kind,
@@ -65,12 +130,41 @@ def encode_event(
         _ABSENT if duration_ns is None else duration_ns,
         _ABSENT if receivers is None else receivers,
         _ABSENT if cause is None else cause,
-        *lengths,
+        *lengths[:3],
         -1 if msg_id is None else len(message),
         -1 if meta is None else len(details),
         len(payload),
     )
     return b"".join((head, joined, message, details, payload))
+
+
+class Identity(NamedTuple):
+    """A recorder as causes name it: in versions 1 and 2 by ordinal, since version 3 by uuid."""
+
+    id: int
+    """In this store."""
+    ordinal: int
+    """In its experiment in this store."""
+    uuid: bytes
+
+
+class Encoder:
+    """The encoding of the events of one recorder, by its chain version."""
+
+    def __init__(self, version: int, identities: Iterable[Identity]) -> None:
+        self.version = version
+        self.encode: Callable[..., bytes] = encode_event if version >= 3 else encode_event_2
+        """`encode_event` or `encode_event_2`."""
+        self._identities = {each.id: each for each in identities}
+
+    def cause(self, number: int | None) -> Reference | int | None:
+        """Return the cause in a row, `recorder.id << SEQ_BITS | seq`, as `encode` takes it."""
+        if number is None:
+            return None
+        found, seq = self._identities.get(number >> SEQ_BITS), number & SEQ_MASK
+        if self.version >= 3:
+            return b"" if found is None else found.uuid, seq
+        return (0 if found is None else found.ordinal) << SEQ_BITS | seq
 
 
 class BatchDigest:
@@ -82,28 +176,6 @@ class BatchDigest:
         self._sha = hashlib.sha256()
         self.checks: list[int] = []
         """CRC-32 of each event so far."""
-
-    def add(
-        self,
-        seq: int,
-        ts: int,
-        kind: int,
-        flags: int,
-        channel: bytes | None,
-        from_id: bytes | None,
-        to_id: bytes | None,
-        msg_id: str | None,
-        duration_ns: int | None,
-        receivers: int | None,
-        cause: int | None,
-        meta: str | None,
-        payload: bytes,
-    ) -> None:
-        """Add one event; see `encode_event`."""
-        of = names(channel, from_id, to_id)
-        encoded = encode_event(seq, ts, kind, flags, *of, msg_id, duration_ns, receivers, cause, meta, payload)
-        self._sha.update(encoded)
-        self.checks.append(crc32(encoded))
 
     def extend(self, encoded: Sequence[bytes]) -> None:
         """Add encoded events."""
@@ -140,7 +212,7 @@ def next_link(
     committed_at: int,
     unacknowledged: int,
 ) -> bytes:
-    """Return the chain hash of a batch, by the schema version of its experiment. Raises `struct.error` if not int64."""
+    """Return the chain hash of a batch, by the chain version of its recorder. Raises `struct.error` if not int64."""
     if version == 1:
         facts = _BATCH_1.pack(first_seq, count, min_ts, max_ts)
     else:
@@ -160,15 +232,23 @@ def facts(part: Mapping[Any, Any]) -> tuple[int, int, int, int, int, int]:
     )
 
 
-def head(recorders: Iterable[tuple[str, bytes]]) -> str:
-    """Return the head of an experiment, in hex, from its recorders' uuids and head hashes in order of ordinal."""
+def head(version: int, recorders: Iterable[tuple[str, bytes]]) -> str:
+    """Return the head of an experiment, in hex, by its schema version.
+
+    `recorders` are their uuids and head hashes, in order of ordinal.
+    """
     whole = hashlib.sha256()
-    for uuid, head_hash in recorders:
+    for uuid, head_hash in sorted(recorders) if version >= 3 else recorders:
         whole.update(uuid.encode())
         whole.update(head_hash)
     return whole.hexdigest()
 
 
-def head_of(recorders: Iterable[RecorderRow]) -> str:
+def head_of(of: Experiment, recorders: Iterable[RecorderRow]) -> str:
     """Return the head of an experiment, in hex, from its recorders' rows in order of ordinal."""
-    return head((row.uuid, row.head_hash) for row in recorders)
+    return head(of.schema_version, ((row.uuid, row.head_hash) for row in recorders))
+
+
+def encoder(row: RecorderRow, recorders: Iterable[RecorderRow]) -> Encoder:
+    """Return the encoder of a recorder; `recorders` are all of its experiment."""
+    return Encoder(row.chain_version, [Identity(each.id, each.ordinal, each.uuid.encode()) for each in recorders])

@@ -7,14 +7,14 @@ events of a page of a batch; a large payload is fetched by itself.
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Select, case, func, null, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL, SEQ_BITS, SEQ_MASK, batch, event, name
+from ..db.schema import AGENT, CHANNEL, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK, batch, event, name
 from . import chain
 
 PAGE = 1000
@@ -47,8 +47,13 @@ class ChainEvent(NamedTuple):
     payload: bytes
     from_id: int | None
     to_id: int | None
+    messager: bytes | None
+    arrival: int | None
+    origin: bytes | None
+    """UUID of the recorder of the parent experiment."""
+    origin_seq: int | None
     strange_names: bool
-    """True if a name is missing, belongs to another experiment, or is a channel instead of an agent or the reverse."""
+    """True if a name is missing, belongs to another experiment, or is of another kind."""
 
     @property
     def seq(self) -> int:
@@ -59,9 +64,9 @@ class ChainEvent(NamedTuple):
 class WalkedBatch:
     """One batch of a recorder's chain."""
 
-    def __init__(self, fetch: Fetch, row: Any, ordinals: Mapping[int, int]) -> None:
+    def __init__(self, fetch: Fetch, row: Any, encoder: chain.Encoder) -> None:
         self._fetch = fetch
-        self._ordinals = ordinals
+        self._encoder = encoder
         self.row = row
         """Its row in the table `batch`."""
         self.digest = chain.BatchDigest()
@@ -91,24 +96,25 @@ class WalkedBatch:
                 return
             seq = page[-1].seq + 1
 
-    def link(self, version: int, previous: bytes, digest: bytes | None = None) -> bytes:
+    def link(self, previous: bytes, digest: bytes | None = None) -> bytes:
         """Return the chain hash of this batch behind `previous`, with the digest of its row unless another is given."""
-        return chain.next_link(version, previous, digest or self.row.digest, *chain.facts(self.row._mapping))
+        facts = chain.facts(self.row._mapping)
+        return chain.next_link(self._encoder.version, previous, digest or self.row.digest, *facts)
 
     def _hash(self, entry: ChainEvent) -> None:
         try:
-            self.digest.extend([encode(entry, self._ordinals)])
+            self.digest.extend([encode(entry, self._encoder)])
         except WRONG_TYPE:
             self.digest.checks.append(-1)
             self.unreadable.add(entry.seq)
 
 
 async def walk(
-    fetch: Fetch, recorder_id: int, ordinals: Mapping[int, int], *, after: int = -1, last: int = SEQ_MASK
+    fetch: Fetch, recorder_id: int, encoder: chain.Encoder, *, after: int = -1, last: int = SEQ_MASK
 ) -> AsyncIterator[WalkedBatch]:
     """Yield the batches of a recorder that begin behind the seq `after` and not behind `last`, in order.
 
-    `ordinals` are those of the experiment's recorders, by id.
+    `encoder` is that of the recorder.
     """
     while True:
         query = (
@@ -119,7 +125,7 @@ async def walk(
         )
         rows = await fetch(query)
         for row in rows:
-            yield WalkedBatch(fetch, row, ordinals)
+            yield WalkedBatch(fetch, row, encoder)
         if len(rows) < PAGE:
             return
         after = rows[-1].first_seq
@@ -144,17 +150,17 @@ def fetch_within(connection: AsyncConnection) -> Fetch:
     return fetch
 
 
-def encode(entry: ChainEvent, ordinals: Mapping[int, int]) -> bytes:
+def encode(entry: ChainEvent, encoder: chain.Encoder) -> bytes:
     """Return an event's encoding. Raises one of `WRONG_TYPE`."""
-    origin = None
-    if entry.cause is not None:
-        origin = ordinals.get(entry.cause >> SEQ_BITS, 0) << SEQ_BITS | entry.cause & SEQ_MASK
-    names = chain.names(entry.channel, entry.sender, entry.recipient)
-    head, numbers = (entry.seq, entry.ts, entry.kind, entry.flags), (entry.duration_ns, entry.receivers, origin)
-    return chain.encode_event(*head, *names, entry.msg_id, *numbers, entry.meta, entry.payload)
+    names = chain.names(entry.channel, entry.sender, entry.recipient, entry.messager)
+    head = (entry.seq, entry.ts, entry.kind, entry.flags)
+    numbers = (entry.duration_ns, entry.receivers, encoder.cause(entry.cause))
+    origin = None if entry.origin is None and entry.origin_seq is None else (entry.origin or b"", entry.origin_seq)
+    schedule = (entry.arrival, origin)
+    return encoder.encode(*head, *names, entry.msg_id, *numbers, entry.meta, entry.payload, *schedule)
 
 
-_CHANNEL, _SENDER, _RECIPIENT = name.alias("c"), name.alias("f"), name.alias("t")
+_CHANNEL, _SENDER, _RECIPIENT, _MESSAGER, _ORIGIN = (name.alias(letter) for letter in "cftmo")
 _STRANGE_NAMES = or_(
     *(
         func.coalesce(alias.c.what != what, number.is_not(None))
@@ -163,6 +169,8 @@ _STRANGE_NAMES = or_(
             (_CHANNEL, CHANNEL, event.c.channel_id),
             (_SENDER, AGENT, event.c.from_id),
             (_RECIPIENT, AGENT, event.c.to_id),
+            (_MESSAGER, MESSAGER, event.c.messager_id),
+            (_ORIGIN, RECORDER, event.c.origin_id),
         )
     )
 )
@@ -181,12 +189,15 @@ def _events_page(recorder_id: int, first: int, end: int) -> Select[Any]:
                 _RECIPIENT.c.value.label("recipient"),
             ),
             *(row.msg_id, row.duration_ns, row.receivers, row.cause, row.meta, payload.label("payload")),
-            *(row.from_id, row.to_id, _STRANGE_NAMES.label("strange_names")),
+            *(row.from_id, row.to_id, _MESSAGER.c.value.label("messager"), row.arrival),
+            *(_ORIGIN.c.value.label("origin"), row.origin_seq, _STRANGE_NAMES.label("strange_names")),
         )
         .select_from(
             event.outerjoin(_CHANNEL, _CHANNEL.c.id == row.channel_id)
             .outerjoin(_SENDER, _SENDER.c.id == row.from_id)
             .outerjoin(_RECIPIENT, _RECIPIENT.c.id == row.to_id)
+            .outerjoin(_MESSAGER, _MESSAGER.c.id == row.messager_id)
+            .outerjoin(_ORIGIN, _ORIGIN.c.id == row.origin_id)
         )
         .where(row.id >= base | first, row.id < base | end)
         .order_by(row.id)

@@ -57,6 +57,10 @@ class NewEvent(NamedTuple):
     cause: tuple[int, int] | None = None
     """(recorder, seq) of the event of the same experiment that this one answers or retracts."""
     meta: dict[str, Any] | None = None
+    messager: str | None = None
+    arrival: int | None = None
+    origin: tuple[str, int] | None = None
+    """(recorder uuid, seq) of the event of the parent experiment that this one repeats in a fork."""
 
 
 Fields = tuple[
@@ -72,9 +76,22 @@ Fields = tuple[
     int | None,
     tuple[int, int] | None,
     dict[str, Any] | None,
+    str | None,
+    int | None,
+    tuple[str, int] | None,
 ]
 """A `NewEvent`, or a plain tuple of its fields. A recorder buffers plain tuples, because the garbage collector does not
 track those that hold only values. Read them by unpacking, or with the functions below."""
+
+
+def without_schedule(entry: Fields) -> Fields:
+    """Return an event without `messager`, `arrival` and `origin`, which a chain of version 1 or 2 does not cover."""
+    kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, cause, meta, _, _, _ = entry
+    return (
+        *(kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, cause, meta),
+        *(None, None, None),
+    )
+
 
 kind_of: Callable[[Fields], str] = itemgetter(NewEvent._fields.index("kind"))
 ts_of: Callable[[Fields], int] = itemgetter(NewEvent._fields.index("ts"))
@@ -91,7 +108,7 @@ class Event:
     seq: int
     """The event's number within its recorder, from 1."""
     kind: str
-    """sent, received, blocked, failed, gap or mark"""
+    """One of `messager_store.db.schema.KINDS`."""
     channel: str | None
     """Text of the channel; `messager.channels.encode` gives its bytes. None for gaps and marks."""
     payload: bytes
@@ -106,6 +123,13 @@ class Event:
     cause: tuple[int, int] | None = None
     """(recorder, seq) of the event that this one answers or retracts."""
     meta: dict[str, Any] | None = None
+    messager: str | None = None
+    """The Messager that sent or received it; None if unknown."""
+    arrival: int | None = None
+    """Of a reception, its number within its Messager, from 1. Of a sending, the number of the last message that the
+    Messager had handed over when `send_message` was called, 0 for none."""
+    origin: tuple[str, int] | None = None
+    """(recorder uuid, seq) of the event of the parent experiment that this one repeats in a fork."""
 
     @property
     def cursor(self) -> Cursor:

@@ -13,7 +13,7 @@ from ..experiments import lifecycle, registry
 from ..experiments.records import Experiment, RecorderRow
 from . import batch, reading, recorder_rows, tail
 from .cursor import Point
-from .event import Event, Fields
+from .event import Event, Fields, without_schedule
 from .names import all_names
 from .reading import Span
 from .selection import Selection
@@ -101,6 +101,8 @@ class EventLog:
         """
         if not events:
             return
+        if writer.chain_version < 3:
+            events = [without_schedule(entry) for entry in events]
         names = await writer.resolve(events)
         commit = await self.database.append(
             batch.expected(writer),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Select, case, func, null, select
@@ -40,13 +40,17 @@ def pack(
     The events are those of a batch from index `at` on. Packing stops after the event whose payload makes the sum
     `max_bytes`. Raises `BadEvent` for an event that the log cannot hold.
     """
-    base, experiment_id, encode = writer.id << SEQ_BITS, writer.experiment.id, chain.encode_event
+    base, experiment_id = writer.id << SEQ_BITS, writer.experiment.id
+    by_uuid = writer.chain_version >= 3
+    encode: Callable[..., bytes] = chain.encode_event if by_uuid else chain.encode_event_2
     rows: list[Row] = []
     encoded: list[bytes] = []
     size = 0
     seq = first = writer.last_seq + 1 + at
-    for (kind, ts, _, payload, _, _, flags, msg_id, duration, receivers, cause, meta), (
-        channel_id, from_id, to_id, lengths, joined,
+    for (
+        kind, ts, _, payload, _, _, flags, msg_id, duration, receivers, cause, meta, _, arrival, origin,
+    ), (
+        channel_id, from_id, to_id, messager_id, lengths, joined,
     ) in zip(events, names, strict=True):  # fmt: skip
         try:
             code = _CODE.get(kind)
@@ -56,19 +60,40 @@ def pack(
                 raise ValueError(f"its payload has {len(payload):,} bytes, the maximum is {MAX_PAYLOAD:,}")
             if (not payload.isascii() or escapes_half(payload)) and is_no_text(payload):
                 flags |= NO_TEXT
-            origin = caused_by = None
+            caused_by = hashed_cause = origin_id = origin_seq = hashed_origin = None
             if cause is not None:
                 if not 0 < cause[1] < 1 << SEQ_BITS:
                     raise ValueError(f"its cause has the seq {cause[1]}, which no event has")
-                origin = (cause[0] or writer.ordinal) << SEQ_BITS | cause[1]
-                caused_by = writer.ids[cause[0]] << SEQ_BITS | cause[1]
+                of = writer.identities[cause[0]]
+                caused_by = of.id << SEQ_BITS | cause[1]
+                hashed_cause = (of.uuid, cause[1]) if by_uuid else of.ordinal << SEQ_BITS | cause[1]
+            if origin is not None:
+                if not 0 < origin[1] < 1 << SEQ_BITS:
+                    raise ValueError(f"its origin has the seq {origin[1]}, which no event has")
+                origin_id, origin_seq = writer.origins[origin[0]], origin[1]
+                hashed_origin = (origin[0].encode(), origin_seq)
             details = None if meta is None else json_text.dump(meta)
             if receivers is not None and not -_RECEIVERS <= receivers < _RECEIVERS:
                 raise ValueError(f"{receivers} receivers do not fit into 32 bits")
             if msg_id is not None:
                 msg_id.encode()  # no database holds a lone surrogate
             encoded.append(
-                encode(seq, ts, code, flags, lengths, joined, msg_id, duration, receivers, origin, details, payload)
+                encode(
+                    seq,
+                    ts,
+                    code,
+                    flags,
+                    lengths,
+                    joined,
+                    msg_id,
+                    duration,
+                    receivers,
+                    hashed_cause,
+                    details,
+                    payload,
+                    arrival,
+                    hashed_origin,
+                )
             )
         except Exception as error:  # of any kind: one bad event must not stop the events behind it
             reason = "a number does not fit into 64 bits" if isinstance(error, struct.error) else str(error)
@@ -76,6 +101,7 @@ def pack(
         rows.append((
             base | seq, experiment_id, ts, code, channel_id, from_id, to_id,
             flags, msg_id, duration, receivers, caused_by, details, payload,
+            messager_id, arrival, origin_id, origin_seq,
         ))  # fmt: skip
         seq += 1
         size += len(payload)
@@ -91,6 +117,7 @@ def columns() -> Select[Any]:
     return select(
         *(row.id, row.ts, row.kind, row.channel_id, row.from_id, row.to_id, row.flags, row.msg_id),
         *(row.duration_ns, row.receivers, row.cause, row.meta, payload),
+        *(row.messager_id, row.arrival, row.origin_id, row.origin_seq),
     )
 
 
@@ -101,7 +128,7 @@ def position(row: Row) -> tuple[int, int]:
 
 def name_ids(rows: Sequence[Row]) -> set[int]:
     """Return the ids of all names in rows of `columns`."""
-    return {number for row in rows for number in row[3:6] if number is not None}
+    return {number for row in rows for number in (*row[3:6], row[13], row[15]) if number is not None}
 
 
 def unpack(
@@ -111,12 +138,15 @@ def unpack(
 
     `ordinals` and `last_seqs` are by recorder id, `names` by name id. Raises `KeyError` for a name that is not known.
     """
-    # The fields are set one by one: a call of Event() with 14 arguments costs as much as everything else here.
+    # The fields are set one by one: a call of Event() with 17 arguments costs as much as everything else here.
     new, mask, bits, kinds = object.__new__, SEQ_MASK, SEQ_BITS, _KIND
     recorder = ordinal = last = 0
     events: list[Event] = []
     add = events.append
-    for number, ts, kind, channel, from_id, to_id, flags, msg_id, duration, receivers, cause, meta, payload in rows:
+    for (
+        number, ts, kind, channel, from_id, to_id, flags, msg_id, duration, receivers, cause, meta, payload,
+        messager, arrival, origin, origin_seq,
+    ) in rows:  # fmt: skip
         if number >> bits != recorder:
             recorder = number >> bits
             ordinal, last = ordinals.get(recorder, 0), last_seqs.get(recorder, 0)
@@ -138,5 +168,8 @@ def unpack(
         entry.receivers = receivers
         entry.cause = None if cause is None else (ordinals.get(cause >> bits, 0), cause & mask)
         entry.meta = None if meta is None else json.loads(meta)
+        entry.messager = names[messager]
+        entry.arrival = arrival
+        entry.origin = None if origin is None else (names[origin], origin_seq)
         add(entry)
     return events

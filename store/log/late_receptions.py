@@ -140,10 +140,10 @@ async def _paired(
             if row.kind == _SENT:
                 matching.sent(row.id, row.ts, key)
             elif row.meta is None or not json.loads(row.meta).get("retained"):  # no copy of an earlier message
-                sending = matching.received(listener, row.ts, key)
-                if sending is not None and listener in heard.listeners and row.ts not in heard.recorded:
+                matching.received(row.id, row.ts, key)
+                if matching.found and listener in heard.listeners and row.ts not in heard.recorded:
                     yield row.id, row.channel_id
-        matching.found.clear()
+                matching.found.clear()
 
 
 async def _pages(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from ..db.schema import SEQ_BITS
+
 WITHIN_NS = 60_000_000_000
 """Maximum time from a sending to its reception; a later reception belongs to another message."""
 
@@ -16,7 +18,6 @@ _Key = tuple[int | None, bytes]
 class _Sending:
     id: int
     ts: int
-    received: bool = False
 
 
 class Matching:
@@ -38,23 +39,20 @@ class Matching:
         self._sendings.setdefault(key, deque()).append(_Sending(number, ts))
         self._old.append((ts, key))
 
-    def received(self, listener: int, ts: int, key: _Key) -> int | None:
-        """Match a reception with the next sending that its listener has not received yet; return its id or None."""
+    def received(self, number: int, ts: int, key: _Key) -> None:
+        """Match a reception with the next sending that its listener has not received yet."""
         self._expire(ts)
+        listener = number >> SEQ_BITS
         sendings = self._sendings.get(key)
         if sendings is None:
-            return None
+            return
         received = self._received.setdefault(key, {})
         nth, since = received.get(listener, 0), self.since.get(listener)
         while since is not None and nth < len(sendings) and sendings[nth].ts < since:
             nth += 1
         received[listener] = min(nth + 1, len(sendings))
-        if nth == len(sendings):
-            return None
-        if not sendings[nth].received:
-            sendings[nth].received = True
-            self.found.append({"event_id": sendings[nth].id, "received_at": ts})
-        return sendings[nth].id
+        if nth < len(sendings):
+            self.found.append({"event_id": number, "sending_id": sendings[nth].id, "received_at": ts})
 
     def _expire(self, now: int) -> None:
         while self._old and now - self._old[0][0] > WITHIN_NS:

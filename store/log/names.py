@@ -1,4 +1,4 @@
-"""Names of channels and agents, each stored once per experiment: a channel as bytes, an agent's id as JSON."""
+"""Names, each stored once per experiment: channels as bytes, ids of agents as JSON, Messagers and recorders as text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sqlalchemy import select
 from messager import channels
 
 from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL, name
+from ..db.schema import AGENT, CHANNEL, MESSAGER, RECORDER, name
 from ..errors import BadEvent
 from ..json_text import dump, is_no_text
 from . import chain
 from .event import Fields
 
 _Name = tuple[int, bytes]
-"""CHANNEL or AGENT, and the value."""
+"""`name.what`, and the value."""
 _Given = tuple[int, bytes | None]
 
 _SIMPLE = (int, str, type(None))
@@ -70,12 +70,13 @@ async def intern(database: Database, experiment_id: int, wanted: Iterable[tuple[
 
 
 class EventNames(NamedTuple):
-    """The channel, sender and recipient of one event: their ids, and their values as the chain encodes them."""
+    """The names of one event: their ids, and their values as the chain encodes them."""
 
     channel_id: int | None
     from_id: int | None
     to_id: int | None
-    lengths: tuple[int, int, int]
+    messager_id: int | None
+    lengths: tuple[int, int, int, int]
     joined: bytes
 
 
@@ -88,7 +89,7 @@ class NameWriter:
         self._ids: dict[_Name, int] = {}
         self._agents: dict[Any, bytes] = {}  # values of agents, by `_agent_key`: making JSON is slow
         self._together: dict[Any, EventNames] = {}
-        """By `(channel, from_id, its class, to_id, its class)`: most events repeat the names of earlier ones."""
+        """By `(channel, from_id, its class, to_id, its class, messager)`: most events repeat earlier names."""
 
     async def resolve(self, events: Sequence[Fields]) -> list[EventNames]:
         """Return the names of each event. New ones are interned, in a transaction of their own.
@@ -98,9 +99,9 @@ class NameWriter:
         together = self._together
         found: list[EventNames | None] = []
         unknown: list[int] = []
-        for _, _, channel, _, from_id, to_id, _, _, _, _, _, _ in events:
+        for _, _, channel, _, from_id, to_id, _, _, _, _, _, _, messager, _, _ in events:
             try:
-                names = together.get((channel, from_id, from_id.__class__, to_id, to_id.__class__))
+                names = together.get((channel, from_id, from_id.__class__, to_id, to_id.__class__, messager))
             except TypeError:  # an id that cannot be the key of a dict
                 names = None
             if names is None:
@@ -113,12 +114,19 @@ class NameWriter:
                 found[index] = self._remember(events[index], *each)
         return found  # type: ignore[return-value]
 
-    def _values(self, index: int, event: Fields) -> tuple[_Given, _Given, _Given]:
-        """Return the values of an event's channel, sender and recipient."""
-        kind, _, channel, _, from_id, to_id, *_ = event
+    async def recorder(self, uuid: str) -> int:
+        """Return the id of the name of a recorder of the parent experiment."""
+        key = RECORDER, uuid.encode()
+        await self._intern({key})
+        return self._ids[key]
+
+    def _values(self, index: int, event: Fields) -> tuple[_Given, _Given, _Given, _Given]:
+        """Return the values of an event's channel, sender, recipient and Messager."""
+        kind, _, channel, _, from_id, to_id, _, _, _, _, _, _, messager, _, _ = event
         try:
             encoded = None if channel is None else channels.encode(channel)
-            return (CHANNEL, encoded), (AGENT, self._agent(from_id)), (AGENT, self._agent(to_id))
+            by = None if messager is None else messager.encode()
+            return (CHANNEL, encoded), (AGENT, self._agent(from_id)), (AGENT, self._agent(to_id)), (MESSAGER, by)
         except Exception as error:  # of any kind: the ids are objects of the caller
             raise BadEvent(index, f"a {kind} event has a channel or an id that cannot be kept: {error}") from None
 
@@ -139,13 +147,15 @@ class NameWriter:
 
     def _remember(self, event: Fields, *names: _Given) -> EventNames:
         """Return the names of an event, all of which have ids now."""
-        _, _, channel, _, from_id, to_id, *_ = event
-        channel_id, sender, recipient = (None if value is None else self._ids[what, value] for what, value in names)
-        found = EventNames(channel_id, sender, recipient, *chain.names(*(value for _, value in names)))
+        _, _, channel, _, from_id, to_id, _, _, _, _, _, _, messager, _, _ = event
+        ids = (None if value is None else self._ids[what, value] for what, value in names)
+        channel_id, sender, recipient, by = ids
+        joined = chain.names(*(value for _, value in names))
+        found = EventNames(channel_id, sender, recipient, by, *joined)
         if from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE:  # 1 == True, for example
             if len(self._together) >= _MAX_TOGETHER:
                 self._together.clear()
-            self._together[channel, from_id, from_id.__class__, to_id, to_id.__class__] = found
+            self._together[channel, from_id, from_id.__class__, to_id, to_id.__class__, messager] = found
         return found
 
 
@@ -155,7 +165,7 @@ class NameReader:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.values: dict[int | None, Any] = {None: None}
-        """The text of a channel or the id of an agent, by the id of the name."""
+        """The id of an agent, or the text of another name, by the id of the name."""
 
     async def load(self, ids: set[int]) -> None:
         """Fetch the names that are not known yet."""
@@ -164,7 +174,12 @@ class NameReader:
             for at in range(0, len(missing), LOOKUP):
                 query = select(name.c.id, name.c.what, name.c.value).where(name.c.id.in_(missing[at : at + LOOKUP]))
                 for number, what, value in await connection.execute(query):
-                    self.values[number] = channels.decode(value) if what == CHANNEL else json.loads(value)
+                    self.values[number] = decoded(what, value)
+
+
+def decoded(what: int, value: bytes) -> Any:
+    """Return the id of an agent, or the text of another name."""
+    return json.loads(value) if what == AGENT else channels.decode(value)
 
 
 async def all_names(database: Database, experiment_id: int, what: int) -> dict[int, Any]:
@@ -172,4 +187,4 @@ async def all_names(database: Database, experiment_id: int, what: int) -> dict[i
     query = select(name.c.id, name.c.value).where(name.c.experiment_id == experiment_id, name.c.what == what)
     async with database.reading() as connection:
         rows = await connection.execute(query)
-        return {number: channels.decode(value) if what == CHANNEL else json.loads(value) for number, value in rows}
+        return {number: decoded(what, value) for number, value in rows}

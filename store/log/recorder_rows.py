@@ -10,7 +10,7 @@ from sqlalchemy import insert, select, update
 
 from .. import json_text
 from ..db.database import Database
-from ..db.schema import KINDS, SEQ_BITS, event, experiment, recorder
+from ..db.schema import CHAIN_VERSION, KINDS, SEQ_BITS, event, experiment, recorder
 from ..errors import ExperimentClosed, RecorderFenced
 from ..experiments import lifecycle, registry
 from ..experiments.provenance import this_process
@@ -55,6 +55,7 @@ async def register(
         "worst_unacknowledged": 0,
         "durability": durability,
         "spool": spool,
+        "chain_version": CHAIN_VERSION,
         **row,
     }
     async with database.writing() as connection:
@@ -66,7 +67,7 @@ async def register(
                 facts = (there.experiment_id, there.epoch, there.last_seq, there.ended_at)
                 if facts != (of.id, 1, 0, None):
                     raise RecorderFenced(name, "it has recorded already, or has been ended")
-                return Writer(database, of, there.id, there.ordinal, name)
+                return Writer(database, of, there.id, there.ordinal, name, chain_version=there.chain_version)
         joined = await connection.execute(
             update(experiment)
             .where(experiment.c.id == of.id, experiment.c.status.in_(("open", "importing")))
@@ -99,7 +100,8 @@ async def take_over(database: Database, name: str) -> Writer:
     of = await registry.by_exp_id(database, row.exp_id)
     if of is None:
         raise RecorderFenced(name, f"its experiment was removed from {database.location}")
-    return Writer(database, of, row.id, row.ordinal, name, row.epoch + 1, row.last_seq, row.head_hash)
+    position = (row.epoch + 1, row.last_seq, row.head_hash, row.chain_version)
+    return Writer(database, of, row.id, row.ordinal, name, *position)
 
 
 async def recover(database: Database, writer: Writer) -> int:

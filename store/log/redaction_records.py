@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import select
 
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 SEAL = "redaction"
 """Key of the seal, in hex, in the meta of a redacted event."""
 
-Ranges = dict[int, list[tuple[int, int]]]
-"""Ranges of events, as first and last seq, ascending, by ordinal of the recorder."""
+Recorder = int | str
+"""A recorder as redaction records name it: by uuid since schema version 3, by ordinal before."""
+
+Ranges = dict[Recorder, list[tuple[int, int]]]
+"""Ranges of events, as first and last seq, ascending, by recorder."""
 
 
 @dataclass(slots=True)
@@ -42,20 +45,36 @@ class RedactionRow:
     """ns UTC"""
     why: str
     events: str
-    """JSON: `ranges`, a list of [recorder, first seq, last seq], and `recorders`, a list of their last seqs at `at`."""
+    """JSON: `ranges`, a list of [recorder, first seq, last seq], and `recorders`, their last seqs at `at`: an object by
+    uuid, or before schema version 3 a list in order of ordinal."""
     head_before: bytes
     head_after: bytes
+    origin: str | None
+    """UUID of the first recorder of the experiment in the store where it was made; None before schema version 3. The
+    seals of one origin form a chain."""
 
     def ranges(self) -> Ranges:
         """Return the redacted events. Raises `ValueError` if the row is invalid."""
         found: Ranges = {}
-        for ordinal, first, last in _listed(self.events, "ranges", 3):
-            found.setdefault(ordinal, []).append((first, last))
-        return {ordinal: sorted(pairs) for ordinal, pairs in found.items()}
+        named = int if self.origin is None else str
+        for recorder, first, last in _lists(self._facts("ranges"), (named, int, int), "ranges"):
+            found.setdefault(recorder, []).append((first, last))
+        return {recorder: sorted(pairs) for recorder, pairs in found.items()}
 
-    def positions(self) -> list[int]:
-        """Return the last seqs of the recorders at that time, in order of ordinal. Raises `ValueError`."""
-        return [last for (last,) in _listed(self.events, "recorders", 1)]
+    def positions(self) -> dict[Recorder, int]:
+        """Return the last seqs of the recorders at that time. Raises `ValueError`."""
+        items = self._facts("recorders")
+        if self.origin is None:
+            return {at: last for at, (last,) in enumerate(_lists([[item] for item in items], (int,), "recorders"), 1)}
+        if not isinstance(items, dict):
+            raise ValueError("recorders is not an object")
+        return dict(_lists(list(map(list, items.items())), (str, int), "recorders"))
+
+    def _facts(self, key: str) -> Any:
+        try:
+            return json.loads(self.events)[key]
+        except (TypeError, KeyError, RecursionError) as error:
+            raise ValueError(str(error)) from None
 
     @property
     def count(self) -> int:
@@ -66,21 +85,18 @@ class RedactionRow:
             return 0
 
 
-def _listed(text: str, key: str, length: int) -> list[list[int]]:
-    try:
-        items = json.loads(text)[key]
-        rows = [item if length > 1 else [item] for item in items]
-    except (TypeError, KeyError, RecursionError) as error:
-        raise ValueError(str(error)) from None
-    if not all(isinstance(row, list) and len(row) == length and all(type(n) is int for n in row) for row in rows):
-        raise ValueError(f"{key} are not lists of {length} whole numbers")
-    return rows
+def _lists(items: Any, types: tuple[type, ...], what: str) -> list[list[Any]]:
+    """Return a list of lists with items of these types. Raises `ValueError`."""
+    fits = isinstance(items, list) and all(isinstance(row, list) and tuple(map(type, row)) == types for row in items)
+    if not fits:
+        raise ValueError(f"{what} are not lists of {', '.join(each.__name__ for each in types)}")
+    return list(items)
 
 
-def events_json(ranges: Ranges, positions: list[int]) -> str:
-    """Return the column `events` of a row."""
-    rows = [[ordinal, first, last] for ordinal in sorted(ranges) for first, last in ranges[ordinal]]
-    return json_text.dump({"ranges": rows, "recorders": positions})
+def events_json(ranges: Ranges, positions: Mapping[Recorder, int], origin: str | None) -> str:
+    """Return the column `events` of a row; `positions` are in order of ordinal."""
+    rows = [[recorder, first, last] for recorder in sorted(ranges) for first, last in ranges[recorder]]
+    return json_text.dump({"ranges": rows, "recorders": list(positions.values()) if origin is None else positions})
 
 
 def without_seal(meta: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -90,7 +106,7 @@ def without_seal(meta: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def seal(before: tuple[str, bytes] | None, who: str, at: int, why: str, events: str, head_before: bytes) -> str:
-    """Return the seal of a redaction; `before` are the seal and the head_after of the previous redaction."""
+    """Return the seal of a redaction; `before` are the seal and the head_after of the previous one of its origin."""
     previous = None if before is None else [before[0], before[1].hex()]
     facts = [previous, who, at, why, events, head_before.hex()]
     return sha256(b"messager redaction " + json.dumps(facts).encode()).hexdigest()
@@ -99,10 +115,10 @@ def seal(before: tuple[str, bytes] | None, who: str, at: int, why: str, events: 
 def seals_of(rows: list[RedactionRow]) -> list[str]:
     """Return the seals of an experiment's redactions, in order."""
     found: list[str] = []
-    before: tuple[str, bytes] | None = None
+    before: dict[str | None, tuple[str, bytes]] = {}
     for row in rows:
-        found.append(seal(before, row.who, row.at, row.why, row.events, row.head_before))
-        before = (found[-1], row.head_after)
+        found.append(seal(before.get(row.origin), row.who, row.at, row.why, row.events, row.head_before))
+        before[row.origin] = (found[-1], row.head_after)
     return found
 
 
@@ -111,9 +127,16 @@ async def redactions_of(database: Database, experiment_id: int) -> list[Redactio
     query = select(redaction).where(redaction.c.experiment_id == experiment_id).order_by(redaction.c.id)
     async with database.reading() as connection:
         return [
-            RedactionRow(row.id, row.who, row.at, row.why, row.events, row.head_before, row.head_after)
+            RedactionRow(row.id, row.who, row.at, row.why, row.events, row.head_before, row.head_after, row.origin)
             for row in await connection.execute(query)
         ]
+
+
+class RecorderName(NamedTuple):
+    """A recorder of an experiment."""
+
+    ordinal: int
+    uuid: str
 
 
 @dataclass(slots=True)
@@ -123,12 +146,18 @@ class _Checked:
     row: RedactionRow
     seal: str
     ranges: Ranges
-    starts: dict[int, list[int]]
+    starts: dict[Recorder, list[int]]
     found: int = 0
+    links: dict[Recorder, tuple[str, bytes]] = field(default_factory=dict)
+    """UUIDs of the recorders, and their chain hashes at their positions."""
 
-    def covers(self, ordinal: int, seq: int) -> bool:
-        at = bisect_right(self.starts.get(ordinal, []), seq) - 1
-        return at >= 0 and seq <= self.ranges[ordinal][at][1]
+    def named(self, recorder: RecorderName) -> Recorder:
+        return recorder.ordinal if self.row.origin is None else recorder.uuid
+
+    def covers(self, recorder: RecorderName, seq: int) -> bool:
+        key = self.named(recorder)
+        at = bisect_right(self.starts.get(key, []), seq) - 1
+        return at >= 0 and seq <= self.ranges[key][at][1]
 
     @property
     def name(self) -> str:
@@ -144,7 +173,8 @@ class RedactionCheck:
     imported: int = 0
     """Number of events that were redacted before they were imported: their records are in the original store."""
     _unmatched: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
-    _links: dict[int, bytes] = field(default_factory=dict)
+    _wanted: dict[tuple[Recorder, int], list[_Checked]] = field(default_factory=dict)
+    """The rows whose head_after covers the link of a recorder at a seq."""
 
     @classmethod
     async def load(cls, database: Database, of: Experiment) -> RedactionCheck:
@@ -159,18 +189,30 @@ class RedactionCheck:
             for row, mark in zip(rows, seals_of(rows), strict=True):
                 ranges = row.ranges()
                 row.positions()
-                starts = {ordinal: [first for first, _ in pairs] for ordinal, pairs in ranges.items()}
+                starts = {recorder: [first for first, _ in pairs] for recorder, pairs in ranges.items()}
                 found.rows.append(_Checked(row, mark, ranges, starts))
+            for checked in found._with_present_heads():
+                for position in checked.row.positions().items():
+                    found._wanted.setdefault(position, []).append(checked)
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             found.problems.append(f"a row of table redaction was changed: {error}")
         return found
 
-    def add(self, ordinal: int, role: str, seq: int, flags: Any, meta: Any, payload: Any) -> None:
+    def _with_present_heads(self) -> Iterator[_Checked]:
+        """Yield the rows whose head_after still follows from the chains: no later redaction changed a link of it."""
+        changed: dict[Recorder, int] = {}  # by recorder, the first seq that a later row names
+        for checked in reversed(self.rows):
+            if all(last < changed.get(recorder, last + 1) for recorder, last in checked.row.positions().items()):
+                yield checked
+            for recorder, pairs in checked.ranges.items():
+                changed[recorder] = min(pairs[0][0], changed.get(recorder, pairs[0][0]))
+
+    def add(self, recorder: RecorderName, role: str, seq: int, flags: Any, meta: Any, payload: Any) -> None:
         """Check one event: it is redacted and has the seal of the last redaction that names it, or neither."""
         redacted = isinstance(flags, int) and bool(flags & REDACTED)
         if not redacted and not self.rows:
             return
-        covering = [checked for checked in self.rows if checked.covers(ordinal, seq)]
+        covering = [checked for checked in self.rows if checked.covers(recorder, seq)]
         for checked in covering:
             checked.found += 1
         if not redacted and not covering:
@@ -187,15 +229,15 @@ class RedactionCheck:
             if payload
             else "no redaction record matches it"
         )
-        first, count = self._unmatched.get((ordinal, problem), (seq, 0))
-        self._unmatched[ordinal, problem] = (first, count + 1)
+        first, count = self._unmatched.get((recorder.ordinal, problem), (seq, 0))
+        self._unmatched[recorder.ordinal, problem] = (first, count + 1)
 
-    def link(self, ordinal: int, seq: int, chain_hash: bytes) -> None:
+    def link(self, recorder: RecorderName, seq: int, chain_hash: bytes) -> None:
         """Add the chain hash of a recorder at the end of a batch, or at the start of the chain (seq 0)."""
         if self.rows:
-            positions = self.rows[-1].row.positions()
-            if ordinal <= len(positions) and positions[ordinal - 1] == seq:
-                self._links[ordinal] = chain_hash
+            for key in recorder:
+                for checked in self._wanted.get((key, seq), ()):
+                    checked.links[key] = recorder.uuid, chain_hash
 
     def first_problem(self) -> str | None:
         """Return a problem of the events so far, None if there is none."""
@@ -208,18 +250,17 @@ class RedactionCheck:
             problems.append(f"recorder {ordinal}, the event of seq {first}{more}: {problem}")
         return problems
 
-    def finish(self, uuids: Mapping[int, str]) -> list[str]:
-        """Return the problems after the last event; `uuids` are those of the recorders, by ordinal."""
+    def finish(self) -> list[str]:
+        """Return the problems after the last event."""
         problems = [*self.problems, *self._event_problems()]
         for checked in self.rows:
             if not checked.row.count or checked.found != checked.row.count:
                 problems.append(f"{checked.name} names {checked.row.count} events, but {checked.found} were found")
-        if self.rows:
-            last = self.rows[-1]
-            at_the_time = range(1, len(last.row.positions()) + 1)
-            pairs = [(uuids.get(ordinal, ""), self._links.get(ordinal, b"")) for ordinal in at_the_time]
-            if bytes.fromhex(chain.head(pairs)) != last.row.head_after:
-                problems.append(f"the head after {last.name} is not the recorded one")
+        for checked in self._with_present_heads():
+            version = 2 if checked.row.origin is None else 3
+            links = [checked.links.get(recorder, ("", b"")) for recorder in checked.row.positions()]
+            if bytes.fromhex(chain.head(version, links)) != checked.row.head_after:
+                problems.append(f"the head after {checked.name} is not the recorded one")
         return problems
 
     def notes(self) -> list[str]:

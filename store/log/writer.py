@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from ..db.database import Database
-from ..db.schema import recorder
+from ..db.schema import CHAIN_VERSION, recorder
 from ..errors import BadEvent
 from ..experiments.records import Experiment
 from . import chain
@@ -32,6 +32,7 @@ class Writer:
         epoch: int = 1,
         last_seq: int = 0,
         head_hash: bytes | None = None,
+        chain_version: int = CHAIN_VERSION,
     ) -> None:
         self._database = database
         self.experiment = of
@@ -41,31 +42,43 @@ class Writer:
         self.epoch = epoch
         self.last_seq = last_seq
         self.head_hash = chain.first_link(uuid_) if head_hash is None else head_hash
+        self.chain_version = chain_version
         self._names = NameWriter(database, of.id)
-        self.ids = {0: number, ordinal: number}
-        """Recorder ids by ordinal, as far as causes have needed them. 0 means this recorder."""
+        myself = chain.Identity(number, ordinal, uuid_.encode())
+        self.identities = {0: myself, ordinal: myself}
+        """Recorders by ordinal, as far as causes have needed them. 0 means this recorder."""
+        self.origins: dict[str, int] = {}
+        """Name ids of recorders of the parent experiment, by uuid, as far as origins have needed them."""
 
     async def resolve(self, events: Sequence[Fields]) -> list[EventNames]:
-        """Return the names of each event, and learn the ids of the recorders that their causes name.
+        """Return the names of each event, and learn the recorders that their causes and origins name.
 
-        Raises `BadEvent` for an event whose names or cause cannot be kept.
+        Raises `BadEvent` for an event whose names, cause or origin cannot be kept.
         """
         names = await self._names.resolve(events)
-        for index, (kind, _, _, _, _, _, _, _, _, _, cause, _) in enumerate(events):
-            if cause is None:
+        for index, (kind, _, _, _, _, _, _, _, _, _, cause, _, _, _, origin) in enumerate(events):
+            if cause is None and origin is None:
                 continue
             try:
-                if cause[0] not in self.ids:
-                    await self._learn_ids()
-                self.ids[cause[0]]
+                if cause is not None and cause[0] not in self.identities:
+                    await self._learn_identities()
+                if cause is not None:
+                    self.identities[cause[0]]
             except (KeyError, TypeError, IndexError):
                 raise BadEvent(index, f"a {kind} event has a cause that no recorder has: {cause!r}") from None
+            try:
+                if origin is not None and origin[0] not in self.origins:
+                    self.origins[origin[0]] = await self._names.recorder(origin[0])
+            except (AttributeError, TypeError, IndexError, UnicodeError):
+                raise BadEvent(index, f"a {kind} event has an origin that is no event: {origin!r}") from None
         return names
 
-    async def _learn_ids(self) -> None:
-        query = select(recorder.c.ordinal, recorder.c.id).where(recorder.c.experiment_id == self.experiment.id)
+    async def _learn_identities(self) -> None:
+        columns = (recorder.c.id, recorder.c.ordinal, recorder.c.uuid)
+        query = select(*columns).where(recorder.c.experiment_id == self.experiment.id)
         async with self._database.reading() as connection:
-            self.ids.update((ordinal, number) for ordinal, number in await connection.execute(query))
+            for number, ordinal, uuid_ in await connection.execute(query):
+                self.identities[ordinal] = chain.Identity(number, ordinal, uuid_.encode())
 
 
 def new_uuid() -> str:

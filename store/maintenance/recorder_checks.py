@@ -22,7 +22,7 @@ from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE, ChainEvent, WalkedBatch, fetch_from, walk
 from ..log.event import iso
-from ..log.redaction_records import RedactionCheck
+from ..log.redaction_records import RecorderName, RedactionCheck
 from .verdict import Verdict
 
 TOLD_EVERY = 2000
@@ -78,12 +78,12 @@ async def check_recorder(
     database: Database,
     of: Experiment,
     row: RecorderRow,
-    ordinals: dict[int, int],
+    encoder: chain.Encoder,
     redactions: RedactionCheck,
     verdict: Verdict,
     progress: Callable[[int], None],
 ) -> None:
-    """Check one recorder and add the result to the verdict; `ordinals` are those of all recorders, by id.
+    """Check one recorder and add the result to the verdict; `encoder` is its own.
 
     `progress` is called with the number of events read. Raises one of `WRONG_TYPE` if the row of the recorder cannot
     be read.
@@ -92,9 +92,10 @@ async def check_recorder(
         raise OverflowError("no event can have an id of this recorder")
     who = f"recorder {row.ordinal}"
     read = ReadRecorder(of, row, chain.first_link(row.uuid))
-    redactions.link(row.ordinal, 0, read.link)
+    named = RecorderName(row.ordinal, row.uuid)
+    redactions.link(named, 0, read.link)
     told = 0
-    async for walked in walk(fetch_from(database), row.id, ordinals, last=_last_seq(row)):
+    async for walked in walk(fetch_from(database), row.id, encoder, last=_last_seq(row)):
         if read.counters.events - told >= TOLD_EVERY:
             progress(told := read.counters.events)
         part = walked.row
@@ -105,12 +106,12 @@ async def check_recorder(
         async for page in walked.events():
             for entry in page:
                 verdict.add(event_problems(batch, entry), place)
-                redactions.add(row.ordinal, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
+                redactions.add(named, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
         for check in BATCH_CHECKS:
             verdict.add(check(batch), place)
         verdict.batches += 1
         read.end, read.link = walked.end, part.chain_hash
-        redactions.link(row.ordinal, read.end - 1, read.link)
+        redactions.link(named, read.end - 1, read.link)
     for check_of_recorder in RECORDER_CHECKS:
         verdict.add(check_of_recorder(read), who)
     verdict.add(await _stray_events(database, read), who)
@@ -176,7 +177,7 @@ def check_chain(batch: ReadBatch) -> Iterator[str]:
     recorder, part = batch.recorder, batch.walked.row
     link = recorder.link
     try:
-        link = batch.walked.link(recorder.of.schema_version, link)
+        link = batch.walked.link(link)
         recorder.counters.worst_unacknowledged = max(recorder.counters.worst_unacknowledged, part.unacknowledged)
     except WRONG_TYPE:
         yield f"its row {_TYPE_PROBLEM}"
@@ -208,7 +209,7 @@ def check_head_hash(read: ReadRecorder) -> Iterator[str]:
 def check_counters(read: ReadRecorder) -> Iterator[str]:
     """Check the counters in the row of the recorder."""
     for key in ("kinds", "payload_bytes", "first_ts", "last_ts", "worst_unacknowledged"):
-        if key == "worst_unacknowledged" and read.of.schema_version == 1:
+        if key == "worst_unacknowledged" and read.row.chain_version == 1:
             continue  # version 1 did not store the values of the batches
         recorded, counted = getattr(read.row, key), getattr(read.counters, key)
         if recorded != counted:

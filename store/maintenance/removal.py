@@ -12,7 +12,23 @@ from pathlib import Path
 from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.schema import SEQ_BITS, VISIBLE, batch, delivery, event, experiment, metadata, name, recorder, redaction, tag
+from ..db.schema import (
+    SEQ_BITS,
+    VISIBLE,
+    activity,
+    batch,
+    delivery,
+    event,
+    experiment,
+    indexed_experiment,
+    indexed_recorder,
+    metadata,
+    name,
+    recorder,
+    redaction,
+    said,
+    tag,
+)
 from ..errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld, StoreError
 from ..experiments.lifecycle import check_idle, lock
 from ..experiments.provenance import this_process
@@ -74,15 +90,16 @@ async def remove(
         base = row.id << SEQ_BITS
         for first in range(0, row.last_seq + 1, CHUNK):
             async with database.writing(long=True) as connection:
-                for key in (event.c.id, delivery.c.event_id):
+                for key in (event.c.id, delivery.c.event_id, said.c.event_id):
                     await connection.execute(delete(key.table).where(key >= base | first, key < (base | first) + CHUNK))
             if progress:
                 progress(done + min(first + CHUNK, row.last_seq), total)
         done += row.last_seq
     async with database.writing(long=True) as connection:
         owned = select(recorder.c.id).where(recorder.c.experiment_id == of.id)
-        await connection.execute(delete(batch).where(batch.c.recorder_id.in_(owned)))
-        for table in (recorder, name, tag, redaction):
+        for of_recorder in (batch, activity, indexed_recorder):
+            await connection.execute(delete(of_recorder).where(of_recorder.c.recorder_id.in_(owned)))
+        for table in (recorder, name, tag, redaction, indexed_experiment):
             await connection.execute(delete(table).where(table.c.experiment_id == of.id))
         await connection.execute(delete(experiment).where(experiment.c.id == of.id))
     return True

@@ -24,7 +24,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ..db.database import Database
 from ..db.schema import (
     AGENT,
-    CHANNEL,
+    CHAIN_VERSION,
+    RECORDER,
     SCHEMA_VERSION,
     VISIBLE,
     batch,
@@ -90,7 +91,6 @@ async def verify(
     for check in EXPERIMENT_CHECKS:
         verdict.add(check(subject))
     verdict.add([problem async for problem in check_names(database, of)])
-    ordinals = {row.id: row.ordinal for row in recorders}
     total = sum(row.last_seq for row in recorders if isinstance(row.last_seq, int))
 
     def tell(checked: int) -> None:
@@ -99,10 +99,10 @@ async def verify(
 
     for row in recorders:
         try:
-            await check_recorder(database, of, row, ordinals, subject.redactions, verdict, tell)
+            await check_recorder(database, of, row, chain.encoder(row, recorders), subject.redactions, verdict, tell)
         except WRONG_TYPE:
             verdict.add([f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type"])
-    verdict.add(subject.redactions.finish({row.ordinal: row.uuid for row in recorders}))
+    verdict.add(subject.redactions.finish())
     verdict.notes += subject.redactions.notes()
     verdict.notes += _credentials(subject)
     if subject.redactions.rows and await database.rewrite_wanted():
@@ -123,7 +123,7 @@ class _Subject:
     def head(self) -> str | None:
         """Return the head of the experiment; None if a recorder's row holds a value of the wrong type."""
         try:
-            return chain.head_of(self.recorders)
+            return chain.head_of(self.of, self.recorders)
         except WRONG_TYPE:
             return None
 
@@ -160,9 +160,12 @@ def check_recorder_numbers(subject: _Subject) -> Iterator[str]:
 
 
 def check_schema_version(subject: _Subject) -> Iterator[str]:
-    """Check that the schema version is known."""
+    """Check that the versions are known."""
     if subject.of.schema_version not in range(1, SCHEMA_VERSION + 1):
         yield f"its schema version is {subject.of.schema_version!r}, which is unknown"
+    for row in subject.recorders:
+        if row.chain_version not in range(1, CHAIN_VERSION + 1):
+            yield f"recorder {row.ordinal} has the chain version {row.chain_version!r}, which is unknown"
 
 
 def check_closing_time(subject: _Subject) -> Iterator[str]:
@@ -180,7 +183,7 @@ EXPERIMENT_CHECKS: tuple[Callable[[_Subject], Iterator[str]], ...] = (
 
 
 async def check_names(database: Database, of: Experiment) -> AsyncIterator[str]:
-    """Check that each name is a channel or an agent and has the hash and the text of its value."""
+    """Check that each name is of a known kind and has the hash and the text of its value."""
     last = -1
     while True:
         query = select(name).where(name.c.experiment_id == of.id, name.c.id > last).order_by(name.c.id).limit(PAGE)
@@ -193,7 +196,7 @@ async def check_names(database: Database, of: Experiment) -> AsyncIterator[str]:
             expected = None if is_no_text(row.value) else row.value.decode()
             if row.what == AGENT and not _is_id(row.value):
                 yield f"name {row.id} ({row.value[:100]!r}) is not a readable agent id"
-            if row.hash != name_hash(row.value) or row.text != expected or row.what not in (CHANNEL, AGENT):
+            if row.hash != name_hash(row.value) or row.text != expected or row.what not in range(RECORDER + 1):
                 yield f"name {row.id} ({expected!r}) was changed"
         if len(rows) < PAGE:
             return

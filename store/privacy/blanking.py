@@ -47,8 +47,8 @@ class Blanking:
     """The events of one redaction, and what remains of them."""
 
     of: Experiment
-    ordinals: dict[int, int]
-    """Ordinals of the experiment's recorders, by id."""
+    recorders: list[RecorderRow]
+    """The experiment's recorders."""
     numbers: set[int]
     """event.id of the events to blank."""
     seal: str
@@ -64,24 +64,24 @@ class Blanking:
 
         Raises `DamagedStore` if the old chain does not match.
         """
-        version = self.of.schema_version
+        encoder = chain.encoder(row, self.recorders)
         after, old = await self._start(connection, row)
         new, removed = old, 0
         links: list[dict[str, Any]] = []
-        async for walked in walk(fetch_within(connection), row.id, self.ordinals, after=after):
+        async for walked in walk(fetch_within(connection), row.id, encoder, after=after):
             part = walked.row
-            if walked.link(version, old) != part.chain_hash:
+            if walked.link(old) != part.chain_hash:
                 raise chain_broken(self.location, self.of, row, part.first_seq)
             old = part.chain_hash
             base = row.id << SEQ_BITS
             keys = {"of_recorder": row.id, "at_seq": part.first_seq}
             if self.numbers.isdisjoint(range(base | part.first_seq, base | walked.end)):
-                new = walked.link(version, new)
+                new = walked.link(new)
                 links.append({**keys, "new_chain_hash": new})
             else:
-                digest, removed_here = await self._blank(connection, row, walked)
+                digest, removed_here = await self._blank(connection, row, walked, encoder)
                 removed += removed_here
-                new = walked.link(version, new, digest.digest())
+                new = walked.link(new, digest.digest())
                 values = {"new_digest": digest.digest(), "new_checks": digest.packed_checks()}
                 await connection.execute(_UPDATE_BATCH, {**keys, **values, "new_chain_hash": new})
             if len(links) == PAGE:
@@ -108,7 +108,7 @@ class Blanking:
         return (-1, chain.first_link(row.uuid)) if before is None else (before.first_seq, before.chain_hash)
 
     async def _blank(
-        self, connection: AsyncConnection, row: RecorderRow, walked: WalkedBatch
+        self, connection: AsyncConnection, row: RecorderRow, walked: WalkedBatch, encoder: chain.Encoder
     ) -> tuple[chain.BatchDigest, int]:
         """Blank the events of one batch; return its new digest and the number of payload bytes removed."""
         new, removed = chain.BatchDigest(), 0
@@ -118,7 +118,7 @@ class Blanking:
             changes = []
             for entry in page:
                 if entry.id not in self.numbers:
-                    new.extend([encode(entry, self.ordinals)])
+                    new.extend([encode(entry, encoder)])
                     continue
                 kept = log_fields(json_text.load_object(entry.meta), self.contains_redacted)
                 meta = json_text.dump({**kept, SEAL: self.seal})
@@ -127,7 +127,7 @@ class Blanking:
                 if self.ids:
                     flags &= ~(FROM_DERIVED | TO_DERIVED)
                     blank = blank._replace(flags=flags, sender=None, recipient=None, from_id=None, to_id=None)
-                new.extend([encode(blank, self.ordinals)])
+                new.extend([encode(blank, encoder)])
                 removed += len(entry.payload)
                 values = {f"new_{key}": getattr(blank, key) for key in ("flags", "meta", "from_id", "to_id")}
                 changes.append({"of_event": entry.id, **values})

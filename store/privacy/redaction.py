@@ -22,7 +22,7 @@ from ..experiments.registry import recorders_of
 from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import NameReader
-from ..log.redaction_records import Ranges, events_json, redactions_of, seal, seals_of
+from ..log.redaction_records import Ranges, Recorder, RedactionRow, events_json, redactions_of, seals_of
 from .blanking import Blanking
 from .redaction_filter import Found, RedactionFilter, find
 from .refusal import check_allowed, written_meanwhile
@@ -96,7 +96,7 @@ async def _described(
     names = NameReader(log.database)
     await names.load({number for number in found.channels if number is not None})
     most = sorted(found.channels.items(), key=lambda pair: -pair[1])
-    head = chain.head_of(recorders)
+    head = chain.head_of(of, recorders)
     return Redaction(
         of.exp_id,
         len(found.ids),
@@ -109,11 +109,11 @@ async def _described(
     )
 
 
-def _ranges(ids: array[int], ordinals: dict[int, int]) -> Ranges:
-    """Return ascending event ids as ranges of seqs by recorder ordinal."""
+def _ranges(ids: array[int], names: dict[int, Recorder]) -> Ranges:
+    """Return ascending event ids as ranges of seqs; `names` are those of the recorders by id."""
     found: Ranges = {}
     for number in ids:
-        stretches = found.setdefault(ordinals[number >> SEQ_BITS], [])
+        stretches = found.setdefault(names[number >> SEQ_BITS], [])
         seq = number & SEQ_MASK
         if stretches and stretches[-1][1] == seq - 1:
             stretches[-1] = (stretches[-1][0], seq)
@@ -135,13 +135,16 @@ async def _blank(
 ) -> bool:
     """Redact in one transaction. Return False, and change nothing, if the log changed since `recorders` were read."""
     database = log.database
-    ordinals = {row.id: row.ordinal for row in recorders}
+    origin = recorders[0].uuid if of.schema_version >= 3 else None
+    names: dict[int, Recorder] = {row.id: row.ordinal if origin is None else row.uuid for row in recorders}
     before = await redactions_of(database, of.id)
-    events = events_json(_ranges(numbers, ordinals), [row.last_seq for row in recorders])
+    positions = {names[row.id]: row.last_seq for row in recorders}
+    events = events_json(_ranges(numbers, names), positions, origin)
     at = time.time_ns()
-    last = (seals_of(before)[-1], before[-1].head_after) if before else None
-    mark = seal(last, who, at, why, events, bytes.fromhex(result.head_before))
-    blanking = Blanking(of, ordinals, set(numbers), mark, ids, chosen.matcher(any_condition=True), database.location)
+    head_before = bytes.fromhex(result.head_before)
+    row_now = RedactionRow(0, who, at, why, events, head_before, b"", origin)
+    mark = seals_of([*before, row_now])[-1]
+    blanking = Blanking(of, recorders, set(numbers), mark, ids, chosen.matcher(any_condition=True), database.location)
     async with database.writing(long=True) as connection:
         await lock(connection, of.id)
         await database.dialect.overwrite_deleted(connection)
@@ -164,7 +167,7 @@ async def _blank(
             mine = select(name.c.id).where(name.c.experiment_id == of.id, name.c.what == AGENT)
             # PostgreSQL would scan all events for each name of a NOT IN if they do not fit in memory
             await connection.execute(delete(name).where(name.c.id.in_(except_(mine, *used))))
-        result.head_after = chain.head((row.uuid, heads[row.id]) for row in recorders)
+        result.head_after = chain.head(of.schema_version, ((row.uuid, heads[row.id]) for row in recorders))
         await connection.execute(
             insert(redaction).values(
                 experiment_id=of.id,
@@ -172,8 +175,9 @@ async def _blank(
                 at=at,
                 why=why,
                 events=events,
-                head_before=bytes.fromhex(result.head_before),
+                head_before=head_before,
                 head_after=bytes.fromhex(result.head_after),
+                origin=origin,
             )
         )
     return True

@@ -1,4 +1,4 @@
-"""Deliveries: the time at which each sending was first received. A side table for analysis, filled at closing."""
+"""Deliveries: the receptions of each sending. A side table for analysis, filled at closing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def fill(database: Database, experiment_id: int) -> None:
             elif row.kind == _SENT:
                 matching.sent(row.id, row.ts, (row.channel_id, sha256(row.payload).digest()))
             elif row.meta is None or not json.loads(row.meta).get("retained"):  # no copy of an earlier message
-                matching.received(row.id >> SEQ_BITS, row.ts, (row.channel_id, sha256(row.payload).digest()))
+                matching.received(row.id, row.ts, (row.channel_id, sha256(row.payload).digest()))
         found, matching.found = matching.found, []
         if found:
             async with database.writing() as connection:

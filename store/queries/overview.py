@@ -71,7 +71,7 @@ async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
         "channels": names.get(CHANNEL, 0),
         "agents": names.get(AGENT, 0),
         "recorders": [_recorder(row) for row in recorders],
-        "head": head_of(recorders),
+        "head": head_of(of, recorders),
         "redactions": [
             {
                 "at": iso(row.at),

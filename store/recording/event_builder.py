@@ -45,6 +45,9 @@ class EventBuilder:
             record.receivers,
             cause,
             record.meta,
+            None,
+            None,
+            None,
         )
         if self._redact is None:
             return entry

@@ -16,7 +16,9 @@ from zlib import crc32
 from ..errors import SpoolDamaged
 from ..log.event import NewEvent
 
-FORMAT = "messager-spool/1"
+FORMATS = ("messager-spool/1", "messager-spool/2")
+"""Known formats. In the first, events have no `messager`, `arrival` and `origin`."""
+FORMAT = FORMATS[-1]
 EVENT, NOTE = 1, 2
 
 _FRAME = struct.Struct("<BIII")  # its type, the lengths of its line and its payload, CRC-32 of both
@@ -28,7 +30,7 @@ _HEADER_BYTES = 1 << 16
 def read_header(file: BinaryIO, path: Path) -> dict[str, Any]:
     try:
         facts = json.loads(file.readline(_HEADER_BYTES))
-        fits = facts["format"] == FORMAT and isinstance(facts["first_seq"], int) and isinstance(facts["recorder"], str)
+        fits = facts["format"] in FORMATS and isinstance(facts["first_seq"], int) and isinstance(facts["recorder"], str)
     except (ValueError, KeyError, TypeError, RecursionError):
         fits, facts = False, {}
     if not fits:
@@ -47,9 +49,13 @@ def event_line(entry: NewEvent) -> bytes:
 
 
 def read_event(line: bytes, payload: bytes) -> NewEvent:
-    kind, ts, channel, from_id, to_id, flags, msg_id, duration, receivers, cause, meta = json.loads(line)
-    origin = None if cause is None else (cause[0], cause[1])
-    return NewEvent(kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, origin, meta)
+    kind, ts, channel, *others = json.loads(line)
+    entry = NewEvent(kind, ts, channel, payload, *others)
+    return entry._replace(cause=_pair(entry.cause), origin=_pair(entry.origin))
+
+
+def _pair(items: Any) -> Any:
+    return None if items is None else (items[0], items[1])
 
 
 def lost_event(before: list[NewEvent]) -> NewEvent:
@@ -98,4 +104,4 @@ def _is_json(line: bytes, what: int) -> bool:
         data = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    return isinstance(data, dict) if what == NOTE else isinstance(data, list) and len(data) == 11
+    return isinstance(data, dict) if what == NOTE else isinstance(data, list) and len(data) in (11, 14)

@@ -19,10 +19,12 @@ TRAILER = b"\xff\xff"
 COLUMNS = (
     *("id", "experiment_id", "ts", "kind", "flags", "channel_id", "from_id", "to_id"),
     *("msg_id", "duration_ns", "receivers", "cause", "meta", "payload"),
+    *("messager_id", "arrival", "origin_id", "origin_seq"),
 )
 """The columns in the order of sending: those that are never null come first."""
 
 _NULL = b"\xff\xff\xff\xff"
+_NO_SCHEDULE = _NULL * 4
 _FIRST = Struct(">hiqiqiqihih").pack
 _NAMES = Struct(">iqiqiq").pack
 _bigint = Struct(">iq").pack
@@ -36,7 +38,7 @@ def encode(rows: list[Row]) -> bytes:
     columns = len(COLUMNS)
     for (
         number, experiment, ts, kind, channel, sender, recipient,
-        flags, msg_id, duration, receivers, cause, meta, payload,
+        flags, msg_id, duration, receivers, cause, meta, payload, *schedule,
     ) in rows:  # fmt: skip
         if channel is None or sender is None or recipient is None:
             names = b"".join([_NULL if name is None else _bigint(8, name) for name in (channel, sender, recipient)])
@@ -52,6 +54,9 @@ def encode(rows: list[Row]) -> bytes:
             _NULL if meta is None else _text(meta),
             _length(len(payload)),
             payload,
+            _NO_SCHEDULE
+            if schedule == [None, None, None, None]
+            else b"".join([_NULL if value is None else _bigint(8, value) for value in schedule]),
         )
     return b"".join(parts)
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from messager import channels
 
-from ...db.schema import FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
+from ...db.schema import FROM_DERIVED, KINDS, REDACTED, SEQ_BITS, TO_DERIVED
 from ...errors import BadFile, StoreError
 from ...experiments import validation
 from ...log.event import NewEvent
 from ...log.redaction_records import SEAL
-from ..fields import INT64, InvalidEntry, bytes_of, check_depth, integer_of, text, text_of
+from ..fields import INT64, NO_CHANNEL, InvalidEntry, bytes_of, check_depth, integer, integer_of, text, text_of
 from ..input_file import InputFile, parse_object
 
-FORMAT = "messager/1"
+FORMATS = ("messager/1", "messager/2")
+"""Known formats. The first has no fields of revision 0003."""
+FORMAT = FORMATS[-1]
 _MOST_RECORDERS = 1000
 """Maximum number of recorders without a header that describes them."""
 MOST_TOLD = 10_000
@@ -26,6 +29,7 @@ MOST_TAGS = 1000
 MOST_NAME = 1024 * 1024
 """Maximum bytes of a channel, an id or a message id."""
 _HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders"}
+_HEADER_FIELDS_2 = _HEADER_FIELDS | {"parent"}
 _EVENT_FIELDS = {
     "ts",
     "kind",
@@ -45,6 +49,8 @@ _EVENT_FIELDS = {
     "cause",
     "redacted",
 }
+_EVENT_FIELDS_2 = _EVENT_FIELDS | {"messager", "arrival", "origin"}
+_UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -65,6 +71,7 @@ class Parser(InputFile):
         self._length = 0
         self._first: dict[str, Any] | None = None
         self._most_recorders = _MOST_RECORDERS
+        self._event_fields = _EVENT_FIELDS_2
 
     def header(self) -> dict[str, Any]:
         """Return the header, or an empty dict if the first line is an event."""
@@ -74,13 +81,15 @@ class Parser(InputFile):
         if "ts" in first:
             self._first = first
             return {}
-        unknown = first.keys() - _HEADER_FIELDS
+        version = first.get("format", FORMATS[0])
+        self._event_fields = _EVENT_FIELDS if version == FORMATS[0] else _EVENT_FIELDS_2
+        unknown = first.keys() - (_HEADER_FIELDS if version == FORMATS[0] else _HEADER_FIELDS_2)
         if unknown:
             raise InvalidEntry(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
-        if first.get("format", FORMAT) != FORMAT:
+        if version not in FORMATS:
             if str(first["format"]).startswith("messager-pack/"):
                 raise InvalidEntry("this is a pack, not an export; read it with `messager unpack`")
-            raise InvalidEntry(f"format {first['format']!r} is not known, only {FORMAT!r}")
+            raise InvalidEntry(f"format {first['format']!r} is not known, only {' and '.join(map(repr, FORMATS))}")
         if not isinstance(first.get("name"), str | None):
             raise InvalidEntry("the name is not a string")
         for field, kind in (("tags", str), ("recorders", dict)):
@@ -92,6 +101,7 @@ class Parser(InputFile):
         for field, most in (("tags", MOST_TAGS), ("recorders", MOST_TOLD)):
             if len(first.get(field, [])) > most:
                 raise InvalidEntry(f"{len(first[field]):,} {field}; at most {most:,} are allowed")
+        _check_parent(first.get("parent"))
         for word in (first.get("name") or "", *first.get("tags", [])):
             text(word, "name or tag")
         try:
@@ -121,7 +131,7 @@ class Parser(InputFile):
         return None
 
     def _event(self, data: dict[str, Any]) -> tuple[int, NewEvent, int | None, int | None]:
-        unknown = data.keys() - _EVENT_FIELDS
+        unknown = data.keys() - self._event_fields
         if unknown:
             raise InvalidEntry(f"unknown field {sorted(unknown)[0]!r}")
         ts = integer_of(data, "ts", -INT64, INT64 - 1)
@@ -131,7 +141,7 @@ class Parser(InputFile):
         if kind not in KINDS:
             raise InvalidEntry(f"kind {kind!r} is none of {', '.join(KINDS)}")
         channel = bytes_of(data, "channel")
-        if channel is None and kind not in ("gap", "mark"):
+        if channel is None and kind not in NO_CHANNEL:
             raise InvalidEntry("no channel")
         for field in ("from_id", "to_id", "meta"):
             check_depth(data.get(field), field)
@@ -160,14 +170,37 @@ class Parser(InputFile):
             integer_of(data, "receivers", 0, 2**31 - 1),
             None,
             meta,
+            text_of(data, "messager"),
+            integer_of(data, "arrival", 0, INT64 - 1),
+            _origin(data.get("origin")),
         )
         label, cause = (integer_of(data, field, 1, INT64 - 1) for field in ("label", "cause"))
         return ordinal or 1, entry, label, cause
 
 
+def _origin(given: Any) -> tuple[str, int] | None:
+    if given is None:
+        return None
+    if not isinstance(given, list) or len(given) != 2 or not isinstance(given[0], str) or not _UUID.fullmatch(given[0]):
+        raise InvalidEntry("origin is not a recorder's uuid and a seq")
+    return given[0], integer(given[1], "the seq of an origin", 1, (1 << SEQ_BITS) - 1)
+
+
+def _check_parent(parent: Any) -> None:
+    """Raise `InvalidEntry` if the description of the parent experiment is invalid."""
+    if parent is None:
+        return
+    if not isinstance(parent, dict) or parent.keys() != {"exp_id", "head", "cursor"}:
+        raise InvalidEntry("parent is not an object with exp_id, head and cursor")
+    for field, value in parent.items():
+        text(value, f"{field} of parent")
+    if not re.fullmatch(r"[0-9a-f]{64}", parent["head"]):
+        raise InvalidEntry("head of parent is not a SHA-256 in hex")
+
+
 def _check_names(channel: bytes | None, data: dict[str, Any]) -> None:
     """Raise `InvalidEntry` for a very long name: names stay in memory until the import ends."""
-    for field in ("channel", "from_id", "to_id", "msg_id"):
+    for field in ("channel", "from_id", "to_id", "msg_id", "messager"):
         value = channel if field == "channel" else data.get(field)
         size = len(value) if isinstance(value, bytes) else len(json.dumps(value))
         if size > MOST_NAME:

@@ -52,6 +52,7 @@ async def import_jsonl(
             tags={*tags, *header.get("tags", [])},
             meta={**header.get("meta", {}), **(meta or {})},
             status="importing",
+            parent=header.get("parent"),
         )
         assert of is not None
         try:

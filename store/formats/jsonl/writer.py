@@ -46,6 +46,9 @@ def _line(entry: Event, labels: _Labels, *, several: bool) -> bytes:
         ("duration_ns", entry.duration_ns),
         ("receivers", entry.receivers),
         ("meta", without_seal(entry.meta) if entry.redacted else entry.meta),
+        ("messager", entry.messager),
+        ("arrival", entry.arrival),
+        ("origin", entry.origin),
     )
     for key, value in optional:
         if value is not None:
@@ -87,6 +90,8 @@ def _header(of: Experiment, recorders: list[RecorderRow], shared: Sharing | None
         "meta": of.meta,
         "recorders": [_recorder_entry(row) for row in recorders],
     }
+    if of.parent_exp_id is not None and of.parent_head is not None:
+        data["parent"] = {"exp_id": of.parent_exp_id, "head": of.parent_head.hex(), "cursor": of.parent_cursor}
     return _dumped(data if shared is None else shared.header(data))
 
 

@@ -12,7 +12,9 @@ from ...db.schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
 from ...log import chain
 from ..fields import InvalidEntry, integer, text
 
-FORMAT = "messager-pack/1"
+FORMATS = ("messager-pack/1", "messager-pack/2")
+"""Known formats. The first has no fields of revision 0003."""
+FORMAT = FORMATS[-1]
 MOST_RECORDERS = 20_000
 MOST_REDACTIONS = 5_000
 MOST_BATCH_EVENTS = 1_000_000
@@ -23,7 +25,7 @@ def _portable(table: Table, *local: str) -> dict[str, Column[Any]]:
     return {column.name: column for column in table.c if column.name not in local}
 
 
-EXPERIMENT = _portable(experiment, "id", "parent_id", "parent_cursor")
+EXPERIMENT = _portable(experiment, "id")
 RECORDER = _portable(recorder, "id", "experiment_id", "spool")
 BATCH = _portable(batch, "recorder_id")
 REDACTION = _portable(redaction, "id", "experiment_id")
@@ -78,10 +80,10 @@ def _value(column: Column[Any], value: Any) -> Any:
 class Chain:
     """Checks of the events of one recorder, in order, against its batches, its chain and its counters."""
 
-    def __init__(self, ordinal: int, uuid: str, schema_version: int) -> None:
+    def __init__(self, ordinal: int, uuid: str, encoder: chain.Encoder) -> None:
         self.last_seq = 0
         self._name = f"recorder {ordinal}"
-        self._version = schema_version
+        self._encoder = encoder
         self._link = chain.first_link(uuid)
         self._digest = chain.BatchDigest()
         self._part: Mapping[str, Any] = {}
@@ -116,24 +118,18 @@ class Chain:
         cause: int | None,
         meta: str | None,
         payload: bytes,
+        messager: bytes | None,
+        arrival: int | None,
+        origin: chain.Reference | None,
     ) -> None:
-        """Add the next event of the batch; `cause` as for `chain.BatchDigest.add`."""
+        """Add the next event of the batch; `cause` is that of its row."""
+        names = chain.names(channel, from_id, to_id, messager)
+        numbers = (duration_ns, receivers, self._encoder.cause(cause))
         try:
-            self._digest.add(
-                self.last_seq + 1,
-                ts,
-                kind,
-                flags,
-                channel,
-                from_id,
-                to_id,
-                msg_id,
-                duration_ns,
-                receivers,
-                cause,
-                meta,
-                payload,
+            encoded = self._encoder.encode(
+                self.last_seq + 1, ts, kind, flags, *names, msg_id, *numbers, meta, payload, arrival, origin
             )
+            self._digest.extend([encoded])
         except (struct.error, TypeError, AttributeError):
             raise self.unreadable() from None
         self.count(ts, kind, payload)
@@ -161,7 +157,7 @@ class Chain:
             raise InvalidEntry(f"{place}: its events do not have its digest")
         if self._batch_times != (part["min_ts"], part["max_ts"]):
             raise InvalidEntry(f"{place}: its events do not have its times")
-        self._link = chain.next_link(self._version, self._link, part["digest"], *chain.facts(part))
+        self._link = chain.next_link(self._encoder.version, self._link, part["digest"], *chain.facts(part))
         if self._link != part["chain_hash"]:
             raise InvalidEntry(f"{place}: the chain does not continue that of the batch before it")
         self._times = _wider(self._times, part["min_ts"], part["max_ts"])
@@ -178,7 +174,7 @@ class Chain:
             "first_ts": low,
             "last_ts": high,
             # the values that it summarises were not stored before
-            "worst_unacknowledged": row["worst_unacknowledged"] if self._version == 1 else self._worst,
+            "worst_unacknowledged": row["worst_unacknowledged"] if self._encoder.version == 1 else self._worst,
         }
         for what in COUNTED:
             if row[what] != counted[what]:

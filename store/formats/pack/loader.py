@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 
 from ...db.database import Database
 from ...db.schema import AGENT, KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
+from ...db.statements import EVENT_COLUMNS
 from ...errors import ExperimentExists, RecorderExists, StoreError
 from ...experiments.provenance import this_process
 from ...experiments.records import Experiment
@@ -25,6 +26,8 @@ FLUSH_EVENTS = 5000
 FLUSH_BYTES = 8 * 1024 * 1024
 _MOST_NAMES = 50_000
 _MOST_NAME_BYTES = 16 * 1024 * 1024
+_NAMES = tuple(map(EVENT_COLUMNS.index, ("channel_id", "from_id", "to_id", "messager_id", "origin_id")))
+_META, _PAYLOAD = map(EVENT_COLUMNS.index, ("meta", "payload"))
 
 
 class Loader:
@@ -33,7 +36,8 @@ class Loader:
     def __init__(self, database: Database, of: Experiment, worker: int) -> None:
         self.of = of
         self.claims: list[dict[str, Any]] = []
-        """By ordinal: the counters in the row of a recorder, with its uuid, its role and its id in this store."""
+        """By ordinal: the counters in the row of a recorder, with its uuid, its role, its chain version and its id
+        in this store."""
         self._database = database
         self._worker = worker
         self._names: dict[tuple[int, bytes], int] = {}
@@ -97,7 +101,15 @@ class Loader:
                     insert(recorder).values({**row, **nothing, "experiment_id": self.of.id})
                 )
                 number = made.inserted_primary_key[0]  # type: ignore[index]
-                self.claims.append({**claims, "uuid": row["uuid"], "id": number, "role": row["role"]})
+                self.claims.append(
+                    {
+                        **claims,
+                        "uuid": row["uuid"],
+                        "id": number,
+                        "role": row["role"],
+                        "chain_version": row["chain_version"],
+                    }
+                )
 
     async def add_redaction(self, row: dict[str, Any]) -> None:
         """Insert the record of a redaction."""
@@ -122,7 +134,7 @@ class Loader:
         """Add the row of an event without its id, with names as (what, value)."""
         row[0] = recorder_id << SEQ_BITS | seq
         self._rows.append(row)
-        self._row_bytes += len(row[-1]) + len(row[-2] or "")
+        self._row_bytes += len(row[_PAYLOAD]) + len(row[_META] or "")
         self._reached[recorder_id] = seq
 
     def add_batch(self, recorder_id: int, part: dict[str, Any]) -> None:
@@ -131,7 +143,9 @@ class Loader:
 
     def complete(self, claims: dict[str, Any]) -> None:
         """Set the counters of a recorder, as all its events were added."""
-        self._complete.append({f"new_{key}": value for key, value in claims.items() if key not in ("uuid", "role")})
+        self._complete.append(
+            {f"new_{key}": value for key, value in claims.items() if key not in ("uuid", "role", "chain_version")}
+        )
 
     @property
     def is_full(self) -> bool:
@@ -144,16 +158,17 @@ class Loader:
 
     async def flush(self) -> None:
         """Write the waiting rows in one transaction."""
-        wanted = {key for row in self._rows for key in row[4:7] if key is not None} - self._names.keys()
+        wanted = {row[at] for row in self._rows for at in _NAMES if row[at] is not None} - self._names.keys()
         if len(self._names) + len(wanted) > _MOST_NAMES or self._name_bytes > _MOST_NAME_BYTES:
             self._names.clear()
             self._name_bytes = 0
-            wanted = {key for row in self._rows for key in row[4:7] if key is not None}
+            wanted = {row[at] for row in self._rows for at in _NAMES if row[at] is not None}
         if wanted:
             self._names |= await intern(self._database, self.of.id, wanted)
             self._name_bytes += sum(len(value) for _, value in wanted)
         for row in self._rows:
-            row[4:7] = [None if key is None else self._names[key] for key in row[4:7]]
+            for at in _NAMES:
+                row[at] = None if row[at] is None else self._names[row[at]]
         async with self._database.writing() as connection:
             alive = await connection.execute(
                 update(recorder).where(recorder.c.id == self._worker).values(heartbeat_at=time.time_ns())

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ...db.schema import AGENT, CHANNEL, KINDS, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
+from ...db.schema import AGENT, CHAIN_VERSION, CHANNEL, KINDS, MESSAGER, NO_TEXT, SCHEMA_VERSION, SEQ_BITS, VISIBLE
+from ...db.schema import RECORDER as RECORDER_NAME
+from ...db.statements import EVENT_COLUMNS
 from ...errors import ExperimentExists, StoreError
 from ...experiments import validation
 from ...experiments.records import Experiment
@@ -21,14 +23,25 @@ from ...json_text import is_no_text
 from ...log import chain
 from ...log.event_log import EventLog
 from ...log.names import agent_value
-from ...log.redaction_records import RedactionCheck, RedactionRow
+from ...log.redaction_records import RecorderName, RedactionCheck, RedactionRow
 from ...maintenance.removal import discard, sweep_unfinished
-from ..fields import INT64, InvalidEntry, bytes_of, check_depth, integer, integer_of, json_text, text, text_of
+from ..fields import (
+    INT64,
+    NO_CHANNEL,
+    InvalidEntry,
+    bytes_of,
+    check_depth,
+    integer,
+    integer_of,
+    json_text,
+    text,
+    text_of,
+)
 from ..input_file import InputFile, parse_object
 from .layout import (
     BATCH,
     EXPERIMENT,
-    FORMAT,
+    FORMATS,
     MOST_RECORDERS,
     MOST_REDACTIONS,
     RECORDER,
@@ -38,6 +51,7 @@ from .layout import (
 )
 from .loader import Loader
 
+_META, _PAYLOAD = map(EVENT_COLUMNS.index, ("meta", "payload"))
 _MOST_REDACTION_BYTES = 64 * 1024 * 1024
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
@@ -59,6 +73,7 @@ _EVENT_FIELDS = {
     "payload",
     "payload_base64",
 }
+_EVENT_FIELDS_2 = _EVENT_FIELDS | {"messager", "arrival", "origin"}
 
 
 async def unpack(
@@ -87,22 +102,23 @@ async def _unpack(
     head: str | None,
     progress: Callable[[int, int], None] | None,
 ) -> Experiment:
-    of, tags, redactions, told = _description(lines)
+    of, tags, redactions, told, version = _description(lines)
     wanted = of["exp_id"] if exp_id is None else validation.checked_exp_id(exp_id)
     await sweep_unfinished(log)
     loading = await Loader.begin(log.database, of, wanted, tags)
     try:
-        await _recorders(lines, loading, of["recorders"])
+        await _recorders(lines, loading, of, version)
         if await log.has_experiment(wanted):  # and it is a different recording
             raise ExperimentExists(wanted, "Unpack it under another --exp.")
-        claimed = chain.head((row["uuid"], row["head_hash"]) for row in loading.claims)
+        pairs = ((row["uuid"], row["head_hash"]) for row in loading.claims)
+        claimed = chain.head(of["schema_version"], pairs)
         if claimed != told:
             raise InvalidEntry(f"its recorders have the head {claimed}, but it names {told}")
         if head is not None and not (head and claimed.startswith(head)):
             raise InvalidEntry(f"its head is {claimed}, not {head}")
-        seals = await _redactions(lines, loading, redactions)
+        seals = await _redactions(lines, loading, redactions, of["schema_version"])
         loading.check_space()
-        await _events(lines, loading, seals, of["schema_version"], progress)
+        await _events(lines, loading, seals, version, progress)
         lines.check_end()
         await loading.publish(of, wanted)
     except BaseException:
@@ -111,22 +127,23 @@ async def _unpack(
     return await log.experiment(wanted)
 
 
-def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str]:
-    """Return the row of the experiment, its tags, the number of its redactions, and its head."""
+def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str, int]:
+    """Return the row of the experiment, its tags, the number of its redactions, its head, and the format's version."""
     try:
         first = lines.next()
     except InvalidEntry as error:
         raise InvalidEntry(f"not a pack ({error})") from None
-    if first.get("format") != FORMAT:
-        if first.get("format") == "messager/1" or "ts" in first:
+    if first.get("format") not in FORMATS:
+        if str(first.get("format")).startswith("messager/") or "ts" in first:
             raise InvalidEntry("this is an export, not a pack; read it with `messager import`")
-        raise InvalidEntry(f"not a pack: it does not begin with the format {FORMAT!r}")
+        raise InvalidEntry(f"not a pack: it does not begin with the format {FORMATS[-1]!r}")
     data = lines.next("experiment", "tags", "redactions", "head")
-    version = data["experiment"].get("schema_version") if isinstance(data["experiment"], dict) else None
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    of_schema = data["experiment"].get("schema_version") if isinstance(data["experiment"], dict) else None
+    if isinstance(of_schema, int) and of_schema > SCHEMA_VERSION:
         raise InvalidEntry("it was packed by a newer messager: install that version (`pip install PATH`, its checkout)")
     of = row_from_json(EXPERIMENT, data["experiment"])
-    integer(of["schema_version"], "schema_version", 1, SCHEMA_VERSION)
+    version = FORMATS.index(first["format"]) + 1
+    integer(of["schema_version"], "schema_version", 1, SCHEMA_VERSION if version > 1 else 2)
     integer(of["recorders"], "recorders", 0, MOST_RECORDERS)
     if of["status"] not in VISIBLE or (of["status"] == "closed") != (of["closed_at"] is not None):
         raise InvalidEntry(f"the status {of['status']!r} and the time of closing do not fit")
@@ -140,26 +157,30 @@ def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str]
         tags = validation.checked_tags(text(word, "a tag") for word in tags)
     except StoreError as error:
         raise InvalidEntry(str(error)) from None
-    return of, tags, integer(data["redactions"], "redactions", 0, MOST_REDACTIONS), text(data["head"], "head")
+    redactions = integer(data["redactions"], "redactions", 0, MOST_REDACTIONS)
+    return of, tags, redactions, text(data["head"], "head"), version
 
 
-async def _recorders(lines: _PackFile, loading: Loader, count: int) -> None:
+async def _recorders(lines: _PackFile, loading: Loader, of: dict[str, Any], version: int) -> None:
     """Read the rows of the recorders, a page at a time."""
     page: list[dict[str, Any]] = []
+    count = of["recorders"]
     for ordinal in range(1, count + 1):
-        page.append(_recorder(lines.next("recorder")["recorder"], ordinal))
+        page.append(_recorder(lines.next("recorder")["recorder"], ordinal, of["schema_version"], version))
         if len(page) == 200 or ordinal == count:
             await loading.add_recorders(page, lines.path)
             page = []
 
 
-async def _redactions(lines: _PackFile, loading: Loader, count: int) -> RedactionCheck:
+async def _redactions(lines: _PackFile, loading: Loader, count: int, schema_version: int) -> RedactionCheck:
     """Read the records of redactions, which the events are checked against."""
     rows = []
     size = 0
     for _ in range(count):
         row = row_from_json(REDACTION, lines.next("redaction")["redaction"])
         json_text(row["events"], "events", object)
+        if (row["origin"] is None) != (schema_version < 3):
+            raise InvalidEntry("the origin of a redaction does not fit its schema version")
         size += len(row["events"])
         if size > _MOST_REDACTION_BYTES:
             raise InvalidEntry(f"its redactions list events in more than {_MOST_REDACTION_BYTES:,} characters")
@@ -177,19 +198,24 @@ async def _events(
     """Read every batch with its events, and check each against the chain before it is added."""
     total = sum(row["last_seq"] for row in loading.claims)
     done = 0
+    fields = _EVENT_FIELDS if version == 1 else _EVENT_FIELDS_2
+    identities = [
+        chain.Identity(each["id"], ordinal, each["uuid"].encode()) for ordinal, each in enumerate(loading.claims, 1)
+    ]
     for ordinal, claims in enumerate(loading.claims, 1):
-        sealed = Chain(ordinal, claims["uuid"], version)
-        seals.link(ordinal, 0, chain.first_link(claims["uuid"]))
+        sealed = Chain(ordinal, claims["uuid"], chain.Encoder(claims["chain_version"], identities))
+        named = RecorderName(ordinal, claims["uuid"])
+        seals.link(named, 0, chain.first_link(claims["uuid"]))
         size = 0
         while sealed.last_seq < claims["last_seq"]:
             part = row_from_json(BATCH, lines.next("batch")["batch"])
             sealed.begin(part)
             for _ in range(part["count"]):
-                row = _event(lines.next(), sealed, loading)
-                seals.add(ordinal, claims["role"], sealed.last_seq, row[7], row[-2], row[-1])
+                row = _event(lines.next(), sealed, loading, fields)
+                seals.add(named, claims["role"], sealed.last_seq, row[7], row[_META], row[_PAYLOAD])
                 if (problem := seals.first_problem()) is not None:
                     raise InvalidEntry(problem)
-                size += len(row[-1])
+                size += len(row[_PAYLOAD])
                 if size > claims["payload_bytes"]:
                     raise InvalidEntry(f"recorder {ordinal} has more bytes of payload than its row")
                 loading.add_event(claims["id"], sealed.last_seq, row)
@@ -199,19 +225,24 @@ async def _events(
                     if progress:
                         progress(done, total)
             sealed.end()
-            seals.link(ordinal, sealed.last_seq, part["chain_hash"])
+            seals.link(named, sealed.last_seq, part["chain_hash"])
             loading.add_batch(claims["id"], part)
         sealed.check_row(claims)
         loading.complete(claims)
         if loading.is_full:
             await loading.flush()
     await loading.flush()
-    for problem in seals.finish({ordinal: each["uuid"] for ordinal, each in enumerate(loading.claims, 1)}):
+    for problem in seals.finish():
         raise InvalidEntry(problem)
 
 
-def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
+def _recorder(data: Any, ordinal: int, schema_version: int, version: int) -> dict[str, Any]:
     row = row_from_json(RECORDER, data)
+    if version == 1:
+        if "chain_version" in data:
+            raise InvalidEntry("unknown field 'chain_version'; was it packed by a newer messager?")
+        row |= {"chain_version": schema_version, "asked_count": 0, "answered_count": 0}
+    integer(row.get("chain_version"), "chain_version", 1, CHAIN_VERSION)
     if row["ordinal"] != ordinal:
         raise InvalidEntry(f"recorder {row['ordinal']} is in the place of recorder {ordinal}")
     if not _UUID.fullmatch(row["uuid"]):
@@ -226,9 +257,9 @@ def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
     return row
 
 
-def _event(data: dict[str, Any], sealed: Chain, loading: Loader) -> list[Any]:
+def _event(data: dict[str, Any], sealed: Chain, loading: Loader, fields: set[str]) -> list[Any]:
     """Return the row of an event, without its id and with names instead of their ids, and add it to the chain."""
-    unknown = data.keys() - _EVENT_FIELDS
+    unknown = data.keys() - fields
     if unknown:
         raise InvalidEntry(f"unknown field {sorted(unknown)[0]!r} of an event")
     kind = _KIND.get(data["kind"]) if isinstance(data.get("kind"), str) else None
@@ -236,7 +267,7 @@ def _event(data: dict[str, Any], sealed: Chain, loading: Loader) -> list[Any]:
         raise InvalidEntry(f"kind {data.get('kind')!r} is none of {', '.join(KINDS)}")
     ts = integer(data.get("ts"), "ts", -INT64, INT64 - 1)
     channel, sender, recipient = (bytes_of(data, field) for field in ("channel", "from_id", "to_id"))
-    if channel is None and data["kind"] not in ("gap", "mark"):
+    if channel is None and data["kind"] not in NO_CHANNEL:
         raise InvalidEntry(f"a {data['kind']} event has no channel")
     for agent in (sender, recipient):
         if agent is not None and not loading.knows(agent):
@@ -249,24 +280,46 @@ def _event(data: dict[str, Any], sealed: Chain, loading: Loader) -> list[Any]:
     msg_id, meta = (text_of(data, field) for field in ("msg_id", "meta"))
     if meta is not None:
         check_depth(json_text(meta, "meta", dict), "meta")
-    origin, cause = _cause(data.get("cause"), loading.claims)
-    sealed.add(ts, kind, flags, channel, sender, recipient, msg_id, duration, receivers, origin, meta, payload)
-    names = [
+    cause = _cause(data.get("cause"), loading.claims)
+    by = text_of(data, "messager")
+    messager = None if by is None else by.encode()
+    arrival = integer_of(data, "arrival", 0, INT64 - 1)
+    origin = _origin(data.get("origin"))
+    numbers = (duration, receivers, cause)
+    sealed.add(ts, kind, flags, channel, sender, recipient, msg_id, *numbers, meta, payload, messager, arrival, origin)
+    from_recorder, origin_seq = origin or (None, None)
+    *names, by_messager, of_origin = [
         None if value is None else (what, value)
-        for what, value in ((CHANNEL, channel), (AGENT, sender), (AGENT, recipient))
+        for what, value in (
+            (CHANNEL, channel),
+            (AGENT, sender),
+            (AGENT, recipient),
+            (MESSAGER, messager),
+            (RECORDER_NAME, from_recorder),
+        )
     ]
-    return [None, loading.of.id, ts, kind, *names, flags, msg_id, duration, receivers, cause, meta, payload]
+    row = [None, loading.of.id, ts, kind, *names, flags, msg_id, *numbers, meta, payload]
+    return [*row, by_messager, arrival, of_origin, origin_seq]
 
 
-def _cause(given: Any, claims: list[dict[str, Any]]) -> tuple[int | None, int | None]:
-    """Return a cause as the chain and as the row encode it."""
+def _origin(given: Any) -> chain.Reference | None:
+    """Return an origin as the chain encodes it."""
     if given is None:
-        return None, None
+        return None
+    if not isinstance(given, list) or len(given) != 2 or not isinstance(given[0], str) or not _UUID.fullmatch(given[0]):
+        raise InvalidEntry("origin is not a recorder's uuid and a seq")
+    return given[0].encode(), integer(given[1], "the seq of an origin", 1, (1 << SEQ_BITS) - 1)
+
+
+def _cause(given: Any, claims: list[dict[str, Any]]) -> int | None:
+    """Return a cause as its row encodes it."""
+    if given is None:
+        return None
     if not isinstance(given, list) or len(given) != 2:
         raise InvalidEntry("cause is not a recorder's number and a seq")
     ordinal = integer(given[0], "the recorder of a cause", 1, len(claims))
     seq = integer(given[1], "the seq of a cause", 1, (1 << SEQ_BITS) - 1)
-    return ordinal << SEQ_BITS | seq, claims[ordinal - 1]["id"] << SEQ_BITS | seq
+    return int(claims[ordinal - 1]["id"]) << SEQ_BITS | seq
 
 
 def _check_id(agent: bytes) -> None:

@@ -15,6 +15,7 @@ from ...db.database import Database
 from ...db.schema import KINDS, SEQ_BITS, SEQ_MASK, experiment, recorder, redaction, tag
 from ...errors import StoreError
 from ...experiments.records import Experiment
+from ...log.chain import Encoder, Identity
 from ...log.chain import head as head_of
 from ...log.chain_walk import ChainEvent, WalkedBatch, fetch_from, walk
 from ...log.event_log import EventLog
@@ -47,7 +48,8 @@ class _Snapshot:
 
     @property
     def head(self) -> str:
-        return head_of((row["uuid"], row["head_hash"]) for row in self.recorders)
+        pairs = ((row["uuid"], row["head_hash"]) for row in self.recorders)
+        return head_of(self.of["schema_version"], pairs)
 
 
 async def pack(
@@ -75,9 +77,11 @@ async def pack(
         try:
             _describe(out, taken, alive)
             ordinals = {row["id"]: row["ordinal"] for row in taken.recorders}
+            identities = [Identity(row["id"], row["ordinal"], row["uuid"].encode()) for row in taken.recorders]
             for row in taken.recorders:
-                chain = Chain(row["ordinal"], row["uuid"], taken.of["schema_version"])
-                async for walked in walk(fetch, row["id"], ordinals, last=row["last_seq"]):
+                encoder = Encoder(row["chain_version"], identities)
+                chain = Chain(row["ordinal"], row["uuid"], encoder)
+                async for walked in walk(fetch, row["id"], encoder, last=row["last_seq"]):
                     part = dict(walked.row._mapping)
                     out.write({"batch": row_to_json(BATCH, part)})
                     chain.begin(part, walked.digest)
@@ -149,7 +153,12 @@ def _event_line(entry: ChainEvent, ordinals: dict[int, int]) -> dict[str, Any]:
     cause = entry.cause
     origin = None if cause is None else (ordinals.get(cause >> SEQ_BITS, 0), cause & SEQ_MASK)
     line: dict[str, Any] = {"ts": entry.ts, "kind": KINDS[entry.kind - 1]}
-    for key, value in (("channel", entry.channel), ("from_id", entry.sender), ("to_id", entry.recipient)):
+    for key, value in (
+        ("channel", entry.channel),
+        ("from_id", entry.sender),
+        ("to_id", entry.recipient),
+        ("messager", entry.messager),
+    ):
         if value is not None:
             line |= bytes_field(key, value)
     if entry.flags:
@@ -160,6 +169,8 @@ def _event_line(entry: ChainEvent, ordinals: dict[int, int]) -> dict[str, Any]:
         "receivers": entry.receivers,
         "cause": origin,
         "meta": entry.meta,
+        "arrival": entry.arrival,
+        "origin": None if entry.origin is None else (entry.origin.decode(), entry.origin_seq),
     }
     line |= {key: value for key, value in others.items() if value is not None}
     return line | bytes_field("payload", entry.payload)
