@@ -106,7 +106,7 @@ class RecorderRow:
             return self.started_at, self.heartbeat_at if end is None else end
         start = _time(self.meta.get("started_at"))
         if end is None:
-            end = _MAX if start is None else max(start, self.last_ts or start)
+            end = _MAX if start is None else max(start, start if self.last_ts is None else self.last_ts)
         return _MIN if start is None else start, end
 
     @property
