@@ -125,7 +125,7 @@ def _view_differences(connection: Connection) -> list[str]:
 
 def _views() -> ModuleType:
     """Return the views of the newest revision: a module with statements by dialect, `CREATE` and `DROP`."""
-    return next(script.module.views for script in scripts().walk_revisions() if hasattr(script.module, "views"))
+    return next(script.module.VIEWS for script in scripts().walk_revisions() if hasattr(script.module, "VIEWS"))
 
 
 def _restore_views(connection: Connection) -> None:
