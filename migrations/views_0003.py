@@ -20,8 +20,7 @@ _COLUMNS = """
     {time} AS time,
     r.ordinal AS recorder,
     e.id & 1099511627775 AS seq,
-    CASE e.kind WHEN 1 THEN 'sent' WHEN 2 THEN 'received' WHEN 3 THEN 'blocked' WHEN 4 THEN 'failed' WHEN 5 THEN 'gap'
-        WHEN 6 THEN 'mark' WHEN 7 THEN 'asked' WHEN 8 THEN 'answered' END AS kind,
+    {kind} AS kind,
     {channel} AS channel,
     {from_id} AS from_id,
     {to_id} AS to_id,
@@ -40,6 +39,9 @@ _COLUMNS = """
     e.arrival AS arrival,
     {origin} || ':' || e.origin_seq AS origin"""
 
+_KIND = """CASE e.kind WHEN 1 THEN 'sent' WHEN 2 THEN 'received' WHEN 3 THEN 'blocked' WHEN 4 THEN 'failed'
+        WHEN 5 THEN 'gap' WHEN 6 THEN 'mark' WHEN 7 THEN 'asked' WHEN 8 THEN 'answered' END"""
+
 _FROM = """
 FROM experiment x
 JOIN event e ON e.experiment_id = x.id
@@ -52,27 +54,25 @@ LEFT JOIN name m ON m.id = e.messager_id
 LEFT JOIN name o ON o.id = e.origin_id
 WHERE x.status IN ('open', 'closed')"""
 
-# The times of a recorder: `started` and `ended` are null if unknown, `began` and `until` are its session.
+# The times of a recorder: `started` and `ended` are null if unknown; `began` and `until` are its session; it may have
+# been recording until `silent`.
 _SESSIONS = """(
-    SELECT id, tap, began, until, first_ts, last_ts,
-        CASE WHEN ended IS NULL AND unclean = 0 AND until <> {max} THEN until + {silent} ELSE until END AS silent
+    SELECT id, tap, first_ts, last_ts,
+        CASE WHEN role <> 'import' THEN started_at ELSE coalesce(started, {min}) END AS began,
+        CASE WHEN ended IS NOT NULL THEN ended WHEN role <> 'import' THEN heartbeat_at ELSE {max} END AS until,
+        CASE WHEN ended IS NOT NULL THEN ended
+            WHEN role <> 'import' THEN heartbeat_at + CASE unclean WHEN 0 THEN {silent} ELSE 0 END
+            WHEN started IS NULL THEN {max}
+            WHEN last_ts > started THEN last_ts + {silent}
+            ELSE started + {silent} END AS silent
     FROM (
-        SELECT id, tap, started, ended, first_ts, last_ts, unclean,
-            CASE WHEN role <> 'import' THEN started_at ELSE coalesce(started, {min}) END AS began,
-            CASE WHEN ended IS NOT NULL THEN ended
-                WHEN role <> 'import' THEN heartbeat_at
-                WHEN started IS NULL THEN {max}
-                WHEN last_ts > started THEN last_ts
-                ELSE started END AS until
-        FROM (
-            SELECT r.id AS id, r.role AS role, r.started_at AS started_at, r.heartbeat_at AS heartbeat_at,
-                r.first_ts AS first_ts, r.last_ts AS last_ts, r.unclean AS unclean,
-                CASE WHEN r.role = 'import' THEN coalesce({role}, 'import') ELSE r.role END <> 'messager' AS tap,
-                CASE WHEN r.role = 'import' THEN {started} END AS started,
-                CASE WHEN r.role = 'import' THEN {ended} WHEN r.unclean = 0 THEN r.ended_at END AS ended
-            FROM recorder r
-        ) facts
-    ) sessions
+        SELECT r.id AS id, r.role AS role, r.started_at AS started_at, r.heartbeat_at AS heartbeat_at,
+            r.first_ts AS first_ts, r.last_ts AS last_ts, r.unclean AS unclean,
+            CASE WHEN r.role = 'import' THEN coalesce({role}, 'import') ELSE r.role END <> 'messager' AS tap,
+            CASE WHEN r.role = 'import' THEN {started} END AS started,
+            CASE WHEN r.role = 'import' THEN {ended} WHEN r.unclean = 0 THEN r.ended_at END AS ended
+        FROM recorder r
+    ) facts
 )"""
 
 # Events of a kind by channel and recorder. Recorders without such events are not read.
@@ -106,7 +106,7 @@ _RECORDED = """
                     ELSE a.silent END AS until
             FROM {spoken} k JOIN {sessions} a ON a.id = k.recorder_id
         ) i
-        WHERE i.exp_id = x.exp_id AND i.experiment_id = x.id AND i.channel_id = e.channel_id
+        WHERE i.exp_id = x.exp_id AND i.experiment_id = e.experiment_id AND i.channel_id = e.channel_id
             AND i.began <= e.ts AND i.until >= e.ts"""
 
 _RETRACTED = """
@@ -116,7 +116,7 @@ _RETRACTED = """
             WHERE r.failed_count > 0 AND e.kind = 4 AND e.cause IS NOT NULL
             GROUP BY x.exp_id, x.id, e.cause
         ) g
-        WHERE g.exp_id = x.exp_id AND g.experiment_id = x.id AND g.cause = e.id"""
+        WHERE g.exp_id = x.exp_id AND g.experiment_id = e.experiment_id AND g.cause = e.id"""
 
 # Ids keep their JSON type (5 is not '5'). Integers beyond the range of the database, and names that are not text,
 # are shown as stored: JSON, or bytes in hex.
@@ -127,6 +127,7 @@ _SQLITE_ID = """CASE
         WHEN json_type({name}.text) = 'integer' AND length({name}.text) > 18 THEN {name}.text
         ELSE json_extract({name}.text, '$') END"""
 _SQLITE_COLUMNS = _COLUMNS.format(
+    kind=_KIND,
     time="""strftime('%Y-%m-%dT%H:%M:%S', (e.ts - ((e.ts % 1000000000) + 1000000000) % 1000000000) / 1000000000,
         'unixepoch') || printf('.%09dZ', ((e.ts % 1000000000) + 1000000000) % 1000000000)""",
     channel="CASE WHEN c.value IS NOT NULL THEN coalesce(c.text, 'hex:' || hex(c.value)) END",
@@ -152,7 +153,7 @@ _SQLITE_HEARD = _HEARD.format(
     heard=_USE.format(events=_SQLITE_READ, kind="received", code=2), sessions=_SQLITE_SESSIONS
 )
 # From here the database knows the constant of a condition in `x` only, not in `h`.
-_SQLITE_BETTER = _BETTER.format(heard=_SQLITE_HEARD, to="x", to_id="x.id")
+_SQLITE_BETTER = _BETTER.format(heard=_SQLITE_HEARD, to="x", to_id="e.experiment_id")
 _SQLITE_SPOKEN = _USE.format(events=_SQLITE_READ, kind="sent", code=1)
 
 _SQLITE_VIEWS = (
@@ -165,31 +166,32 @@ SELECT{_SQLITE_COLUMNS},
     OR e.kind = 2
         AND EXISTS (
             SELECT 1 FROM {_SQLITE_HEARD} h
-            WHERE h.exp_id = x.exp_id AND h.experiment_id = x.id AND h.channel_id = e.channel_id
+            WHERE h.exp_id = x.exp_id AND h.experiment_id = e.experiment_id AND h.channel_id = e.channel_id
                 AND h.recorder_id = r.id
                 AND NOT EXISTS ({_SQLITE_BETTER}))
         AND NOT EXISTS ({_RECORDED.format(spoken=_SQLITE_SPOKEN, sessions=_SQLITE_SESSIONS)})
         AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.event_id = e.id))""",
 )
 
-# PostgreSQL raises for text that is not JSON and bytes that are not text, without a way to test them before.
+# PostgreSQL raises for text that is not JSON and bytes that are not text, without a way to test them before. Functions
+# that handle errors must not run in parallel plans (the default).
 _FUNCTIONS = (
     """
-CREATE FUNCTION messager_id(value bytea, shown text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE FUNCTION messager_id(value bytea, shown text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN convert_from(value, 'UTF8')::jsonb;
 EXCEPTION WHEN others THEN
     RETURN to_jsonb(coalesce(shown, 'hex:' || upper(encode(value, 'hex'))));
 END $$""",
     """
-CREATE FUNCTION messager_member(value text, key text) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE FUNCTION messager_member(value text, key text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN value::json ->> key;
 EXCEPTION WHEN others THEN
     RETURN NULL;
 END $$""",
     """
-CREATE FUNCTION messager_number(value text, key text) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE FUNCTION messager_number(value text, key text) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     RETURN CASE WHEN json_typeof(value::json -> key) = 'number' THEN (value::json ->> key)::bigint END;
 EXCEPTION WHEN others THEN
@@ -198,6 +200,7 @@ END $$""",
 )
 _POSTGRES_NAME = "coalesce({name}.text, 'hex:' || upper(encode({name}.value, 'hex')))"
 _POSTGRES_COLUMNS = _COLUMNS.format(
+    kind="{kind}",
     time="""to_char(
         to_timestamp(floor(e.ts::numeric / 1000000000)::double precision) AT TIME ZONE 'UTC',
         'YYYY-MM-DD"T"HH24:MI:SS.') || lpad((((e.ts % 1000000000) + 1000000000) % 1000000000)::text, 9, '0') || 'Z'""",
@@ -225,14 +228,14 @@ _POSTGRES_SPOKEN = _USE.format(events=_POSTGRES_READ, kind="sent", code=1)
 
 _POSTGRES_VIEWS = (
     *_FUNCTIONS,
-    f"CREATE VIEW event_view AS\nSELECT{_POSTGRES_COLUMNS}{_FROM}",
+    f"CREATE VIEW event_view AS\nSELECT{_POSTGRES_COLUMNS.format(kind=_KIND)}{_FROM}",
     f"""CREATE VIEW message AS
-SELECT{_POSTGRES_COLUMNS},
+SELECT{_POSTGRES_COLUMNS.format(kind="'sent'::text")},
     (SELECT min(d.received_at) FROM delivery d WHERE d.sending_id = e.id) AS received_at{_FROM}
     AND e.kind = 1
     AND NOT EXISTS ({_RETRACTED.format(events=_POSTGRES_READ)})
 UNION ALL
-SELECT{_POSTGRES_COLUMNS},
+SELECT{_POSTGRES_COLUMNS.format(kind="'received'::text")},
     e.ts AS received_at{_FROM}
     AND e.kind = 2
     AND EXISTS (
@@ -241,7 +244,8 @@ SELECT{_POSTGRES_COLUMNS},
             FROM {_POSTGRES_HEARD} h
             WHERE NOT EXISTS ({_POSTGRES_BETTER})
         ) l
-        WHERE l.exp_id = x.exp_id AND l.experiment_id = x.id AND l.channel_id = e.channel_id AND l.recorder_id = r.id)
+        WHERE l.exp_id = x.exp_id AND l.experiment_id = e.experiment_id AND l.channel_id = e.channel_id
+            AND l.recorder_id = r.id)
     AND NOT EXISTS ({_RECORDED.format(spoken=_POSTGRES_SPOKEN, sessions=_POSTGRES_SESSIONS)})
     AND NOT EXISTS (SELECT 1 FROM delivery d WHERE d.event_id = e.id)""",
 )

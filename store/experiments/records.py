@@ -98,26 +98,25 @@ class RecorderRow:
     def session(self) -> tuple[int, int]:
         """Start and end of the original recording; an unknown one is the minimum or maximum of int64.
 
-        Without an end of its own, which a repair does not know either, it ends with the last heartbeat; in an import
-        with the last event.
+        Without an end of its own, which a repair does not know either, it ends with the last heartbeat.
         """
-        end = self._end
         if self.role != "import":
-            return self.started_at, self.heartbeat_at if end is None else end
+            return self.started_at, self.heartbeat_at if self._end is None else self._end
         start = _time(self.meta.get("started_at"))
-        if end is None:
-            end = _MAX if start is None else max(start, start if self.last_ts is None else self.last_ts)
-        return _MIN if start is None else start, end
+        return _MIN if start is None else start, _MAX if self._end is None else self._end
 
     @property
     def recorded(self) -> tuple[int, int]:
         """Start and end of the time in which no sending is missing: the session, and all events.
 
-        A recorder that has not ended may be alive until its next heartbeat is overdue. If all events are outside of
-        the session, their clock was another one, and only they tell the time.
+        A recorder that has not ended may be alive until its next heartbeat is overdue; in an import, its last event
+        stands for the heartbeat. If all events are outside of the session, their clock was another one, and only they
+        tell the time.
         """
         start, end = self.session
-        if self._end is None and not self.unclean and end != _MAX:
+        if self._end is None and not self.unclean and start != _MIN:
+            if self.role == "import":
+                end = start if self.last_ts is None else max(start, self.last_ts)
             end += SILENT_NS
         first, last = start if self.first_ts is None else self.first_ts, end if self.last_ts is None else self.last_ts
         return (first, last) if last < start or end < first else (min(start, first), max(end, last))

@@ -65,11 +65,8 @@ def view_differences(connection: Connection, statements: Iterable[str]) -> list[
 
 def _made(connection: Connection, schema: str) -> _Made:
     parameters = {"schema": schema}
-    views, functions = (
-        {name: definition for name, definition in connection.execute(text(query), parameters)}
-        for query in (_VIEWS, _FUNCTIONS)
-    )
-    return _Made(views, functions)
+    views, functions = (connection.execute(text(query), parameters).all() for query in (_VIEWS, _FUNCTIONS))
+    return _Made({row[0]: row[1] for row in views}, {row[0]: row[1] for row in functions})
 
 
 def _lines(what: str, wanted: dict[str, str], found: dict[str, str]) -> list[str]:

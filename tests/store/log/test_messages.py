@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Replay
+from messager_store.db.schema import SEQ_BITS, delivery
 from messager_store.experiments.records import SILENT_NS, Experiment
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.channel_map import ChannelMap
@@ -17,6 +19,7 @@ from messager_store.log.messages import message_count, message_pages, sources
 from messager_store.log.reading import Span
 from messager_store.log.selection import Selection
 from messager_store.queries.compare import compare
+from tests.support import sql
 from tests.support.logs import filled, sent
 
 pytestmark = pytest.mark.any_database
@@ -63,6 +66,18 @@ async def recorded(log: EventLog, *sessions: Session, exp_id: str = "e1") -> Exp
         ended = {} if session.end is None else {"heartbeat_at": at(session.end), "ended_at": at(session.end)}
         await log.touch(writer, **ended | session.columns)
     return of
+
+
+async def index_late(log: EventLog, of: Experiment) -> None:
+    """Insert the deliveries of late receptions, on which the view depends."""
+    rule = await sources(log, of)
+    ids = {row.ordinal: row.id for row in await log.recorders(of)}
+    rows = [
+        {"event_id": ids[ordinal] << SEQ_BITS | seq, "sending_id": 1, "received_at": 1} for ordinal, seq in rule.paired
+    ]
+    if rows:
+        async with log.database.writing() as connection:
+            await connection.execute(log.database.dialect.insert_or_ignore(delivery), rows)
 
 
 SCENARIOS: dict[str, tuple[list[Session], list[str]]] = {
@@ -169,9 +184,55 @@ async def test_a_reception_counts_unless_its_sender_was_recorded(
         assert [entry.payload.decode() for entry in chosen] == expected
         rule = await sources(log, of)
         assert await message_count(log, of, Selection(), Span(), rule) == len(expected)
+        await index_late(log, of)
+        shown = sql(store, f"SELECT payload FROM message WHERE exp_id = '{exp_id}' ORDER BY ts, id")
+        assert [bytes(payload).decode() for (payload,) in shown] == expected
         report = await Replay(log, exp_id, MemoryBroker(), dry_run=True).run()
         assert report.planned == len(expected)
         assert sum(report.unrecorded_senders.values()) == sum(
             entry.payload == b"unrecorded" for session in sessions for entry in session.events
         )
         assert (await compare(log, exp_id, "expected", mapping=ChannelMap({"c": "all", "c2": "all"}))).equal
+
+
+async def test_a_late_reception_is_shown_by_the_view_until_it_is_indexed(log: EventLog, store: str) -> None:
+    of = await recorded(log, *SCENARIOS["a late reception behind the end of the sender"][0])
+    query = "SELECT kind, payload, indexed FROM message WHERE exp_id = 'e1' ORDER BY ts, id"
+    before = [(kind, bytes(payload), indexed) for kind, payload, indexed in sql(store, query)]
+    assert before[:2] == [("sent", b"a", 0), ("received", b"a", 0)]
+    await index_late(log, of)
+    assert len(sql(store, query)) == len(before) - 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_view_message_has_the_messages_of_the_log_for_any_sessions(
+    log: EventLog, store: str, tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    sessions = []
+    for _ in range(dice.randrange(3, 8)):
+        start = dice.uniform(0, 200)
+        end = dice.choice([start + dice.uniform(1, 100), None])
+        kinds = ["received"] if (role := dice.choice(["tap", "messager"])) == "tap" else ["sent", "received"]
+        times = sorted(start + dice.uniform(-5, 120) for _ in range(20))
+        events = [
+            NewEvent(dice.choice(kinds), at(ts), dice.choice("abc"), dice.choice([b"x", b"y", b"z"])) for ts in times
+        ]
+        heartbeat = {} if end else {"heartbeat_at": at(start + dice.uniform(0, 50)), "unclean": dice.randrange(2)}
+        sessions.append(Session(role, start, end, events, heartbeat))
+    await recorded(log, *sessions)
+    await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
+    await import_jsonl(log, tmp_path / "e1.jsonl", "imported")
+    sql(store, "DELETE FROM delivery")
+    sizes = []
+    for exp_id in ("e1", "imported"):
+        of = await log.experiment(exp_id)
+        await index_late(log, of)
+        chosen = [e async for page in message_pages(log, of, Selection(), Span()) for e in page]
+        shown = sql(store, f"SELECT ts, recorder, kind, channel FROM message WHERE exp_id = '{exp_id}' ORDER BY ts, id")
+        assert shown == [(e.ts, e.recorder, e.kind, e.channel) for e in chosen]
+        assert shown == sql(
+            store, f"SELECT ts, recorder, kind, channel FROM message WHERE experiment_id = {of.id} ORDER BY ts, id"
+        )
+        sizes.append(sum(e.kind == "received" for e in chosen))
+    assert max(sizes) > 0
