@@ -125,7 +125,10 @@ def _view_differences(connection: Connection) -> list[str]:
 
 def _views() -> ModuleType:
     """Return the views of the newest revision: a module with statements by dialect, `CREATE` and `DROP`."""
-    return next(script.module.VIEWS for script in scripts().walk_revisions() if hasattr(script.module, "VIEWS"))
+    for script in scripts().walk_revisions():
+        if isinstance(found := getattr(script.module, "VIEWS", None), ModuleType):
+            return found
+    raise LookupError("no revision has views")
 
 
 def _restore_views(connection: Connection) -> None:
