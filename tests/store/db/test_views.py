@@ -255,3 +255,17 @@ async def test_deliveries_are_there_as_soon_as_an_import_is_and_closing_again_fi
 async def test_marks_and_gaps_have_no_channel(log: EventLog, store: str) -> None:
     await filled(log, [sent(1), NewEvent("mark", 2, None, b"", meta={"name": "m"}), NewEvent("gap", 3, None, b"")])
     assert sql(store, "SELECT channel FROM event_view ORDER BY ts") == [("c",), (None,), (None,)]
+
+
+@pytest.mark.postgres
+async def test_ids_are_shown_in_a_plan_that_the_server_may_run_in_parallel(log: EventLog, store: str) -> None:
+    """The functions for ids handle errors, which a parallel plan refused."""
+    await filled(log, [sent(number, from_id=number) for number in range(2000)])
+    zero = (
+        "parallel_setup_cost",
+        "parallel_tuple_cost",
+        "min_parallel_table_scan_size",
+        "min_parallel_index_scan_size",
+    )
+    settings = [f"SET {name} = 0" for name in zero]
+    assert sql(store, "ANALYZE", *settings, "SELECT count(from_id) FROM event_view WHERE kind = 'sent'") == [(2000,)]
