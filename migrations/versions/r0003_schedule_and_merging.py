@@ -16,6 +16,9 @@ down_revision = "0002"
 branch_labels = None
 depends_on = None
 
+VIEWS = views_0003
+"""The views that `messager db check` compares and `messager db upgrade` restores."""
+
 Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 EVENT_COLUMNS = (

@@ -5,15 +5,20 @@ from __future__ import annotations
 import io
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection, inspect, text
 
 from .databases import package_of
+from .schema import HEAD_REVISION
 
 if TYPE_CHECKING:
     from alembic.config import Config
     from alembic.script import ScriptDirectory
+
+
+RESTORE = ": `messager db upgrade` makes the views of this revision again"
 
 
 def folder() -> Path:
@@ -46,11 +51,13 @@ def take_turn(connection: Connection) -> None:
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
-    """Upgrade the tables to a newer revision, in the current transaction."""
+    """Upgrade the tables to a newer revision, in the current transaction; restore views that were changed."""
     from alembic import command
 
     take_turn(connection)
     command.upgrade(config(connection), revision)
+    if _current(connection) == HEAD_REVISION:
+        _restore_views(connection)
 
 
 def downgrade(connection: Connection, revision: str) -> None:
@@ -61,15 +68,20 @@ def downgrade(connection: Connection, revision: str) -> None:
     command.downgrade(config(connection), revision)
 
 
+def _current(connection: Connection) -> str | None:
+    from alembic.runtime.migration import MigrationContext
+
+    return MigrationContext.configure(connection).get_current_revision()
+
+
 def check_downgrade(connection: Connection, revision: str) -> None:
     """Raise `DowngradeRefused` if a downgrade would be refused, and `CommandError` for an unknown revision."""
-    from alembic.runtime.migration import MigrationContext
     from alembic.script.revision import RevisionError
     from alembic.util import CommandError
 
     from ..errors import DowngradeRefused
 
-    current = MigrationContext.configure(connection).get_current_revision()
+    current = _current(connection)
     if current is None:
         return
     try:
@@ -82,7 +94,10 @@ def check_downgrade(connection: Connection, revision: str) -> None:
 
 
 def differences(connection: Connection) -> list[str]:
-    """Return the differences between the tables of the database and `schema.py`."""
+    """Return the differences between the tables of the database and `schema.py`, and between its views and theirs.
+
+    Of views, only the names are compared if the tables differ, or if `not_compared` returns a reason.
+    """
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
@@ -90,5 +105,34 @@ def differences(connection: Connection) -> list[str]:
 
     context = MigrationContext.configure(connection, opts={"compare_type": True})
     found = [str(difference) for difference in compare_metadata(context, metadata)]
-    missing = {"event_view", "message"} - set(inspect(connection).get_view_names())
-    return found + [f"the view {view} is missing" for view in sorted(missing)]
+    if found or not_compared(connection) is not None:
+        missing = {"event_view", "message"} - set(inspect(connection).get_view_names())
+        return found + [f"the view {view} is missing{RESTORE}" for view in sorted(missing)]
+    return found + [line + RESTORE for line in _view_differences(connection)]
+
+
+def not_compared(connection: Connection) -> str | None:
+    """Return a line with the reason if this user cannot compare the views with their definitions; None if it can."""
+    reason: str | None = package_of(connection.dialect.name).not_compared(connection)
+    return reason
+
+
+def _view_differences(connection: Connection) -> list[str]:
+    package = package_of(connection.dialect.name)
+    lines: list[str] = package.view_differences(connection, _views().CREATE[connection.dialect.name])
+    return lines
+
+
+def _views() -> ModuleType:
+    """Return the views of the newest revision: a module with statements by dialect, `CREATE` and `DROP`."""
+    for script in scripts().walk_revisions():
+        if isinstance(found := getattr(script.module, "VIEWS", None), ModuleType):
+            return found
+    raise LookupError("no revision has views")
+
+
+def _restore_views(connection: Connection) -> None:
+    """Make the views of the newest revision again if they are missing or changed."""
+    if not_compared(connection) is None and _view_differences(connection):
+        for statement in (*_views().DROP[connection.dialect.name], *_views().CREATE[connection.dialect.name]):
+            connection.execute(text(statement))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.database import Database
@@ -13,15 +13,17 @@ from ..db.schema import VISIBLE, experiment, recorder, tag
 from ..errors import AmbiguousExperiment, ExperimentNotFound
 from .records import Experiment, RecorderRow, experiment_of, recorder_of
 
+TOGETHER = 500
+"""Ids in one query."""
 
-async def tags_of(connection: AsyncConnection, ids: Sequence[int] | None = None) -> dict[int, list[str]]:
-    """Return the tags of these experiments, or of all, by id."""
-    query = select(tag.c.experiment_id, tag.c.tag)
-    if ids is not None:
-        query = query.where(tag.c.experiment_id.in_(ids))
+
+async def tags_of(connection: AsyncConnection, ids: Sequence[int]) -> dict[int, list[str]]:
+    """Return the tags of these experiments, by id."""
     found: dict[int, list[str]] = {}
-    for number, word in await connection.execute(query):
-        found.setdefault(number, []).append(word)
+    for at in range(0, len(ids), TOGETHER):
+        query = select(tag.c.experiment_id, tag.c.tag).where(tag.c.experiment_id.in_(ids[at : at + TOGETHER]))
+        for number, word in await connection.execute(query):
+            found.setdefault(number, []).append(word)
     return found
 
 
@@ -59,34 +61,76 @@ async def find(database: Database, wanted: str) -> Experiment:
 
 
 async def every(
-    database: Database, *, name: str | None = None, tags: Iterable[str] = (), since: int | None = None
+    database: Database,
+    *,
+    name: str | None = None,
+    tags: Iterable[str] = (),
+    since: int | None = None,
+    limit: int | None = None,
 ) -> list[Experiment]:
     """Return experiments, oldest first, that match all conditions.
 
     `name` is a part of their name or exp_id in any case, `tags` are all required, `since` (ns UTC) is the earliest
-    time of creation.
+    time of creation. With `limit`, at most so many: the newest.
     """
-    query = select(experiment).where(experiment.c.status.in_(VISIBLE)).order_by(experiment.c.id)
+    query = select(experiment).where(experiment.c.status.in_(VISIBLE)).order_by(experiment.c.id.desc())
     if since is not None:
         query = query.where(experiment.c.created_at >= since)
     for word in tags:
         query = query.where(experiment.c.id.in_(select(tag.c.experiment_id).where(tag.c.tag == word)))
+    if name is None and limit is not None:
+        query = query.limit(limit)
     async with database.reading() as connection:
-        rows = (await connection.execute(query)).all()
-        words = await tags_of(connection)
-    if name is not None:  # not in SQL: databases compare upper and lower case differently
-        part = name.casefold()
-        rows = [row for row in rows if part in (row.name or "").casefold() or part in row.exp_id.casefold()]
+        rows = list((await connection.execute(query)).all())
+        if name is not None:  # not in SQL: databases compare upper and lower case differently
+            part = name.casefold()
+            rows = [row for row in rows if part in (row.name or "").casefold() or part in row.exp_id.casefold()]
+        rows = rows[:limit][::-1]
+        words = await tags_of(connection, [row.id for row in rows])
     return [experiment_of(row, words.get(row.id, ())) for row in rows]
 
 
-async def recorders_of(database: Database, experiment_id: int | None = None) -> list[RecorderRow]:
-    """Return the recorders of an experiment in order of ordinal, or of all experiments."""
+async def count_by_status(database: Database) -> dict[str, int]:
+    """Return the number of experiments of each status, also of hidden ones."""
+    query = select(experiment.c.status, func.count()).group_by(experiment.c.status)
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    return {row[0]: row[1] for row in rows}
+
+
+async def recorders_of(
+    database: Database, experiment_id: int | None = None, *, unended: bool = False
+) -> list[RecorderRow]:
+    """Return the recorders of an experiment in order of ordinal, or of all experiments.
+
+    With `unended`, only those without an end.
+    """
     query = select(recorder).order_by(recorder.c.experiment_id, recorder.c.ordinal)
     if experiment_id is not None:
         query = query.where(recorder.c.experiment_id == experiment_id)
+    if unended:
+        query = query.where(recorder.c.ended_at.is_(None))
     async with database.reading() as connection:
         return [recorder_of(row) for row in await connection.execute(query)]
+
+
+async def unfinished_recorders(database: Database) -> list[tuple[str, str, RecorderRow]]:
+    """Return exp_id, status and row of each recorder of an open experiment, or without an end in a closed one."""
+    query = (
+        select(recorder, experiment.c.exp_id, experiment.c.status)
+        .join(experiment, experiment.c.id == recorder.c.experiment_id)
+        .where(or_(experiment.c.status == "open", and_(experiment.c.status == "closed", recorder.c.ended_at.is_(None))))
+        .order_by(recorder.c.experiment_id, recorder.c.ordinal)
+    )
+    async with database.reading() as connection:
+        return [(row.exp_id, row.status, recorder_of(row)) for row in await connection.execute(query)]
+
+
+async def spool_files(database: Database) -> list[str]:
+    """Return the files to which recorders write, or wrote, while the store is unreachable."""
+    async with database.reading() as connection:
+        query = select(recorder.c.spool).where(recorder.c.spool.is_not(None)).distinct()
+        return list((await connection.execute(query)).scalars())
 
 
 async def recorder_by_uuid(database: Database, name: str) -> RecorderRow | None:

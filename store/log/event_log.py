@@ -212,22 +212,30 @@ class EventLog:
         return await registry.by_exp_id(self.database, exp_id) is not None
 
     async def experiments(
-        self, *, name: str | None = None, tags: Iterable[str] = (), since: int | None = None
+        self,
+        *,
+        name: str | None = None,
+        tags: Iterable[str] = (),
+        since: int | None = None,
+        limit: int | None = None,
     ) -> list[Experiment]:
         """Return experiments, oldest first, that match all conditions.
 
         `name` is a part of their name or exp_id in any case, `tags` are all required, `since` (ns UTC) is the earliest
-        time of creation.
+        time of creation. With `limit`, at most so many: the newest.
         """
-        return await registry.every(self.database, name=name, tags=tags, since=since)
+        return await registry.every(self.database, name=name, tags=tags, since=since, limit=limit)
 
     async def tag(self, of: Experiment, add: Iterable[str] = (), remove: Iterable[str] = ()) -> list[str]:
         """Add and remove tags; return the tags that the experiment has then. Raises `StoreError` for an invalid tag."""
         return await lifecycle.retag(self.database, of, add, remove)
 
-    async def recorders(self, of: Experiment | None = None) -> list[RecorderRow]:
-        """Return the recorders of an experiment in order of ordinal, or of all experiments."""
-        return await registry.recorders_of(self.database, None if of is None else of.id)
+    async def recorders(self, of: Experiment | None = None, *, unended: bool = False) -> list[RecorderRow]:
+        """Return the recorders of an experiment in order of ordinal, or of all experiments.
+
+        With `unended`, only those without an end.
+        """
+        return await registry.recorders_of(self.database, None if of is None else of.id, unended=unended)
 
     async def _found(self, exp_id: str | Experiment) -> Experiment:
         return exp_id if isinstance(exp_id, Experiment) else await self.experiment(exp_id)

@@ -1,9 +1,10 @@
 """The choice of events that represent the messages of an experiment, each message once.
 
-On a channel with recorded sendings: the sendings, except those that a `failed` event retracts. On a channel without:
-the receptions of one listener, preferably a tap, then the one that received the most, then the first. A listener that
-ran at another time than all listeners that rank before it counts as well, because the sessions of an experiment follow
-each other. The view `message` has the same rule.
+The sendings, except those that a `failed` event retracts. At times when no recorder that sent on a channel was
+recording: the receptions of one listener, preferably a tap, then the one that received the most, then the first. A
+listener that ran at another time than all listeners that rank before it counts as well, because the sessions of an
+experiment follow each other. A reception that belongs to a sending never counts again, also after the end of the
+sender's recorder. The view `message` has the same rule.
 
 A redacted message does not count: there is nothing to publish, and a reception does not replace a redacted sending.
 (The view contains it, with an empty payload.)
@@ -17,10 +18,11 @@ from dataclasses import replace
 
 from sqlalchemy import func, select
 
-from ..db.schema import KINDS, RECORDER_ID, SEQ_BITS, event
+from ..db.schema import KINDS, RECORDER_ID, SEQ_BITS, SEQ_MASK, event
 from ..experiments.records import Experiment, RecorderRow
 from .event import Event
 from .event_log import EventLog
+from .late_receptions import Heard, Times, late_receptions
 from .names import NameReader
 from .reading import Span, count, pages
 from .redaction_records import redactions_of
@@ -40,9 +42,13 @@ class Sources:
         self.sent: set[str] | None = None
         """Channels with sendings; None if the kind alone decides."""
         self.listeners: dict[str, set[int]] = {}
-        """For the other channels: the ordinals of the recorders whose receptions count."""
+        """By channel, the ordinals of the recorders whose receptions count."""
+        self.recorded: dict[str, Times] = {}
+        """For channels with sendings, the times when their senders were recorded: receptions do not count then."""
+        self.paired: set[tuple[int, int]] = set()
+        """(ordinal, seq) of receptions that belong to a sending, and are outside of those times."""
         self.unrecorded_senders: dict[str, int] = {}
-        """Receptions without a recorded sending, by channel with sendings: their senders were not recorded. They do not
+        """Receptions without a recorded sending, by channel, while senders were recorded: not all were. They do not
         count as messages."""
         self.retracted: set[tuple[int, int]] = set()
         """(ordinal, seq) of sendings that a `failed` event retracts."""
@@ -56,7 +62,10 @@ class Sources:
         channel = entry.channel or ""
         if entry.kind == "sent":
             return channel in self.sent
-        return channel not in self.sent and entry.recorder in self.listeners.get(channel, ())
+        if entry.recorder not in self.listeners.get(channel, ()):
+            return False
+        recorded = self.recorded.get(channel)
+        return recorded is None or (entry.ts not in recorded and (entry.recorder, entry.seq) not in self.paired)
 
 
 async def sources(log: EventLog, of: Experiment, kinds: set[str] | None = None) -> Sources:
@@ -148,24 +157,38 @@ async def _choose(log: EventLog, of: Experiment, found: Sources, recorders: list
     await names.load({row[0] for row in rows})
     by_id = {row.id: row for row in recorders}
     found.sent = set()
-    heard: dict[str, list[tuple[int, RecorderRow]]] = {}
-    said: Counter[str] = Counter()
+    heard: dict[int, list[tuple[int, RecorderRow]]] = {}
+    senders: dict[int, list[RecorderRow]] = {}
+    said: Counter[int] = Counter()
     for channel_id, kind, number, events in rows:
-        channel = names.values[channel_id]
-        if kind == _SENT:
-            if "sent" in found.kinds:
-                found.sent.add(channel)
-                said[channel] += events
-        elif number in by_id:
-            heard.setdefault(channel, []).append((events, by_id[number]))
-    for channel, listeners in heard.items():
-        ranked = [row for _, row in sorted(listeners, key=lambda pair: _rank(*pair), reverse=True)]
-        found.listeners[channel] = {
-            row.ordinal for at, row in enumerate(ranked) if not any(_overlap(row, better) for better in ranked[:at])
-        }
-        more = sum(events for events, row in listeners if row.ordinal in found.listeners[channel]) - said[channel]
-        if said[channel] and more > 0:
-            found.unrecorded_senders[channel] = more
+        if number not in by_id:
+            continue
+        if kind == _RECEIVED:
+            heard.setdefault(channel_id, []).append((events, by_id[number]))
+        elif "sent" in found.kinds:
+            senders.setdefault(channel_id, []).append(by_id[number])
+            said[channel_id] += events
+    found.sent.update(names.values[channel_id] for channel_id in senders)
+    both: dict[int, Heard] = {}
+    received: Counter[int] = Counter()
+    for channel_id, listeners in heard.items():
+        ranked = sorted(listeners, key=lambda pair: _rank(*pair), reverse=True)
+        chosen = [
+            (events, row)
+            for at, (events, row) in enumerate(ranked)
+            if not any(_overlap(row, better) for _, better in ranked[:at])
+        ]
+        found.listeners[names.values[channel_id]] = {row.ordinal for _, row in chosen}
+        if channel_id in senders:
+            recorded = Times(row.recorded for row in senders[channel_id])
+            both[channel_id] = Heard(recorded, {row.id: row for _, row in chosen})
+            found.recorded[names.values[channel_id]] = recorded
+            received[channel_id] = sum(events for events, _ in chosen)
+    late = await late_receptions(log.database, of, both, recorders)
+    found.paired = {(by_id[number >> SEQ_BITS].ordinal, number & SEQ_MASK) for number in late.paired}
+    for channel_id, events in received.items():
+        if (more := events - late.counts[channel_id] - said[channel_id]) > 0:
+            found.unrecorded_senders[names.values[channel_id]] = more
 
 
 def _rank(events: int, row: RecorderRow) -> tuple[bool, int, int]:
@@ -193,4 +216,4 @@ async def causes(
         query = query.where(event.c.kind == _FAILED)
     async with log.database.reading() as connection:
         found = (await connection.execute(query)).scalars().all()
-    return {(ordinals.get(cause >> SEQ_BITS, 0), cause & ((1 << SEQ_BITS) - 1)) for cause in found}
+    return {(ordinals.get(cause >> SEQ_BITS, 0), cause & SEQ_MASK) for cause in found}

@@ -63,7 +63,7 @@ async def _refuse_busy(log: EventLog) -> None:
     exp_ids = {of.id: of.exp_id for of in await log.experiments()}
     alive = [
         f"recorder {row.ordinal} of {exp_ids[row.experiment_id]}"
-        for row in await log.recorders()
+        for row in await log.recorders(unended=True)
         if row.state == "alive" and not row.gathered and row.experiment_id in exp_ids
     ]
     if alive:

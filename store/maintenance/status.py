@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
-from ..db.schema import VISIBLE, batch, experiment
+from ..db.schema import VISIBLE, batch
+from ..experiments import registry
 from ..experiments.provenance import this_process
 from ..experiments.records import RecorderRow
 from ..log.event_log import EventLog
@@ -81,28 +82,24 @@ async def status(
     dialect = database.dialect
     async with database.reading() as connection:
         found = StoreStatus(log.location, await dialect.bytes_on_disk(connection), dialect.free_bytes())
-        hidden = select(func.count()).select_from(experiment).where(experiment.c.status.not_in(VISIBLE))
-        found.unfinished = (await connection.execute(hidden)).scalar_one()
-    every = {of.id: of for of in await log.experiments()}
-    found.open = sum(of.status == "open" for of in every.values())
-    found.closed = len(every) - found.open
-    rows = [row for row in await log.recorders() if row.experiment_id in every]
-    open_rows = [row for row in rows if every[row.experiment_id].status == "open"]
-    found.gaps = sum(row.kinds["gap"] for row in open_rows)
+    counts = await registry.count_by_status(database)
+    found.open, found.closed = counts.get("open", 0), counts.get("closed", 0)
+    found.unfinished = sum(count for status, count in counts.items() if status not in VISIBLE)
+    rows = await registry.unfinished_recorders(database)
+    in_open = [(exp_id, row) for exp_id, status, row in rows if status == "open"]
+    found.gaps = sum(row.kinds["gap"] for _, row in in_open)
     found.unheard = [
-        f"{every[row.experiment_id].exp_id}, recorder {row.ordinal}: {line}"
-        for row in open_rows
-        for line in unheard_by(row.meta)
+        f"{exp_id}, recorder {row.ordinal}: {line}" for exp_id, row in in_open for line in unheard_by(row.meta)
     ]
-    running = [row for row in rows if row.ended_at is None]
-    for row in running:
-        found.recorders.append(await _recorder_status(log, row, every[row.experiment_id].exp_id, idle_s))
+    running = [(exp_id, row) for exp_id, _, row in rows if row.ended_at is None]
+    for exp_id, row in running:
+        found.recorders.append(await _recorder_status(log, row, exp_id, idle_s))
     beside = dialect.spool_folder
     folders = {chosen_folder(beside, spool_folder)} | ({Path(beside)} if spool_folder is None else set())
-    folders |= {Path(row.spool).parent for row in running if row.spool and row.host == this_process().host}
+    folders |= {Path(row.spool).parent for _, row in running if row.spool and row.host == this_process().host}
     for folder in sorted(folders):
         found.spools += [info for info in spools(folder) if info.store in ("", log.location)]
-    accepting = {row.uuid for row in open_rows}
+    accepting = {row.uuid for _, row in in_open}
     found.problems = [*_spool_problems(found, accepting), *_recorder_problems(found), *_disk_problems(found, min_free)]
     if await database.rewrite_wanted():
         what = "a redaction was interrupted before the file was rewritten; the file may still hold redacted data"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,8 +30,8 @@ from ..db.schema import (
     replay_place,
 )
 from ..log.event_query import EventQuery, parameter
+from ..log.matching import RETRACTING, WITHIN_NS, Matching, key_of, retracted
 from . import side_tables
-from .matching import WITHIN_NS, Matching, key_of
 from .side_tables import COMPLETE, FIRST_NS
 from .texts import MAX_FETCHED, Progress
 
@@ -183,29 +183,17 @@ async def _earliest(database: Database, connection: AsyncConnection, new: list[A
     """Return the ts of the earliest new event, or of the earliest sending that a new event retracts."""
     behind = event.c.id > parameter("after"), event.c.id <= parameter("upto")
     earliest = EventQuery(select(func.min(event.c.ts)).where(*behind))
-    retracting = EventQuery(_RETRACTING.where(*behind))
+    retracting = EventQuery(RETRACTING.where(*behind))
     found = [COMPLETE]
     for row in new:
         bounds = {"after": row.id << SEQ_BITS | row.delivery_seq, "upto": row.id << SEQ_BITS | row.last_seq}
         found += [ts for (ts,) in await earliest.rows_within(connection, database, **bounds) if ts is not None]
         if not row.failed_count:
             continue
-        for sending, ts in _retracted(await retracting.rows_within(connection, database, **bounds)).items():
+        for sending, ts in retracted(await retracting.rows_within(connection, database, **bounds)).items():
             sent_at = select(event.c.ts).where(event.c.id == sending, event.c.ts <= ts)
             found += (await connection.execute(sent_at)).scalars()
     return min(found)
-
-
-_RETRACTING = select(event.c.cause, event.c.ts, event.c.meta).where(event.c.kind == _FAILED, event.c.cause.is_not(None))
-
-
-def _retracted(rows: Sequence[Any]) -> dict[int, int]:
-    """Return the sendings that rows of `_RETRACTING` retract, with the time of the latest retraction."""
-    found: dict[int, int] = {}
-    for cause, ts, meta in rows:
-        if json_text.load_object(meta).get("outcome") == "not_sent":  # unknown: it may have been received
-            found[cause] = max(ts, found.get(cause, ts))
-    return found
 
 
 async def _match(database: Database, experiment_id: int, run: _Run, progress: Progress | None) -> AsyncIterator[int]:
@@ -240,10 +228,10 @@ async def _match(database: Database, experiment_id: int, run: _Run, progress: Pr
 
 async def _retractions(database: Database, experiment_id: int, first: int) -> dict[int, int]:
     """Return the sendings since `first` that were not sent, with the time at which that was known."""
-    query = _RETRACTING.where(event.c.experiment_id == experiment_id, event.c.ts >= first)
+    query = RETRACTING.where(event.c.experiment_id == experiment_id, event.c.ts >= first)
     async with database.reading() as connection:
         rows = (await connection.execute(query)).all()
-    return _retracted(rows)
+    return retracted(rows)
 
 
 async def _restore(database: Database, matching: Matching, row: _Row) -> None:

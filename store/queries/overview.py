@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from ..db.schema import AGENT, CHANNEL, KINDS, name
+from ..db.schema import AGENT, CHANNEL, KINDS, name, recorder
 from ..experiments.records import Experiment, RecorderRow
+from ..experiments.registry import TOGETHER
 from ..log.chain import head_of
 from ..log.event import iso
 from ..log.event_log import EventLog
@@ -18,22 +19,24 @@ def _sum(recorders: list[RecorderRow]) -> dict[str, Any]:
     first = min((row.first_ts for row in recorders if row.first_ts is not None), default=None)
     last = max((row.last_ts for row in recorders if row.last_ts is not None), default=None)
     kinds = {kind: sum(row.kinds[kind] for row in recorders) for kind in KINDS}
+    return _described(kinds, first, last, sum(row.payload_bytes for row in recorders))
+
+
+def _described(kinds: dict[str, int], first: int | None, last: int | None, payload_bytes: int) -> dict[str, Any]:
     return {
         "events": sum(kinds.values()),
         "kinds": kinds,
         "first_ts": first,
         "last_ts": last,
         "duration_s": None if first is None or last is None else (last - first) / 1e9,
-        "payload_bytes": sum(row.payload_bytes for row in recorders),
+        "payload_bytes": payload_bytes,
         "gaps": kinds["gap"],
     }
 
 
 async def listing(log: EventLog, experiments: list[Experiment]) -> list[dict[str, Any]]:
     """Return a short description of each experiment, in the order given."""
-    recorders: dict[int, list[RecorderRow]] = {}
-    for row in await log.recorders():
-        recorders.setdefault(row.experiment_id, []).append(row)
+    totals = await _totals(log, [of.id for of in experiments])
     return [
         {
             "exp_id": of.exp_id,
@@ -41,11 +44,28 @@ async def listing(log: EventLog, experiments: list[Experiment]) -> list[dict[str
             "tags": of.tags,
             "status": of.status,
             "created_at": iso(of.created_at),
-            **_sum(recorders.get(of.id, [])),
-            "recorders": len(recorders.get(of.id, [])),
+            **totals.get(of.id, _sum([]) | {"recorders": 0}),
         }
         for of in experiments
     ]
+
+
+async def _totals(log: EventLog, ids: list[int]) -> dict[int, dict[str, Any]]:
+    """Return what `_sum` gives for the recorders of each of these experiments, and their number, by id.
+
+    It is computed in the database, because the rows of recorders are large.
+    """
+    columns = [func.sum(recorder.c[f"{kind}_count"]) for kind in KINDS]
+    more = func.min(recorder.c.first_ts), func.max(recorder.c.last_ts), func.sum(recorder.c.payload_bytes), func.count()
+    query = select(recorder.c.experiment_id, *more, *columns).group_by(recorder.c.experiment_id)
+    found: dict[int, dict[str, Any]] = {}
+    async with log.database.reading() as connection:
+        for at in range(0, len(ids), TOGETHER):
+            wanted = query.where(recorder.c.experiment_id.in_(ids[at : at + TOGETHER]))
+            for number, first, last, size, count, *kinds in await connection.execute(wanted):
+                by_kind = {kind: int(events) for kind, events in zip(KINDS, kinds, strict=True)}
+                found[number] = _described(by_kind, first, last, int(size)) | {"recorders": count}
+    return found
 
 
 async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from ..errors import (
 )
 from ..experiments.provenance import this_process
 from ..experiments.records import RecorderRow
-from ..experiments.registry import recorder_by_uuid
+from ..experiments.registry import recorder_by_uuid, spool_files
 from ..log.event import NewEvent
 from ..log.event_log import EventLog
 from ..log.writer import Writer
@@ -64,7 +64,7 @@ class DrainResult:
 async def folders_of(log_: EventLog) -> list[Path]:
     """Return the existing folders that may hold spools: the one beside the store, `MESSAGER_SPOOL`, and those in the
     rows of its recorders."""
-    named = {Path(row.spool).parent for row in await log_.recorders() if row.spool}
+    named = {Path(spool).parent for spool in await spool_files(log_.database)}
     beside = log_.database.dialect.spool_folder
     return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
 

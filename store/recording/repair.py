@@ -86,7 +86,7 @@ async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[
 
 async def unclean(log: EventLog) -> list[Experiment]:
     """Return the experiments with recorders that ended uncleanly."""
-    rows = await log.recorders()
+    rows = await log.recorders(unended=True)
     wanted = {row.experiment_id for row in rows if row.state == "unclean"}
     return [of for of in await log.experiments() if of.id in wanted]
 

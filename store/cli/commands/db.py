@@ -26,7 +26,10 @@ def command() -> None:
 @click.argument("revision", default="head")
 @store_option
 def upgrade(revision: str, store: str) -> None:
-    """Upgrade a store to a newer revision (default: the newest). Creates the store if there is none."""
+    """Upgrade a store to a newer revision (default: the newest). Creates the store if there is none.
+
+    Views that were changed or removed are made again.
+    """
     from ...db import migrations
 
     run(_on(store, lambda connection: migrations.upgrade(connection, revision), write=True))
@@ -93,6 +96,8 @@ def check(store: str) -> None:
     differences = run(_on(store, migrations.differences, there=True))
     for difference in differences:
         click.echo(safe(difference))
+    if reason := run(_on(store, migrations.not_compared, there=True)):
+        note(safe(reason))
     if differences:
         raise click.exceptions.Exit(1)
     click.echo(f"at revision {found}, tables as they should be")

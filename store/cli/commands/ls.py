@@ -17,17 +17,20 @@ from ..output import length, note, print_json, table
     metavar="TIME",
     help="Only those recorded or imported since this ISO time, or since 2d ago.",
 )
+@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="At most N experiments: the newest.")
 @store_option
 @json_option
 @asynchronous
-async def command(name: str | None, tags: tuple[str, ...], since: str | None, store: str, as_json: bool) -> None:
+async def command(
+    name: str | None, tags: tuple[str, ...], since: str | None, limit: int | None, store: str, as_json: bool
+) -> None:
     """List the experiments of a store, oldest first."""
     from ...log.event import iso
     from ...queries.overview import listing
 
     begun = None if since is None else moment(since)
     async with open_log(store) as log:
-        rows = await listing(log, await log.experiments(name=name, tags=tags, since=begun))
+        rows = await listing(log, await log.experiments(name=name, tags=tags, since=begun, limit=limit))
         where = log.location
     if as_json:
         print_json(rows)

@@ -127,7 +127,8 @@ def _recorder_entry(row: RecorderRow) -> dict[str, Any]:
         "patterns": row.patterns,
         "host": row.host,
         "started_at": row.started_at,
-        "ended_at": row.ended_at,
+        # of a repaired recorder, ended_at is the time of the repair
+        "ended_at": None if row.ended_at is None else row.session[1],
         "meta": row.meta,
     }
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.db.schema import KINDS, REDACTED, SEQ_BITS
+from messager_store.log.matching import WITHIN_NS
 from messager_store.log.text import normalised
 from messager_store.log.writer import Writer
 from messager_store.queries import deliveries, side_tables, texts
 from messager_store.queries.index import Indexed, index
-from messager_store.queries.matching import WITHIN_NS
 from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, sent
 
