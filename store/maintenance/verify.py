@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from shlex import quote
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.database import Database
@@ -27,13 +27,19 @@ from ..db.schema import (
     CHAIN_VERSION,
     RECORDER,
     SCHEMA_VERSION,
+    SEQ_BITS,
     VISIBLE,
+    activity,
     batch,
+    delivery,
     event,
     experiment,
+    indexed_experiment,
+    indexed_recorder,
     name,
     recorder,
     redaction,
+    said,
     tag,
 )
 from ..errors import ExperimentNotFound
@@ -249,8 +255,14 @@ async def check_owners(connection: AsyncConnection) -> AsyncIterator[str]:
         (event.c.experiment_id, experiment.c.id),
         (batch.c.recorder_id, recorder.c.id),
         (redaction.c.experiment_id, experiment.c.id),
+        (activity.c.recorder_id, recorder.c.id),
+        (indexed_recorder.c.recorder_id, recorder.c.id),
+        (indexed_experiment.c.experiment_id, experiment.c.id),
+        (said.c.event_id, recorder.c.id),
+        (delivery.c.event_id, recorder.c.id),
     ):
-        query = select(func.count()).select_from(column.table).where(column.not_in(select(owner)))
+        number = column.op(">>")(literal_column(str(SEQ_BITS))) if column.name == "event_id" else column
+        query = select(func.count()).select_from(column.table).where(number.not_in(select(owner)))
         if rows := (await connection.execute(query)).scalar_one():
             yield f"{rows} rows of table {column.table.name} belong to no {owner.table.name}"
 

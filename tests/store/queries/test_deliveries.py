@@ -20,6 +20,7 @@ from messager_store.log.text import normalised
 from messager_store.log.writer import Writer
 from messager_store.queries import deliveries, side_tables, texts
 from messager_store.queries.index import Indexed, index
+from tests.store.queries.test_index import Interruption
 from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, sent
 
@@ -220,3 +221,25 @@ async def test_every_reception_has_its_sending(log: EventLog) -> None:
 async def test_a_redacted_gap_is_still_a_gap(log: EventLog) -> None:
     gap = NewEvent("gap", 15, None, b"", flags=REDACTED, meta={})
     assert await indexed(log, (1 << 62, [sent(10), sent(20)]), (1 << 62, [gap, received(22)])) == [(20, 22)]
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+async def test_events_that_arrive_while_others_are_matched_are_matched_next(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Earlier and later ones, and one that retracts a sending."""
+    of = await log.create_experiment("e1")
+    speaker, listener = [await log.register(of, role="messager", row={"started_at": 1 << 62}) for _ in range(2)]
+    await log.append(speaker, [sent(ts * 10) for ts in range(1, 9)])
+    await log.append(listener, [received(ts * 10 + 5) for ts in range(1, 9)])
+
+    async def arrive() -> None:
+        await log.append(speaker, [sent(12), retraction(200, 3, "not_sent"), sent(300)])
+        await log.append(listener, [received(2), received(13), received(301)])
+
+    monkeypatch.setattr(deliveries, "PAGE", 2)
+    Interruption(monkeypatch, at, arrive)
+    await index(log, of)
+    assert await is_consistent(log, of)
+    await index(log, of)
+    assert await pairs(log, of) == await expected(log, of)

@@ -14,6 +14,7 @@ from messager_store.errors import DamagedStore, ExperimentNotFound, ScrubUnfinis
 from messager_store.log import text
 from messager_store.log.event_query import EventQuery
 from messager_store.maintenance.removal import remove
+from messager_store.maintenance.verify import verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries import deliveries, side_tables, texts
@@ -212,3 +213,20 @@ async def test_an_experiment_without_events_has_nothing_to_index(log: EventLog, 
     of = await experiment(log)
     assert await index(log, of) == Indexed()
     assert empty(store)
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "owner"),
+    [
+        ("said", "9 << 40, NULL, NULL", "recorder"),
+        ("delivery", "9 << 40, 1, 1", "recorder"),
+        ("activity", "9, 1, 1, 1, 1, 1, 1, 1", "recorder"),
+        ("indexed_recorder", "9, 1, 1", "recorder"),
+        ("indexed_experiment", "9, 1, 1, 1", "experiment"),
+    ],
+)
+async def test_rows_without_an_owner_are_found(log: EventLog, store: str, table: str, row: str, owner: str) -> None:
+    await index(log, await society(log))
+    sql(store, f"INSERT INTO {table} VALUES ({row})")
+    problems = [problem async for verdict in verify_all(log) for problem in verdict.problems]
+    assert problems == [f"1 rows of table {table} belong to no {owner}"]
