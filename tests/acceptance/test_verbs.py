@@ -29,6 +29,8 @@ LINES = [
     ("redact", "e2", "--where", "contains=plain", "--why", "asked to", "--yes"),
     ("pack", "e1", "-o", "e1.pack"),
     ("unpack", "e1.pack", "--store", "other.db"),
+    ("gather", "other.db", "--store", "gathered.db"),
+    ("index", "e1"),
     ("drain",),
     ("repair",),
     ("status",),
