@@ -40,9 +40,11 @@ async def is_behind(database: Database, experiment_id: int) -> bool:
     waiting = (
         select(recorder.c.id)
         .outerjoin(indexed_recorder, known.recorder_id == recorder.c.id)
+        .outerjoin(indexed_experiment, indexed_experiment.c.experiment_id == recorder.c.experiment_id)
         .where(recorder.c.experiment_id == experiment_id, recorder.c.last_seq > 0)
         .where(
             or_(
+                indexed_experiment.c.experiment_id.is_(None),
                 known.recorder_id.is_(None),
                 known.text_seq < recorder.c.last_seq,
                 known.delivery_seq < recorder.c.last_seq,

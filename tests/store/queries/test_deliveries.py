@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections import Counter
 from random import Random
@@ -20,7 +19,7 @@ from messager_store.log.text import normalised
 from messager_store.log.writer import Writer
 from messager_store.queries import deliveries, side_tables, texts
 from messager_store.queries.index import Indexed, index
-from tests.store.queries.test_index import Interruption
+from tests.store.queries.test_index import Interruption, index_until
 from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, sent
 
@@ -106,24 +105,6 @@ def recording(random: Random) -> list[NewEvent]:
     if random.random() < 0.6:
         made.sort(key=lambda entry: entry.ts)
     return made
-
-
-class Killed(Exception):
-    pass
-
-
-async def index_until(log: EventLog, of: Experiment, pages: int) -> None:
-    """Index, but stop in the page after so many."""
-    left = pages
-
-    def progress(done: int, total: int) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise Killed
-
-    with contextlib.suppress(Killed):
-        await index(log, of, progress=progress)
 
 
 @WITH_STORE

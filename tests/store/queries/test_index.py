@@ -13,7 +13,7 @@ from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import DamagedStore, ExperimentNotFound, ScrubUnfinished
 from messager_store.log import text
 from messager_store.log.event_query import EventQuery
-from messager_store.maintenance.removal import remove
+from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.verify import verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
@@ -102,6 +102,24 @@ async def test_two_indexers_at_once_count_each_event_once(log: EventLog, store: 
     assert sum(each.events for each in done) == 40
 
 
+class Killed(Exception):
+    pass
+
+
+async def index_until(log: EventLog, of: Experiment, pages: int) -> None:
+    """Index, but stop in the page after so many."""
+    left = pages
+
+    def progress(done: int, total: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+
+    with contextlib.suppress(Killed):
+        await index(log, of, progress=progress)
+
+
 class Interruption:
     """Calls something after a page was read, before what was read is used."""
 
@@ -136,8 +154,11 @@ async def test_an_indexer_that_was_overtaken_adds_nothing_twice(
     assert rows(store) == wanted
 
 
-@pytest.mark.parametrize("again", ["enlisted", "indexed"])
-@pytest.mark.parametrize("at", [1, 2, 20])
+@pytest.mark.parametrize(
+    ("at", "again"),
+    [(1, "enlisted"), (2, "enlisted"), (20, "enlisted"), (1, "indexed"), (2, "indexed"), (20, "indexed")]
+    + [(at, "begun") for at in range(15, 19)],
+)
 @pytest.mark.usefixtures("small_pages")
 async def test_what_was_read_before_a_redaction_is_not_written_after_it(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, at: int, again: str
@@ -153,7 +174,12 @@ async def test_what_was_read_before_a_redaction_is_not_written_after_it(
             with contextlib.suppress(ScrubUnfinished):  # the page is still being read
                 await redact(second, of, RedactionFilter(agents=((1,),)), who="me", why="asked to")
             assert empty(store)
-            await (index(second, of) if again == "indexed" else side_tables.enlist(second.database, of))
+            if again == "enlisted":
+                await side_tables.enlist(second.database, of)
+            elif again == "begun":
+                await index_until(second, of, 14)  # all texts, and no page of deliveries
+            else:
+                await index(second, of)
 
         interruption = Interruption(monkeypatch, at, redacted)
         await index(log, of)
@@ -173,6 +199,33 @@ async def test_nothing_is_written_after_a_removal(
         Interruption(monkeypatch, at, lambda: remove(second, of))
         with pytest.raises(ExperimentNotFound):
             await index(log, of)
+    assert empty(store)
+
+
+@pytest.mark.parametrize("at", [1, 2, 14, 17, 20])
+@pytest.mark.usefixtures("small_pages")
+async def test_nothing_is_written_while_a_removal_is_unfinished(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    of = await society(log)
+    seen = []
+
+    def killed(done: int, total: int) -> None:
+        raise Killed
+
+    async def remove_a_part() -> None:
+        with contextlib.suppress(Killed):
+            await remove(second, of, progress=killed)
+        seen.append([sql(store, f"SELECT count(*) FROM {table}") for table in TABLES[:3]])
+
+    async with EventLog.open(store) as second:
+        Interruption(monkeypatch, at, remove_a_part)
+        with pytest.raises(ExperimentNotFound):
+            await index(log, of)
+    assert seen == [[sql(store, f"SELECT count(*) FROM {table}") for table in TABLES[:3]]]
+    with pytest.raises(ExperimentNotFound):
+        await index(log, of)
+    assert await sweep_unfinished(log) == 1
     assert empty(store)
 
 
