@@ -79,5 +79,6 @@ def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
 class _Terminal:
     """Standard output on a terminal: the same JSON, with control characters escaped."""
 
-    def write(self, line: bytes) -> None:
-        sys.stdout.buffer.write(json.dumps(json.loads(line)).replace("\x7f", "\\u007f").encode() + b"\n")
+    def write(self, lines: bytes) -> None:
+        for line in lines.split(b"\n")[:-1]:
+            sys.stdout.buffer.write(json.dumps(json.loads(line)).replace("\x7f", "\\u007f").encode() + b"\n")

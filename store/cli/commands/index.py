@@ -17,8 +17,8 @@ from ..progress import Progress
 async def command(exps: tuple[str, ...], every: bool, store: str) -> None:
     """Bring the side tables of experiments up to date: text, deliveries, and activity by minute.
 
-    SQL shows them in the views, and null for events that are not indexed. Closing and importing an experiment index
-    it too. Only new events are read, also while recorders are running; it may be interrupted and repeated.
+    SQL shows them in the views, and null for events that are not indexed. Closing an experiment indexes it too;
+    importing does not. Only new events are read, also while recorders are running; it may be interrupted and repeated.
     """
     if bool(exps) == every:
         raise click.UsageError("name experiments, or give --all")

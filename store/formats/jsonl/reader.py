@@ -14,7 +14,6 @@ from ...log.event import Fields, NewEvent
 from ...log.event_log import EventLog
 from ...log.writer import Writer
 from ...maintenance.removal import discard, sweep_unfinished
-from ...queries.index import index_or_warn
 from ..fields import InvalidEntry
 from .parser import Parser
 
@@ -61,9 +60,7 @@ async def import_jsonl(
         except BaseException:
             await discard(log, of)
             raise
-    made = await log.experiment(exp_id)
-    await index_or_warn(log, made)
-    return made
+    return await log.experiment(exp_id)
 
 
 async def _import_events(

@@ -159,7 +159,7 @@ async def export_jsonl(
         async for page in selected_pages(log.database, of, **filters):
             if shared is not None:
                 page = [shared.event(entry) for entry in page]
-            file.writelines(map(lines.line, page))
+            file.write(b"".join(map(lines.line, page)))
             if progress and count // 1000 < (count + len(page)) // 1000:
                 progress(count + len(page))
             count += len(page)

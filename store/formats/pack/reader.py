@@ -36,7 +36,6 @@ from ...log.event_log import EventLog
 from ...log.names import agent_value
 from ...log.redaction_records import RecorderName, RedactionCheck, RedactionRow
 from ...maintenance.removal import discard, sweep_unfinished
-from ...queries.index import index_or_warn
 from ..fields import (
     INT64,
     KINDS_1,
@@ -138,9 +137,7 @@ async def _unpack(
     except BaseException:
         await discard(log, loading.of)
         raise
-    made = await log.experiment(wanted)
-    await index_or_warn(log, made)
-    return made
+    return await log.experiment(wanted)
 
 
 def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str, int]:

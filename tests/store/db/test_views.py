@@ -13,6 +13,7 @@ from messager import channels
 from messager_store import EventLog, NewEvent
 from messager_store.formats.jsonl import import_jsonl
 from messager_store.json_text import is_no_text
+from messager_store.queries.index import index
 from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
 from tests.support.logs import experiment, filled, sent
@@ -227,12 +228,15 @@ async def test_a_query_for_a_small_experiment_does_not_read_those_of_others(log:
             assert after <= before * 1.1 + 100, query
 
 
-async def test_an_import_is_indexed_and_closing_again_completes_what_a_kill_left_out(
+async def test_an_import_is_indexed_on_request_and_closing_again_completes_what_a_kill_left_out(
     log: EventLog, store: str, tmp_path: Path
 ) -> None:
     lines = [{"ts": 1, "channel": "c", "payload": "x"}, {"ts": 2, "kind": "received", "channel": "c", "payload": "x"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     of = await import_jsonl(log, tmp_path / "a.jsonl", "e1")
+    assert sql(store, "SELECT text, received_at, indexed FROM message") == [(None, None, 0)]
+    await index(log, of)
+    assert sql(store, "SELECT text, received_at, indexed FROM message") == [("x", 2, 1)]
     tables = ("delivery", "said", "activity", "indexed_recorder", "indexed_experiment")
     for table in tables:
         assert sql(store, f"DELETE FROM {table} RETURNING 1")

@@ -23,6 +23,7 @@ from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.queries.index import index
 from messager_store.recording.closing import close
 from tests.store.formats.test_jsonl import everything
 from tests.support import ROOT, sql, until
@@ -115,11 +116,11 @@ async def test_an_imported_experiment_keeps_its_head_in_a_pack(
     assert of.exp_id == "here"
 
 
-async def test_deliveries_are_worked_out_again(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
+async def test_deliveries_can_be_worked_out_again(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
     await filled(log, [sent(5, b"hi"), NewEvent("received", 9, "c", b"hi"), sent(10, b"lost")])
     await ended(log)
     await pack(log, "e1", tmp_path / "a.pack")
-    await unpack(other, tmp_path / "a.pack")
+    await index(other, await unpack(other, tmp_path / "a.pack"))
     assert rows(other.location)["delivery"] == rows(store)["delivery"] == [(1, 2, 9)]
 
 

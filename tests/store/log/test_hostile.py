@@ -250,14 +250,16 @@ async def test_marks_and_gaps_of_any_shape_can_be_read(log: EventLog, tmp_path: 
     assert [type(entry.text) async for entry in log.read("e1")] == [str]
 
 
-async def test_an_export_on_a_terminal_is_the_same_json_without_escapes(log: EventLog) -> None:
-    await filled(log, [sent(1, "\x9b31m\u202e\x7f".encode(), "c")])
+@pytest.mark.parametrize("verb", ["export", "pack"])
+async def test_a_file_on_a_terminal_is_the_same_json_without_escapes(log: EventLog, verb: str) -> None:
+    await filled(log, [sent(1, "\x9b31m\u202e\x7f".encode(), "c"), sent(2)])
     primary, secondary = os.openpty()
     code = "from messager_store.cli import main; main()"
-    arguments = [sys.executable, "-c", code, "--store", log.location, "export", "e1", "-o", "-"]
+    arguments = [sys.executable, "-c", code, "--store", log.location, verb, "e1", "-o", "-"]
     done = await asyncio.to_thread(subprocess.run, arguments, stdout=secondary, stderr=subprocess.DEVNULL, timeout=60)
     shown = os.read(primary, 65536)
     os.close(primary)
     os.close(secondary)
     assert done.returncode == 0 and shown.isascii() and b"\x7f" not in shown
-    assert json.loads(shown.splitlines()[1])["payload"] == "\x9b31m\u202e\x7f"
+    payloads = [json.loads(line).get("payload") for line in shown.splitlines()]
+    assert payloads.count("\x9b31m\u202e\x7f") == 1

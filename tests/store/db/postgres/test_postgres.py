@@ -300,10 +300,8 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
 ) -> None:
     monkeypatch.setattr("messager_store.db.postgres.dialect.WRITING_SECONDS", 0.2)
     async with EventLog.open(store) as log:
-        of = await filled(log, [sent(1), sent(2, b"secret")])
         sql(
             store,
-            "UPDATE recorder SET ended_at = 1",
             "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS "
             "$$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$",
             *(
@@ -311,11 +309,14 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
                 for table in ("event", "batch", "experiment")
             ),
         )
-        with pytest.raises(StoreUnavailable, match="does not answer"):
-            await lifecycle.describe(log.database, of, name="n", tags=[], meta={})
         async with log.database.writing(long=True) as connection:
             await connection.run_sync(migrations.downgrade, "0001")
             await connection.run_sync(migrations.upgrade)
+        sql(store, "ALTER TABLE experiment DISABLE TRIGGER slow")
+        of = await filled(log, [sent(1), sent(2, b"secret")])
+        sql(store, "UPDATE recorder SET ended_at = 1", "ALTER TABLE experiment ENABLE TRIGGER slow")
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            await lifecycle.describe(log.database, of, name="n", tags=[], meta={})
         assert (await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="x")).events == 1
         assert await remove(log, of)
 
