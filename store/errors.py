@@ -85,7 +85,7 @@ class WrongRevision(StoreError):
             else "Upgrade it with `messager db upgrade` and the same --store."  # it names no user
         )
         super().__init__(f"the store {location} is at revision {found}, this messager needs {expected}. {remedy}")
-        self.location, self.found, self.expected = location, found, expected
+        self.location, self.found, self.expected, self.newer = location, found, expected, newer
 
 
 class DowngradeRefused(StoreError):

@@ -153,35 +153,46 @@ async def _add_tags(database: Database, connection: AsyncConnection, experiment_
 
 
 def check_idle(of: Experiment, recorders: Iterable[RecorderRow], intent: str | None) -> list[RecorderRow]:
-    """Return the recorders that are alive.
+    """Return the recorders that are alive, or incomplete.
 
-    With an intent, such as "close it", raises `ExperimentBusy` if there are any.
+    With an intent, such as "close it", raises `ExperimentBusy` if there are any that are alive.
     """
-    alive = [row for row in recorders if row.state == "alive"]
+    going_on = [row for row in recorders if row.state in ("alive", "incomplete")]
+    alive = [row for row in going_on if row.state == "alive"]
     if alive and intent:
         who = (f"recorder {row.ordinal} ({row.host}, pid {row.pid})" for row in alive)
         raise ExperimentBusy(of.exp_id, who, intent)
-    return alive
+    return going_on
 
 
 async def mark_closed(database: Database, of: Experiment, *, force: bool = False) -> None:
     """Set the status to closed and fence every recorder that has not ended. See `messager_store.recording.closing`.
 
     A fenced recorder can append nothing more, so the head of a closed experiment does not change. Recorders that
-    were alive count as ended. Raises `ExperimentBusy` while a recorder is alive, unless forced.
+    were alive count as ended, incomplete ones as ended uncleanly. Raises `ExperimentBusy` while a recorder is alive, and
+    `StoreError` if one is incomplete, unless forced.
     """
     now = time.time_ns()
     async with database.writing() as connection:
         await lock(connection, of.id)
         rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
-        alive = check_idle(of, map(recorder_of, rows), None if force else "close it")
+        going_on = check_idle(of, map(recorder_of, rows), None if force else "close it")
+        incomplete = [row for row in going_on if row.state == "incomplete"]
+        if incomplete and not force:
+            raise StoreError(
+                f"recorder {incomplete[0].ordinal} of {of.exp_id} was gathered without its end. Gather its store again "
+                "(an intact copy if it is damaged), or close without the rest with --force."
+            )
         await connection.execute(
             update(recorder)
             .where(recorder.c.experiment_id == of.id, recorder.c.ended_at.is_(None))
             .values(epoch=recorder.c.epoch + 1)
         )
         await connection.execute(
-            update(recorder).where(recorder.c.id.in_([row.id for row in alive])).values(ended_at=now)
+            update(recorder).where(recorder.c.id.in_([row.id for row in going_on])).values(ended_at=now)
+        )
+        await connection.execute(
+            update(recorder).where(recorder.c.id.in_([row.id for row in incomplete])).values(unclean=1)
         )
         await connection.execute(
             update(experiment)

@@ -138,14 +138,12 @@ class RecorderRow:
 
     @property
     def state(self) -> str:
-        """ended, alive, unclean (no end was recorded, and it is silent or its process is gone), or repaired.
-
-        A gathered recorder is alive until its end is gathered: only the store it records into knows more.
-        """
+        """ended, alive, unclean (no end was recorded, and it is silent or its process is gone), repaired, or incomplete
+        (gathered without its end: only the store it records into knows more)."""
         if self.ended_at is not None:
             return "repaired" if self.unclean else "ended"
         if self.gathered:
-            return "alive"
+            return "incomplete"
         if time.time_ns() - self.heartbeat_at > SILENT_NS:
             return "unclean"
         here = this_process()

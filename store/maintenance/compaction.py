@@ -64,7 +64,7 @@ async def _refuse_busy(log: EventLog) -> None:
     alive = [
         f"recorder {row.ordinal} of {exp_ids[row.experiment_id]}"
         for row in await log.recorders(unended=True)
-        if row.state == "alive" and not row.gathered and row.experiment_id in exp_ids
+        if row.state == "alive" and row.experiment_id in exp_ids
     ]
     if alive:
         raise StoreBusy(log.location, alive)

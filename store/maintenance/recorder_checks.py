@@ -284,7 +284,7 @@ RECORDER_CHECKS: tuple[Callable[[ReadRecorder], Iterator[str]], ...] = (
 
 def _last_seq(row: RecorderRow) -> int:
     """Return the last seq to check: a live recorder may have appended more since its row was read."""
-    return row.last_seq if row.state == "alive" else SEQ_MASK
+    return row.last_seq if row.state in ("alive", "incomplete") else SEQ_MASK
 
 
 async def _stray_events(database: Database, read: ReadRecorder) -> list[str]:
@@ -305,6 +305,8 @@ def _notes(read: ReadRecorder) -> Iterator[str]:
     if read.row.state == "repaired":
         yield "ended uncleanly and was repaired"
     elif read.row.state == "alive":
-        yield "had not ended when it was gathered; gather it again" if read.row.gathered else "is recording"
+        yield "is recording"
+    elif read.row.state == "incomplete":
+        yield "is incomplete: gather its store again, or an intact copy if that is damaged"
     if gaps := read.row.kinds["gap"]:
         yield f"has {gaps} gap{'' if gaps == 1 else 's'} (`messager events {quote(read.of.exp_id)} --kind gap`)"

@@ -31,7 +31,7 @@ class RecorderStatus:
     recorder: int
     uuid: str
     state: str
-    """alive, idle (alive without a recent commit) or dead."""
+    """alive, idle (alive without a recent commit), dead, or incomplete (gathered without its end)."""
     host: str | None
     pid: int | None
     events: int
@@ -118,7 +118,7 @@ async def _recorder_status(log: EventLog, row: RecorderRow, exp_id: str, idle_s:
         exp_id=exp_id,
         recorder=row.ordinal,
         uuid=row.uuid,
-        state="dead" if row.state != "alive" else "idle" if quiet > idle_s else "alive",
+        state={"incomplete": "incomplete", "alive": "idle" if quiet > idle_s else "alive"}.get(row.state, "dead"),
         host=row.host,
         pid=row.pid,
         events=row.last_seq,
@@ -144,7 +144,15 @@ def _spool_problems(found: StoreStatus, accepting: set[str]) -> list[Problem]:
 
 
 def _recorder_problems(found: StoreStatus) -> list[Problem]:
-    return [
+    incomplete = [
+        Problem(
+            f"recorder {each.recorder} of {each.exp_id} (from host {each.host}) was gathered without its end",
+            "gather its store again, or an intact copy if that is damaged",
+        )
+        for each in found.recorders
+        if each.state == "incomplete"
+    ]
+    return incomplete + [
         Problem(
             f"recorder {each.recorder} of {each.exp_id} (host {each.host}, pid {each.pid}) ended uncleanly",
             f"messager repair {quote(each.exp_id)}",

@@ -7,7 +7,7 @@
 Every commit appends whole batches to the chain of one recorder, and only if its row is as it was when the batches were
 read. An interrupted gather therefore leaves prefixes of chains, and the next one continues behind them. A batch is
 copied if its hashes confirm it; what follows a damaged one is not. A gathered recorder has an epoch below zero, which
-no writer has: only `gather` appends to it, and it counts as alive until its end is gathered.
+no writer has: only `gather` appends to it, and it is incomplete until its end is gathered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 
 from ..db.schema import experiment, recorder
-from ..errors import StoreError
+from ..errors import StoreError, StoreNotFound, WrongRevision
 from ..experiments.records import RecorderRow
 from ..log import chain
 from ..log.event_log import EventLog
@@ -126,6 +126,18 @@ async def gather(
                         found.setdefault(part.exp_id, []).append(part)
                     continue
                 yield GatheredPart(source.location, None, reason=reason, skipped=True)
+            except StoreNotFound:
+                yield GatheredPart(store, None, reason="there is no store. Give the file or the URL of a store")
+            except WrongRevision as error:
+                if error.newer:
+                    yield GatheredPart(store, None, reason=str(error))
+                    continue
+                yield GatheredPart(
+                    store,
+                    None,
+                    reason=f"it is at revision {error.found}. Its experiments were begun before revision "
+                    "0003, and cannot be merged: move each as a whole, with `messager pack` and `messager unpack`",
+                )
             except StoreError as error:
                 yield GatheredPart(store, None, reason=str(error))
         for exp_id in exp_ids:
@@ -274,8 +286,9 @@ class _Gathering:
 
     def _differs(self, part: Part, what: str) -> str:
         return (
-            f"{what} in {self._log.location}: one of the two was redacted or changed since. Leave this part out, or "
-            f"remove {part.exp_id} from {self._log.location} with `messager rm` and gather all its parts again."
+            f"{what} in {self._log.location}: one of the two was redacted or changed since. If it was "
+            f"{self._log.location}, leave this part out; if it was the part, remove {part.exp_id} from "
+            f"{self._log.location} with `messager rm`, and gather all its parts again."
         )
 
     async def _finish(self, accepted: list[Part]) -> None:

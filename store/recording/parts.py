@@ -13,7 +13,6 @@ from ..db.database import Database
 from ..db.schema import VISIBLE, experiment, recorder
 from ..experiments.records import RecorderRow, recorder_of
 from ..experiments.registry import tags_of
-from ..log.event import iso
 from .registration import NOTED
 
 Columns = Mapping[str, Any]
@@ -140,8 +139,9 @@ class Whole:
         mine, its = self.span, part.span
         doubt = None
         if mine and its and not (mine[0] <= its[1] and its[0] <= mine[1]):
-            doubt = f"was recorded from {iso(its[0])} to {iso(its[1])}, that in {self.where} from {iso(mine[0])} to "
-            doubt += iso(mine[1])
+            gap = max(its[0] - mine[1], mine[0] - its[1]) / 1e9
+            order = "after" if its[0] > mine[1] else "before"
+            doubt = f"was recorded {gap:,.1f} s {order} that in {self.where}, not at the same time"
         elif self.name and part.columns["name"] and self.name != part.columns["name"]:
             doubt = f"is named {part.columns['name']!r}, that in {self.where} {self.name!r}"
         elif keys := [key for key, value in part.meta.items() if _contradicts(self.meta, key, value)]:

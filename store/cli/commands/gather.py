@@ -38,7 +38,7 @@ COLUMNS = (
     help="Also merge parts whose times do not overlap, or whose name or meta differ: two unrelated experiments may "
     "have one exp_id.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be copied, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be copied; write nothing and check no hashes.")
 @store_option
 @json_option
 @asynchronous
@@ -53,7 +53,7 @@ async def command(
     broker was ahead; times are not changed.
 
     Exit code 1 if something of a part was not copied: it is damaged, differs from what was gathered before, or may be
-    another experiment with the same exp_id.
+    another experiment with the same exp_id. Events that the store has already are not compared again.
     """
     from ...recording.gather import GatheredExperiment, gather
 
@@ -96,7 +96,8 @@ def _show(done: GatheredExperiment, dry_run: bool) -> None:
     click.secho(safe(done.exp_id), bold=True)
     rows = [_row(part, each) for part in done.parts for each in part.recorders]
     if rows:
-        table(COLUMNS, rows, gives=("PART", "HOST"), spares=("CLOCK", "HOST", "BEFORE"))
+        columns = [("TO COPY" if dry_run and title == "COPIED" else title, side) for title, side in COLUMNS]
+        table(columns, rows, gives=("PART", "HOST"), spares=("CLOCK", "HOST", "BEFORE"))
     for part in done.parts:
         for each in part.recorders:
             if each.damage is not None:
@@ -105,9 +106,11 @@ def _show(done: GatheredExperiment, dry_run: bool) -> None:
                 )
                 click.echo(f"{click.style('damaged', fg='red')}  {safe(what)}")
         _show_reason(part)
+    events = plural(sum(each.events for part in done.parts for each in part.recorders), "event")
+    if dry_run:
+        click.echo(f"would copy {events} of {safe(done.exp_id)}; their hashes were not checked")
     if dry_run or done.head is None:
         return
-    events = plural(sum(each.events for part in done.parts for each in part.recorders), "event")
     click.echo(f"{safe(done.exp_id)} is {done.status}, {events} copied, and has the head {done.head}")
     if done.closed_before and done.head != done.head_before:
         click.echo(f"it had been closed, with the head {done.head_before}")
@@ -116,7 +119,7 @@ def _show(done: GatheredExperiment, dry_run: bool) -> None:
 def _row(part: GatheredPart, each: GatheredRecorder) -> tuple[str, ...]:
     offset = each.clock_offset_ns
     return (
-        os.path.basename(part.store) or part.store,
+        os.path.relpath(part.store) if os.path.isabs(part.store) else part.store,
         each.recorder[:8],
         each.host or "",
         str(each.ordinal),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -163,6 +164,7 @@ async def _redact(
         done = await redact(log, of, chosen, who=who, why=why, ids=ids)
     if done.events:
         click.echo(safe(f"redacted {plural(done.events, 'event')} of {of.exp_id}; its head is {done.head_after}"))
+        note(safe(f"its text and deliveries in SQL are empty now: `messager index {quote(of.exp_id)}` fills them"))
     else:
         many = plural(done.done_before, "event")
         click.echo(safe(f"nothing to do: {many} of {of.exp_id} that match were redacted before"))

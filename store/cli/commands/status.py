@@ -16,7 +16,7 @@ from ..output import facts, length, print_json, size, table
 if TYPE_CHECKING:
     from ...maintenance.status import StoreStatus
 
-STATES = ("alive", "idle", "dead")
+STATES = ("alive", "idle", "dead", "incomplete")
 
 
 @click.command()
@@ -64,7 +64,7 @@ async def _status(spool: str | None, idle: float, min_free: int, store: str) -> 
 def show(found: StoreStatus) -> None:
     """Print figures, recorders that have not ended, spools and problems."""
     states = [each.state for each in found.recorders]
-    counts = [f"{states.count(state)} {state}" for state in STATES]
+    counts = [f"{states.count(state)} {state}" for state in STATES if state in states or state != "incomplete"]
     free = "" if found.free_bytes is None else f", {size(found.free_bytes)} free on its disk"
     unfinished = (
         f", {found.unfinished} unfinished (`messager compact` deletes what was killed)" if found.unfinished else ""
