@@ -1,7 +1,8 @@
 """Plain loops: the work of the verbs that walk a whole log, with `sqlite3`, `json` and `hashlib` alone.
 
-They make no checks, know one recorder, and trust their input. Each takes the path of a store or a file and returns the
-number of events, so that the bench can compare it.
+They read and write the same columns and tables as the verbs, except batches: events with all columns, names, and the
+side tables that an import fills. They make no checks, know one recorder, and trust their input. Each takes the path of
+a store or a file and returns the number of events, so that the bench can compare it.
 """
 
 from __future__ import annotations
@@ -10,19 +11,24 @@ import hashlib
 import json
 import sqlite3
 import struct
+import unicodedata
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from messager_store.db.schema import KINDS
+from messager_store.db.schema import AGENT, CHANNEL, KINDS
+from messager_store.db.statements import EVENT_COLUMNS
 
 PAGE = 5000
 """Rows fetched, or inserted in one transaction."""
 _FIELDS = ("ts", "kind", "channel", "from_id", "to_id", "payload")
 _NUMBERS = struct.Struct("<qqBBiii")
-_COLUMNS = "id, ts, kind, channel_id, from_id, to_id, flags, msg_id, duration_ns, receivers, cause, meta, payload"
+_COLUMNS = ", ".join(EVENT_COLUMNS)
+_PAYLOAD = EVENT_COLUMNS.index("payload")
+_KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
+_BUCKET_NS = 60_000_000_000
 
 
 def hash_rows(store: Path) -> int:
@@ -71,19 +77,19 @@ def write_pack(store: Path, path: Path) -> int:
 
 
 def read_pack(path: Path, store: Path) -> int:
-    """Parse the lines of `write_pack`, hash the events and the lines, insert them, and count."""
+    """Parse the lines of `write_pack`, hash the events and the lines, insert them as `read_lines` does, and count."""
     whole, lines = hashlib.sha256(), hashlib.sha256()
-    codes = {kind: code for code, kind in enumerate(KINDS, 1)}
-    with path.open("rb") as file, _table(store) as insert:
+    with path.open("rb") as file, _loading(store) as loading:
         for seq, line in enumerate(file, 1):
             lines.update(line)
             data = json.loads(line)
-            row = _row(data, codes)
-            head = _NUMBERS.pack(seq, row[0], row[1], 0, *(-1 if n is None else len(n) for n in row[2:5]))
-            encoded = b"".join((head, *(n.encode() for n in row[2:5] if n is not None), row[5]))
+            payload = data["payload"].encode()
+            names = [b"" if data[field] is None else data[field].encode() for field in ("channel", "from_id", "to_id")]
+            head = _NUMBERS.pack(seq, data["ts"], _KIND[data["kind"]], 0, *map(len, names))
+            encoded = b"".join((head, *names, payload))
             whole.update(encoded)
             crc32(encoded)
-            insert(row)
+            loading.add(seq, data, payload)
     return seq
 
 
@@ -100,11 +106,11 @@ def write_lines(store: Path, path: Path) -> int:
 
 
 def read_lines(path: Path, store: Path) -> int:
-    """Parse the lines of `write_lines`, insert them into a table with one index, and count."""
-    codes = {kind: code for code, kind in enumerate(KINDS, 1)}
-    with path.open("rb") as file, _table(store) as insert:
-        for number, line in enumerate(file, 1):  # noqa: B007
-            insert(_row(json.loads(line), codes))
+    """Parse the lines of `write_lines`, insert the events and their names, texts and activity, and count."""
+    with path.open("rb") as file, _loading(store) as loading:
+        for number, line in enumerate(file, 1):
+            data = json.loads(line)
+            loading.add(number, data, data["payload"].encode())
     return number
 
 
@@ -114,27 +120,16 @@ def _encoded(store: Path) -> Iterator[tuple[bytes, Any, dict[Any, Any]]]:
         texts = _texts(connection)
         names = {number: b"" if text is None else json.dumps(text).encode() for number, text in texts.items()}
         for row in _fetched(connection.execute(f"SELECT {_COLUMNS} FROM event ORDER BY id")):
-            number, ts, kind, channel, sender, recipient, flags, _, _, _, _, _, payload = row
+            number, _, ts, kind, channel, sender, recipient, flags = row[:8]
             parts = names[channel], names[sender], names[recipient]
             head = _NUMBERS.pack(number, ts, kind, flags, *map(len, parts))
-            yield b"".join((head, *parts, payload)), row, texts
+            yield b"".join((head, *parts, row[_PAYLOAD])), row, texts
 
 
 def _as_dict(row: Any, names: dict[Any, Any]) -> dict[str, Any]:
-    _, ts, kind, channel, sender, recipient, _, _, _, _, _, _, payload = row
-    values = (ts, KINDS[kind - 1], names[channel], names[sender], names[recipient], payload.decode())
+    _, _, ts, kind, channel, sender, recipient = row[:7]
+    values = (ts, KINDS[kind - 1], names[channel], names[sender], names[recipient], row[_PAYLOAD].decode())
     return dict(zip(_FIELDS, values, strict=True))
-
-
-def _row(data: dict[str, Any], codes: dict[str, int]) -> tuple[Any, ...]:
-    return (
-        data["ts"],
-        codes[data["kind"]],
-        data["channel"],
-        data["from_id"],
-        data["to_id"],
-        data["payload"].encode(),
-    )
 
 
 def _texts(connection: sqlite3.Connection) -> dict[Any, Any]:
@@ -156,26 +151,69 @@ def _opened(store: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+class _Loading:
+    """Insertion of events, names, texts and activity into a new file, one transaction a page."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._ids: dict[tuple[int, str | None], int | None] = {(CHANNEL, None): None, (AGENT, None): None}
+        self._events: list[tuple[Any, ...]] = []
+        self._names: list[tuple[int, int, str]] = []
+        self._texts: list[tuple[int, str, str]] = []
+        self._activity: dict[tuple[int, int, int | None, int | None], list[int]] = {}
+
+    def add(self, seq: int, data: dict[str, Any], payload: bytes) -> None:
+        """Add an event; write a full page."""
+        ts, code = data["ts"], _KIND[data["kind"]]
+        channel, sender = self._id(CHANNEL, data["channel"]), self._id(AGENT, data["from_id"])
+        row = (seq, 1, ts, code, channel, sender, self._id(AGENT, data["to_id"]), 0)
+        self._events.append((*row, None, None, None, None, None, payload, None, None, None, None))
+        said = json.loads(payload)["text"]
+        folded = said.lower() if said.isascii() else unicodedata.normalize("NFKC", said).casefold()
+        self._texts.append((seq, said, folded))
+        counts = self._activity.setdefault((ts - ts % _BUCKET_NS, code, channel, sender), [0, 0])
+        counts[0] += 1
+        counts[1] += len(payload)
+        if len(self._events) == PAGE:
+            self.flush()
+
+    def _id(self, what: int, value: str | None) -> int | None:
+        if (what, value) not in self._ids:
+            self._ids[what, value] = number = len(self._ids)
+            self._names.append((number, what, value or ""))
+        return self._ids[what, value]
+
+    def flush(self) -> None:
+        """Write the page."""
+        insert = self._connection.executemany
+        self._connection.execute("BEGIN IMMEDIATE")
+        insert("INSERT INTO name VALUES (?, ?, ?)", self._names)
+        insert(f"INSERT INTO event VALUES ({', '.join('?' * len(EVENT_COLUMNS))})", self._events)
+        insert("INSERT INTO said VALUES (?, ?, ?)", self._texts)
+        insert(
+            "INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+            "messages = messages + excluded.messages, payload_bytes = payload_bytes + excluded.payload_bytes",
+            [(*key, *counts) for key, counts in self._activity.items()],
+        )
+        self._connection.execute("COMMIT")
+        for waiting in (self._names, self._events, self._texts, self._activity):
+            waiting.clear()
+
+
 @contextmanager
-def _table(store: Path) -> Iterator[Any]:
-    """Create a file with a table of events and one index, WAL, synchronous FULL; yield the insertion of a row."""
+def _loading(store: Path) -> Iterator[_Loading]:
+    """Create a file with the tables, WAL, synchronous FULL; yield the insertion of events."""
     with closing(sqlite3.connect(store, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        connection.execute(f"CREATE TABLE event (id INTEGER PRIMARY KEY, {', '.join(_FIELDS)})")
-        connection.execute("CREATE INDEX by_ts ON event (ts, id)")
-        waiting: list[tuple[Any, ...]] = []
-
-        def flush() -> None:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(f"INSERT INTO event ({', '.join(_FIELDS)}) VALUES (?, ?, ?, ?, ?, ?)", waiting)
-            connection.execute("COMMIT")
-            waiting.clear()
-
-        def insert(row: tuple[Any, ...]) -> None:
-            waiting.append(row)
-            if len(waiting) == PAGE:
-                flush()
-
-        yield insert
-        flush()
+        connection.execute("CREATE TABLE name (id INTEGER PRIMARY KEY, what, value, UNIQUE (what, value))")
+        connection.execute(f"CREATE TABLE event (id INTEGER PRIMARY KEY, {', '.join(EVENT_COLUMNS[1:])})")
+        connection.execute("CREATE INDEX by_ts ON event (experiment_id, ts, id)")
+        connection.execute("CREATE TABLE said (event_id INTEGER PRIMARY KEY, text, folded)")
+        connection.execute(
+            "CREATE TABLE activity (bucket, kind, channel_id, from_id, messages, payload_bytes, "
+            "PRIMARY KEY (bucket, kind, channel_id, from_id))"
+        )
+        loading = _Loading(connection)
+        yield loading
+        loading.flush()

@@ -190,7 +190,7 @@ class Source:
 
     async def load(self, rows: Sequence[Any]) -> None:
         """Fetch the names of rows that are not known yet."""
-        wanted = {_key(row) for row in rows}
+        wanted = set(map(_key, rows))
         if len(self.together) > MOST_NAMES or self._bytes > MOST_NAME_BYTES:
             self.together.clear()
             self._bytes = 0
@@ -286,12 +286,12 @@ class WalkedPage:
         found: list[bytes] = []
         add = found.append
         strange = False
-        for row in self.rows:
-            (
-                number, _, _, _, _, _, _,
-                ts, kind, flags, msg_id, duration, receivers, cause, meta, payload, arrival, origin_seq,
-            ) = row  # fmt: skip
-            lengths, joined, _, _, _, _, origin, odd = names[row[1:7]]
+        for (
+            number, _, _, _, _, _, _,
+            ts, kind, flags, msg_id, duration, receivers, cause, meta, payload, arrival, origin_seq,
+        ), (
+            lengths, joined, _, _, _, _, origin, odd,
+        ) in zip(self.rows, map(names.__getitem__, map(_key, self.rows)), strict=True):  # fmt: skip
             if odd:
                 strange = True
             if cause is not None:

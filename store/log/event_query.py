@@ -90,7 +90,7 @@ async def events_of(
         try:
             entries = event_rows.unpack(part, ordinals, names.values, last_seqs)
         except KeyError:
-            await names.load(event_rows.name_ids(part))
+            await names.load(event_rows.name_ids(rows[at:]))
             try:
                 entries = event_rows.unpack(part, ordinals, names.values, last_seqs)
             except KeyError:

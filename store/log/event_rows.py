@@ -110,10 +110,20 @@ def pack(
     return rows, encoded, size
 
 
-def columns() -> Select[Any]:
-    """Return the SELECT of rows as `unpack` takes them. A payload above `MAX_FETCHED` bytes is NULL."""
+def columns(*, brief: bool = False) -> Select[Any]:
+    """Return the SELECT of rows as `unpack` takes them. A payload above `MAX_FETCHED` bytes is NULL.
+
+    With `brief`, only position, kind, channel, flags and payload are read; all other columns are NULL.
+    """
     row = event.c
     payload = case((func.length(row.payload) <= MAX_FETCHED, row.payload), else_=null())
+    if brief:
+        nothing = null()
+        return select(
+            *(row.id, row.ts, row.kind, row.channel_id, nothing, nothing, row.flags, nothing),
+            *(nothing, nothing, nothing, nothing, payload),
+            *(nothing, nothing, nothing, nothing),
+        )
     return select(
         *(row.id, row.ts, row.kind, row.channel_id, row.from_id, row.to_id, row.flags, row.msg_id),
         *(row.duration_ns, row.receivers, row.cause, row.meta, payload),

@@ -95,17 +95,19 @@ async def message_pages(
     rule: Sources | None = None,
     above: int | None = None,
     redacted: bool = False,
+    brief: bool = False,
 ) -> AsyncIterator[list[Event]]:
     """Yield the messages of an experiment in replay order.
 
-    With `above`, only those with more payload bytes than that; with `redacted`, also redacted ones. `rule` is the
-    result of `sources` for `chosen.kinds`, computed if not given. `span.limit` counts messages.
+    With `above`, only those with more payload bytes than that; with `redacted`, also redacted ones; with `brief`, only
+    with the fields that a comparison needs (`event_rows.columns`). `rule` is the result of `sources` for
+    `chosen.kinds`, computed if not given. `span.limit` counts messages.
     """
     left = span.limit
     rule = rule or await sources(log, of, chosen.kinds)
     wanted = chosen.of_kinds(rule.kinds)
     wanted = wanted if redacted else wanted.without_redacted()
-    async for page in pages(log.database, of, wanted, replace(span, limit=None), above=above):
+    async for page in pages(log.database, of, wanted, replace(span, limit=None), above=above, brief=brief):
         messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
         if left is not None:
             messages = messages[:left]

@@ -65,10 +65,12 @@ async def pages(
     *,
     page: int | None = None,
     above: int | None = None,
+    brief: bool = False,
 ) -> AsyncIterator[list[Event]]:
     """Yield the selected events in replay order, in lists of at most `page`.
 
-    With `above`, only those with more payload bytes than that. Events committed after the call are not read.
+    With `above`, only those with more payload bytes than that. With `brief`, events have only their position, kind,
+    channel, flags and payload. Events committed after the call are not read.
     """
     recorders = await recorders_now(database, of)
     numbers = recorders.ids
@@ -90,7 +92,9 @@ async def pages(
         place = max(place, _key(span.after, numbers))
     conditions.append(replay_place > tuple_(parameter("ts"), parameter("number")))
     order = (event.c.ts, event.c.id)
-    query = EventQuery(event_rows.columns().where(and_(*conditions)).order_by(*order).limit(parameter("size")))
+    query = EventQuery(
+        event_rows.columns(brief=brief).where(and_(*conditions)).order_by(*order).limit(parameter("size"))
+    )
     names = NameReader(database)
     left = span.limit
     while left is None or left > 0:

@@ -47,8 +47,11 @@ def _content(text: str) -> str:
             return text
         if isinstance(data, str):
             return data
-        values = (data.get(key) for key in KEYS) if isinstance(data, dict) else ()
-        inner = next((found for value in values if (found := _text_of(value)) is not None), None)
+        inner = None
+        if isinstance(data, dict):
+            for key in KEYS:
+                if (inner := _text_of(data.get(key))) is not None:
+                    break
         if inner is None:
             try:
                 return json.dumps(data, ensure_ascii=False)

@@ -246,7 +246,7 @@ class _Side:
     ) -> None:
         self._log = log
         self._of = of
-        self.pages = message_pages(log, of, chosen, span, redacted=True)
+        self.pages = message_pages(log, of, chosen, span, redacted=True, brief=True)
         self.read = 0
         """Number of messages compared."""
         self._mapping = mapping

@@ -63,6 +63,14 @@ async def test_batches_that_overlap_are_read_each(log: EventLog, store: str) -> 
     assert any("the batch after seq 12 starts at 11" in each for each in problems)
 
 
+async def test_a_batch_that_begins_before_what_was_read_ahead_is_read_again(log: EventLog, store: str) -> None:
+    await batches(log)
+    sql(store, "UPDATE batch SET count = 80 WHERE first_seq = 2 AND recorder_id = 1 RETURNING 1")  # several pages
+    problems = (await verify(log, await log.experiment("e1"))).problems
+    assert any("the batch after seq 81 starts at 11" in each for each in problems)
+    assert not [each for each in problems if "missing" in each or "batch at seq 13" in each]
+
+
 async def test_a_pack_holds_every_event(log: EventLog, other: EventLog, tmp_path: Path) -> None:
     await batches(log)
     packed = await pack(log, "e1", tmp_path / "a.pack")
