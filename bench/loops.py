@@ -11,7 +11,6 @@ import hashlib
 import json
 import sqlite3
 import struct
-import unicodedata
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -28,7 +27,6 @@ _NUMBERS = struct.Struct("<qqBBiii")
 _COLUMNS = ", ".join(EVENT_COLUMNS)
 _PAYLOAD = EVENT_COLUMNS.index("payload")
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
-_BUCKET_NS = 60_000_000_000
 
 
 def hash_rows(store: Path) -> int:
@@ -106,7 +104,7 @@ def write_lines(store: Path, path: Path) -> int:
 
 
 def read_lines(path: Path, store: Path) -> int:
-    """Parse the lines of `write_lines`, insert the events and their names, texts and activity, and count."""
+    """Parse the lines of `write_lines`, insert the events and their names, and count."""
     with path.open("rb") as file, _loading(store) as loading:
         for number, line in enumerate(file, 1):
             data = json.loads(line)
@@ -152,15 +150,13 @@ def _opened(store: Path) -> Iterator[sqlite3.Connection]:
 
 
 class _Loading:
-    """Insertion of events, names, texts and activity into a new file, one transaction a page."""
+    """Insertion of events and names into a new file, one transaction a page."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._ids: dict[tuple[int, str | None], int | None] = {(CHANNEL, None): None, (AGENT, None): None}
         self._events: list[tuple[Any, ...]] = []
         self._names: list[tuple[int, int, str]] = []
-        self._texts: list[tuple[int, str, str]] = []
-        self._activity: dict[tuple[int, int, int | None, int | None], list[int]] = {}
 
     def add(self, seq: int, data: dict[str, Any], payload: bytes) -> None:
         """Add an event; write a full page."""
@@ -168,12 +164,6 @@ class _Loading:
         channel, sender = self._id(CHANNEL, data["channel"]), self._id(AGENT, data["from_id"])
         row = (seq, 1, ts, code, channel, sender, self._id(AGENT, data["to_id"]), 0)
         self._events.append((*row, None, None, None, None, None, payload, None, None, None, None))
-        said = json.loads(payload)["text"]
-        folded = said.lower() if said.isascii() else unicodedata.normalize("NFKC", said).casefold()
-        self._texts.append((seq, said, folded))
-        counts = self._activity.setdefault((ts - ts % _BUCKET_NS, code, channel, sender), [0, 0])
-        counts[0] += 1
-        counts[1] += len(payload)
         if len(self._events) == PAGE:
             self.flush()
 
@@ -189,14 +179,8 @@ class _Loading:
         self._connection.execute("BEGIN IMMEDIATE")
         insert("INSERT INTO name VALUES (?, ?, ?)", self._names)
         insert(f"INSERT INTO event VALUES ({', '.join('?' * len(EVENT_COLUMNS))})", self._events)
-        insert("INSERT INTO said VALUES (?, ?, ?)", self._texts)
-        insert(
-            "INSERT INTO activity VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-            "messages = messages + excluded.messages, payload_bytes = payload_bytes + excluded.payload_bytes",
-            [(*key, *counts) for key, counts in self._activity.items()],
-        )
         self._connection.execute("COMMIT")
-        for waiting in (self._names, self._events, self._texts, self._activity):
+        for waiting in (self._names, self._events):
             waiting.clear()
 
 
@@ -209,11 +193,6 @@ def _loading(store: Path) -> Iterator[_Loading]:
         connection.execute("CREATE TABLE name (id INTEGER PRIMARY KEY, what, value, UNIQUE (what, value))")
         connection.execute(f"CREATE TABLE event (id INTEGER PRIMARY KEY, {', '.join(EVENT_COLUMNS[1:])})")
         connection.execute("CREATE INDEX by_ts ON event (experiment_id, ts, id)")
-        connection.execute("CREATE TABLE said (event_id INTEGER PRIMARY KEY, text, folded)")
-        connection.execute(
-            "CREATE TABLE activity (bucket, kind, channel_id, from_id, messages, payload_bytes, "
-            "PRIMARY KEY (bucket, kind, channel_id, from_id))"
-        )
         loading = _Loading(connection)
         yield loading
         loading.flush()

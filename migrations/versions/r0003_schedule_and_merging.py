@@ -36,7 +36,7 @@ _RECORDERS = "FROM experiment x JOIN recorder r ON r.experiment_id = x.id WHERE 
 _NEW_FIELDS = "coalesce(e.messager_id, e.arrival, e.origin_id, e.origin_seq) IS NOT NULL"
 LOSSES = (
     (
-        "chains would no longer verify",
+        "chains of recorders that began since 0003 would no longer verify",
         f"SELECT x.exp_id {_RECORDERS} AND r.last_seq > 0 "
         "AND r.chain_version <> CASE WHEN x.schema_version > 2 THEN 2 ELSE x.schema_version END",
     ),
@@ -96,7 +96,7 @@ def upgrade() -> None:
         op.add_column("event", sa.Column(name, sa.BigInteger, comment=comment))
     op.add_column(
         "redaction",
-        sa.Column("origin", sa.String, comment="uuid of the first recorder in the store where it was made"),
+        sa.Column("origin", sa.String, comment="where it was made: uuid of the first recorder there"),
     )
     op.drop_table("delivery")
     op.create_table(

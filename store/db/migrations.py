@@ -6,9 +6,9 @@ import io
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Column, Connection, Index, Table, inspect, text
 
 from .databases import package_of
 from .schema import HEAD_REVISION
@@ -93,6 +93,20 @@ def check_downgrade(connection: Connection, revision: str) -> None:
             raise DowngradeRefused(str(script.down_revision), reasons)
 
 
+def _described(difference: Any) -> str:
+    """Return one difference of `compare_metadata` as text."""
+    what = {"add": "is missing", "remove": "is unknown"}
+    match difference:
+        case (operation, Table() as table):
+            return f"the table {table.name} {what.get(operation.partition('_')[0], 'differs')}"
+        case (operation, Index() as index):
+            return f"the index {index.name} {what.get(operation.partition('_')[0], 'differs')}"
+        case (operation, _, str() as table, Column() as column):
+            return f"the column {table}.{column.name} {what.get(operation.partition('_')[0], 'differs')}"
+        case _:
+            return str(difference)
+
+
 def differences(connection: Connection) -> list[str]:
     """Return the differences between the tables of the database and `schema.py`, and between its views and theirs.
 
@@ -104,7 +118,7 @@ def differences(connection: Connection) -> list[str]:
     from .schema import metadata
 
     context = MigrationContext.configure(connection, opts={"compare_type": True})
-    found = [str(difference) for difference in compare_metadata(context, metadata)]
+    found = [_described(difference) for difference in compare_metadata(context, metadata)]
     if found or not_compared(connection) is not None:
         missing = {"event_view", "message"} - set(inspect(connection).get_view_names())
         return found + [f"the view {view} is missing{RESTORE}" for view in sorted(missing)]

@@ -266,5 +266,5 @@ redaction = Table(
     Column("events", Text, nullable=False, comment="JSON: which ones"),
     Column("head_before", LargeBinary, nullable=False),
     Column("head_after", LargeBinary, nullable=False),
-    Column("origin", String, comment="uuid of the first recorder in the store where it was made"),
+    Column("origin", String, comment="where it was made: uuid of the first recorder there"),
 )

@@ -169,8 +169,8 @@ async def mark_closed(database: Database, of: Experiment, *, force: bool = False
     """Set the status to closed and fence every recorder that has not ended. See `messager_store.recording.closing`.
 
     A fenced recorder can append nothing more, so the head of a closed experiment does not change. Recorders that
-    were alive count as ended, incomplete ones as ended uncleanly. Raises `ExperimentBusy` while a recorder is alive, and
-    `StoreError` if one is incomplete, unless forced.
+    were alive count as ended, incomplete ones as ended uncleanly. Unless forced, raises `ExperimentBusy` while a
+    recorder is alive, and `StoreError` if one is incomplete.
     """
     now = time.time_ns()
     async with database.writing() as connection:

@@ -32,9 +32,6 @@ _HEAD_3 = struct.Struct("<qqBBqqqqqiiiiiiiiq")
 _BATCH_1 = struct.Struct("<qqqq")
 _BATCH_2 = struct.Struct("<qqqqqq")
 _ABSENT = -(2**63)
-_PLAIN_3 = struct.Struct("<qqBB40siiii16sq")
-"""`_HEAD_3` of an event that has names and a payload only: its other fields are constant."""
-_NO_NUMBERS, _NO_PARTS = struct.pack("<5q", *[_ABSENT] * 5), struct.pack("<4i", 0, 0, -1, -1)
 
 
 Names = tuple[tuple[int, int, int, int], bytes]
@@ -76,20 +73,6 @@ def encode_event(
     The lengths come first, so that no two events have the same encoding. Raises `struct.error` for a number that is
     not an int64.
     """
-    channel, sender, recipient, messager = lengths
-    if (
-        msg_id is None
-        and meta is None
-        and duration_ns is None
-        and receivers is None
-        and arrival is None
-        and cause is None
-        and origin is None
-    ):  # most events; this takes less than half of the time
-        head = _PLAIN_3.pack(
-            seq, ts, kind, flags, _NO_NUMBERS, channel, sender, recipient, messager, _NO_PARTS, len(payload)
-        )
-        return head + joined + payload
     message = b"" if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
     details = b"" if meta is None else meta.encode("utf-8", "surrogatepass")
     of_cause, cause_seq = cause or (b"", _ABSENT)
@@ -104,10 +87,7 @@ def encode_event(
         _ABSENT if arrival is None else arrival,
         cause_seq,
         origin_seq,
-        channel,
-        sender,
-        recipient,
-        messager,
+        *lengths,
         len(of_cause),
         len(of_origin),
         -1 if msg_id is None else len(message),

@@ -50,8 +50,8 @@ class RedactionRow:
     head_before: bytes
     head_after: bytes
     origin: str | None
-    """UUID of the first recorder of the experiment in the store where it was made; None before schema version 3. The
-    seals of one origin form a chain."""
+    """Store where it was made: the uuid of the first recorder of the experiment there, or a random text if recorders
+    were gathered into it; None before schema version 3. The seals of one origin form a chain."""
 
     def ranges(self) -> Ranges:
         """Return the redacted events. Raises `ValueError` if the row is invalid."""

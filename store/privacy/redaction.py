@@ -11,6 +11,7 @@ import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 from sqlalchemy import delete, except_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -29,6 +30,8 @@ from .redaction_filter import Found, RedactionFilter, find
 from .refusal import check_allowed, written_meanwhile
 from .scrubbing import finish_scrub, scrub
 
+_GATHERED = "gathered-"
+"""Prefix of the origin of redactions made in a store that an experiment was gathered into."""
 TRIES = 3
 """Attempts, if recorders write between the search and the transaction."""
 
@@ -124,6 +127,16 @@ def _ranges(ids: array[int], names: dict[int, Recorder]) -> Ranges:
     return found
 
 
+def _origin(of: Experiment, recorders: list[RecorderRow], before: list[RedactionRow]) -> str | None:
+    """Return the origin of the next redaction record: other stores may redact the same recorders under theirs."""
+    if of.schema_version < 3:
+        return None
+    if not any(row.gathered for row in recorders):
+        return recorders[0].uuid
+    here = [row.origin for row in before if row.origin is not None and row.origin.startswith(_GATHERED)]
+    return here[-1] if here else f"{_GATHERED}{uuid4().hex}"
+
+
 async def _blank(
     log: EventLog,
     of: Experiment,
@@ -137,9 +150,9 @@ async def _blank(
 ) -> bool:
     """Redact in one transaction. Return False, and change nothing, if the log changed since `recorders` were read."""
     database = log.database
-    origin = recorders[0].uuid if of.schema_version >= 3 else None
-    names: dict[int, Recorder] = {row.id: row.ordinal if origin is None else row.uuid for row in recorders}
     before = await redactions_of(database, of.id)
+    origin = _origin(of, recorders, before)
+    names: dict[int, Recorder] = {row.id: row.ordinal if origin is None else row.uuid for row in recorders}
     positions = {names[row.id]: row.last_seq for row in recorders}
     events = events_json(_ranges(numbers, names), positions, origin)
     at = time.time_ns()

@@ -275,6 +275,9 @@ async def test_a_store_that_was_continued_is_not_downgraded(earlier: Path) -> No
     async with EventLog.open(str(earlier / "everything.db")) as log, Recorder(log, "secret") as recorder:
         recorder.after(MessageRecord("sent", recorder.clock.now(), "c", b"later"))
     refused = run("db", "downgrade", "0002", "--yes", "--store", "everything.db", cwd=earlier)
-    assert refused.returncode == 2 and "chains would no longer verify (secret)" in refused.stderr
+    assert (
+        refused.returncode == 2
+        and "chains of recorders that began since 0003 would no longer verify (secret)" in refused.stderr
+    )
     assert messager(earlier, "db", "current", store="everything") == "0003\n"
     assert problems(earlier, "everything", "secret") == []

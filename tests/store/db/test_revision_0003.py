@@ -213,22 +213,28 @@ async def _closed(log: EventLog) -> None:
 @pytest.mark.parametrize(
     ("made", "reasons"),
     [
-        (_chain, ["chains would no longer verify (killed)"]),
+        (_chain, ["chains of recorders that began since 0003 would no longer verify (killed)"]),
         (
             _arrival,
             [
-                "chains would no longer verify (killed)",
+                "chains of recorders that began since 0003 would no longer verify (killed)",
                 "Messagers, arrivals and origins of events would be lost (killed)",
             ],
         ),
         (
             _call,
-            ["chains would no longer verify (killed)", "model calls would have no kind (killed)"],
+            [
+                "chains of recorders that began since 0003 would no longer verify (killed)",
+                "model calls would have no kind (killed)",
+            ],
         ),
         (_parent, ["forks would not know their parents (fork)"]),
         (
             _redacted,
-            ["chains would no longer verify (new)", "redactions would no longer fit their heads (new)"],
+            [
+                "chains of recorders that began since 0003 would no longer verify (new)",
+                "redactions would no longer fit their heads (new)",
+            ],
         ),
         (_closed, ["heads of closed experiments would change (new)"]),
     ],
@@ -260,7 +266,9 @@ async def test_a_downgrade_sees_what_is_recorded_while_it_begins(upgraded: str) 
             await connection.execute(text("UPDATE recorder SET last_seq = 1 WHERE id = :id"), {"id": writer.id})
             downgrading = asyncio.create_task(migrate(upgraded, "0002"))
             await until(waits)
-    with pytest.raises(DowngradeRefused, match=r"chains would no longer verify \(killed\)"):
+    with pytest.raises(
+        DowngradeRefused, match=r"chains of recorders that began since 0003 would no longer verify \(killed\)"
+    ):
         await downgrading
 
 
