@@ -66,6 +66,21 @@ async def test_a_changed_view_is_reported_and_restored(
     assert sql(store, "SELECT exp_id, indexed FROM message") == [("e1", 0)]
 
 
+async def test_tables_indexes_and_columns_that_differ_are_named(log: EventLog, store: str) -> None:
+    await filled(log, [sent(1)])
+    sql(store, "DROP VIEW message", "DROP VIEW event_view")
+    sql(store, "DROP TABLE said", "DROP INDEX ix_event_replay", "ALTER TABLE event DROP COLUMN arrival")
+    sql(store, "CREATE TABLE notes (a INTEGER)")
+    found = await differences(store)
+    for expected in (
+        "the table said is missing",
+        "the table notes is unknown",
+        "the index ix_event_replay is missing",
+        "the column event.arrival is missing",
+    ):
+        assert expected in found
+
+
 async def test_the_views_of_another_revision_are_reported(log: EventLog, store: str) -> None:
     """Older stores have other views: the module of revision 0001 was edited after stores had been made."""
     kind = "postgresql" if "://" in store else "sqlite"
