@@ -189,7 +189,7 @@ async def _copy(connection: Any, first_seq: int, batch: Sequence[NewEvent]) -> N
     """Copy one batch in one transaction. Includes making the row tuples; the ids of names are arbitrary."""
     base = 1 << 40 | first_seq
     rows = [
-        (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload)
+        (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload, None, None, None, None)
         for at, entry in enumerate(batch)
     ]
     async with connection.transaction():
