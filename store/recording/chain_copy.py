@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlalchemy import insert, select, update
 
 from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL, KINDS, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK, batch, event, recorder
-from ..experiments.records import RecorderRow
+from ..db.schema import (
+    AGENT,
+    CHANNEL,
+    KINDS,
+    MESSAGER,
+    RECORDER,
+    SEQ_BITS,
+    SEQ_MASK,
+    batch,
+    event,
+    experiment,
+    recorder,
+)
+from ..experiments import lifecycle
+from ..experiments.records import GATHERED, RecorderRow
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE, ChainEvent, WalkedBatch, fetch_from, walk
 from ..log.names import intern
@@ -105,7 +118,7 @@ class ChainCopy:
         if the source is damaged behind it; then `ending` is not written. Raises `Moved`.
         """
         counters = _Counters.of(here)
-        before = here.last_seq, here.head_hash
+        before = here.last_seq, here.head_hash, here.epoch
         encoder = chain.encoder(row, self.recorders)
         try:
             async for walked in walk(
@@ -113,8 +126,8 @@ class ChainCopy:
             ):
                 if self._is_full:
                     await self._flush(here, before, counters.columns())
-                    before = counters.last_seq, counters.head_hash
-                entries = await _confirmed(walked, counters)
+                    before = counters.last_seq, counters.head_hash, _taken(here.epoch)
+                entries = await _confirmed(walked, counters, self.ids)
                 self._add(walked, entries, here.id)
                 kinds = Counter(KINDS[entry.kind - 1] for entry in entries)
                 counters.add(walked.row, kinds, sum(len(entry.payload) for entry in entries))
@@ -135,8 +148,12 @@ class ChainCopy:
         self._entries += entries
         self._bytes += sum(len(entry.payload) + len(entry.meta or "") for entry in entries)
 
-    async def _flush(self, here: RecorderRow, before: tuple[int, bytes], columns: Mapping[str, Any]) -> None:
-        """Write the waiting batches and the columns of their recorder in one transaction, or raise `Moved`."""
+    async def _flush(self, here: RecorderRow, before: tuple[int, bytes, int], columns: Mapping[str, Any]) -> None:
+        """Write the waiting batches and the columns of their recorder in one transaction, or raise `Moved`.
+
+        `before` are the last seq, the head and the epoch that it must have. With the batches, the recorder and a closed
+        experiment are open again.
+        """
         entries, batches = self._entries, self._batches
         self._entries, self._batches, self._bytes = [], [], 0
         await self._intern(entries)
@@ -144,12 +161,19 @@ class ChainCopy:
         expected = (
             recorder.c.id == here.id,
             recorder.c.uuid == here.uuid,
-            recorder.c.epoch == here.epoch,
+            recorder.c.epoch == before[2],
             recorder.c.last_seq == before[0],
             recorder.c.head_hash == before[1],
         )
+        opened = {"ended_at": None, "unclean": 0, "epoch": _taken(here.epoch), "spool": None}
         async with self.target.writing() as connection:
-            advanced = await connection.execute(update(recorder).where(*expected).values(**columns))
+            await lifecycle.lock(connection, self.experiment_id)
+            if batches:
+                closed = update(experiment).where(
+                    experiment.c.id == self.experiment_id, experiment.c.status == "closed"
+                )
+                await connection.execute(closed.values(status="open", closed_at=None))
+            advanced = await connection.execute(update(recorder).where(*expected).values({**opened, **columns}))
             if advanced.rowcount != 1:
                 raise Moved
             if rows:
@@ -179,6 +203,11 @@ class ChainCopy:
         )
 
 
+def _taken(epoch: int) -> int:
+    """Return the epoch of a recorder of this epoch once `gather` appends to it. No writer has it."""
+    return min(epoch, GATHERED)
+
+
 def _names_of(entry: ChainEvent) -> tuple[_Name | None, ...]:
     """Return the names of an event, in the order of the columns of its row."""
     values = (entry.channel, entry.sender, entry.recipient, entry.messager, entry.origin)
@@ -186,8 +215,11 @@ def _names_of(entry: ChainEvent) -> tuple[_Name | None, ...]:
     return tuple(None if value is None else (what, value) for what, value in zip(kinds, values, strict=True))
 
 
-async def _confirmed(walked: WalkedBatch, counters: _Counters) -> list[ChainEvent]:
-    """Return the events of a batch that continues a recorder. Raises `_Damaged` if its hashes do not confirm it."""
+async def _confirmed(walked: WalkedBatch, counters: _Counters, known: Container[int]) -> list[ChainEvent]:
+    """Return the events of a batch that continues a recorder. Raises `_Damaged` if its hashes do not confirm it.
+
+    `known` are the ids of the recorders that causes may name.
+    """
     part = walked.row
     try:
         if part.first_seq != counters.last_seq + 1:
@@ -207,6 +239,9 @@ async def _confirmed(walked: WalkedBatch, counters: _Counters) -> list[ChainEven
         )
     except (*WRONG_TYPE, ValueError) as error:
         raise _Damaged(f"the batch at seq {part.first_seq} holds a value of the wrong type") from error
+    for entry in entries:
+        if entry.cause is not None and entry.cause >> SEQ_BITS not in known:
+            raise _Damaged(f"the cause of the event of seq {entry.seq} is of an unknown recorder")
     if not whole:
         raise _Damaged(f"the batch at seq {part.first_seq} does not continue the chain")
     return entries

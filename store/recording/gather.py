@@ -25,7 +25,7 @@ from ..log import chain
 from ..log.event_log import EventLog
 from ..queries.index import index_or_warn
 from .chain_copy import ChainCopy, Moved, chain_hash_at
-from .part_rows import close_complete, ending, is_newer, missing_records, records_of, write_rows
+from .part_rows import close_complete, ending, is_newer, missing_records, records_of, write_records, write_rows
 from .parts import FIRST_VERSION, Part, Whole, belonging, read_parts
 
 TRIES = 5
@@ -54,6 +54,8 @@ class GatheredRecorder:
     """Number of its events that the target held before."""
     ended: bool = True
     """False if it has not ended in the part: gather again later."""
+    unclean: bool = False
+    """True if it ended uncleanly in the part: gather again once `messager repair` has marked it as ended there."""
     damage: str | None = None
     """What is damaged in the part; nothing behind it was copied."""
 
@@ -157,12 +159,14 @@ class _Gathering:
         self._progress = progress
         self._done = self._total = 0
         self._closed_at: list[int] = []
+        self._created = self._had_recorders = False
         self._result = GatheredExperiment(exp_id)
 
     async def run(self, parts: list[Part], *, force: bool, dry_run: bool) -> GatheredExperiment:
         """Copy the parts that belong to the experiment."""
         result = self._result
         here, whole = await self._here(), Whole()
+        self._created, self._had_recorders = here is None, here is not None and bool(here.recorders)
         if here is not None:
             whole.add(here)
             result.head_before, result.closed_before = _head(here), here.columns["status"] == "closed"
@@ -188,7 +192,10 @@ class _Gathering:
 
     def _too_old(self, part: Part, here: Part | None) -> str | None:
         for each in (part, here):
-            if each is not None and each.columns["schema_version"] < FIRST_VERSION:
+            if each is None:
+                continue
+            versions = (each.columns["schema_version"], *(row.chain_version for row in each.recorders))
+            if min(versions) < FIRST_VERSION:
                 return (
                     f"{part.exp_id} in {each.store} was begun before revision 0003: its chains name recorders by "
                     "ordinal and cannot be merged. Move it as a whole, with `messager pack` and `messager unpack`."
@@ -224,7 +231,7 @@ class _Gathering:
     async def _copy_once(self, part: Part, here: Part | None, result: GatheredPart, before: dict[str, int]) -> None:
         """Copy what the target lacks of a part. Raises `Moved`."""
         records = await records_of(part.database, part.id)
-        number = await write_rows(self._database, part, records, None if here is None else here.id)
+        number = await write_rows(self._database, part, None if here is None else here.id)
         here = await self._here()
         if here is None or here.id != number:
             raise Moved
@@ -243,6 +250,7 @@ class _Gathering:
                 columns = ending(part.recorder_columns[row.uuid], here.recorder_columns[row.uuid])
                 reached, done.damage = await copy.copy(row, mine, columns)
                 done.events = max(reached - done.before, 0)
+        await write_records(self._database, number, records)
 
     async def _refusal(self, part: Part, here: Part | None, known: dict[str, RecorderRow]) -> str | None:
         """Return the reason why a part cannot be merged into what is in the target."""
@@ -292,14 +300,21 @@ class _Gathering:
         )
 
     async def _finish(self, accepted: list[Part]) -> None:
-        """Close the experiment if all its parts are closed and complete, and fill its side tables."""
+        """Close the experiment if all its parts are closed and complete, and fill its side tables.
+
+        One that was open in the target before is closed only if the parts hold all its recorders: of the others,
+        nobody said that they are all.
+        """
         here = await self._here()
         if here is None:
             return
         open_ones = [part for part in accepted if part.columns["status"] != "closed"]
         if accepted and not open_ones and not any(part.failed for part in self._result.parts):
             times = [*self._closed_at, *(part.columns["closed_at"] for part in accepted)]
-            await close_complete(self._database, here.id, max(times))
+            anything = self._created or self._result.closed_before
+            known = None if anything else {row.uuid for part in accepted for row in part.recorders}
+            if anything or self._had_recorders:
+                await close_complete(self._database, here.id, max(times), known)
         of = await self._log.experiment(self._result.exp_id)
         await index_or_warn(self._log, of)
 
@@ -325,4 +340,5 @@ def _planned(row: RecorderRow, here: RecorderRow | None) -> GatheredRecorder:
         events=max(row.last_seq - before, 0),
         before=min(before, row.last_seq),
         ended=row.ended_at is not None,
+        unclean=row.state == "unclean",
     )

@@ -1,14 +1,16 @@
 """The rows that come with a part besides its chains: experiment, tags, recorders and redaction records.
 
-They are written first and in one transaction, so that the causes and names of events always have an owner.
+Experiment, tags and recorders are written first and in one transaction, so that the causes and names of events always
+have an owner. Redaction records are written last, once the events that they name are there.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
@@ -17,6 +19,7 @@ from ..db.schema import KINDS, VISIBLE, experiment, recorder, redaction, tag
 from ..experiments import lifecycle
 from ..experiments.records import GATHERED, RecorderRow
 from ..log import chain
+from ..log.redaction_records import RedactionRow
 from .chain_copy import Moved
 from .parts import PARENT, Columns, Part
 
@@ -27,8 +30,8 @@ _LIVE = (
 """Columns of a recorder that change while it records, besides the counters and the meta."""
 _RECORD = ("who", "at", "why", "events", "head_before", "head_after")
 
-Records = dict[str | None, list[tuple[Any, ...]]]
-"""Redaction records by origin, oldest first."""
+Records = list[tuple[Any, ...]]
+"""Redaction records, oldest first: the origin, and the columns `_RECORD`."""
 
 
 def is_newer(row: RecorderRow, here: Any) -> bool:
@@ -53,69 +56,95 @@ async def records_of(database: Database, experiment_id: int) -> Records:
         return await _records(connection, experiment_id)
 
 
-def missing_records(there: Records, here: Records) -> list[tuple[str | None, tuple[Any, ...]]] | None:
-    """Return the records, with their origins, that `here` lacks; None if the two contradict each other."""
-    found: list[tuple[str | None, tuple[Any, ...]]] = []
-    for origin, rows in there.items():
-        known = here.get(origin, [])
-        common = min(len(known), len(rows))
-        if known[:common] != rows[:common]:
+def missing_records(there: Records, here: Records) -> Records | None:
+    """Return the records that `here` lacks, in the order of `there`; None if the two contradict each other.
+
+    The records of one origin form a chain, so that one side holds a beginning of what the other does.
+    """
+    known: dict[str | None, Records] = defaultdict(list)
+    for record in here:
+        known[record[0]].append(record)
+    found: Records = []
+    seen: Counter[str | None] = Counter()
+    for record in there:
+        mine, at = known[record[0]], seen[record[0]]
+        seen[record[0]] += 1
+        if at >= len(mine):
+            found.append(record)
+        elif mine[at] != record:
             return None
-        found += [(origin, row) for row in rows[common:]]
     return found
 
 
-async def write_rows(database: Database, part: Part, redactions: Records, experiment_id: int | None) -> int:
-    """Create or complete the rows of an experiment from a part, whose redaction records are given.
+async def write_rows(database: Database, part: Part, experiment_id: int | None) -> int:
+    """Create or complete the rows of an experiment from a part. Returns its id in the target.
 
-    Returns its id in the target.
-
-    New recorders get the next ordinals, and count nothing until their events are copied. Recorders of which the part
-    holds more are open again, and so is a closed experiment. Raises `Moved` if the experiment is not the one of
-    `experiment_id` any more.
+    New recorders get the next ordinals, and count nothing until their events are copied; with them, a closed experiment
+    is open again, and gets the tags of the part. Raises `Moved` if the experiment is not the one of `experiment_id` any
+    more.
     """
     async with database.writing() as connection:
         row = await _experiment_row(database, connection, part, experiment_id)
-        query = select(recorder).where(recorder.c.experiment_id == row.id)
-        here = {each.uuid: each for each in (await connection.execute(query)).all()}
+        query = select(recorder.c.uuid).where(recorder.c.experiment_id == row.id)
+        here = set((await connection.execute(query)).scalars())
         new = [each for each in part.recorders if each.uuid not in here]
         for ordinal, each in enumerate(new, row.recorders + 1):
             await connection.execute(insert(recorder).values(_begun(part, each, row.id, ordinal)))
-        more = bool(new)
-        for each in part.recorders:
-            known = here.get(each.uuid)
-            if known is None or not is_newer(each, known):
-                continue
-            more |= each.last_seq > known.last_seq
-            opened = {"ended_at": None, "unclean": 0, "epoch": min(known.epoch, GATHERED), "spool": None}
-            taken = update(recorder).where(recorder.c.id == known.id, recorder.c.epoch == known.epoch).values(opened)
-            if (await connection.execute(taken)).rowcount != 1:
-                raise Moved
         values = _merged(part, row)
         if new:
             values["recorders"] = row.recorders + len(new)
-        if more and row.status == "closed":
+        if new and row.status == "closed":
             values |= {"status": "open", "closed_at": None}
         if values:
             await connection.execute(update(experiment).where(experiment.c.id == row.id).values(values))
         words = [{"experiment_id": row.id, "tag": word} for word in part.tags]
-        if words:
+        if words and (new or experiment_id is None):  # one that was removed since is not added again
             await connection.execute(database.dialect.insert_or_ignore(tag), words)
-        records = missing_records(redactions, await _records(connection, row.id))
-        if records is None:
-            raise Moved
-        for origin, values_of in records:
-            named = dict(zip(_RECORD, values_of, strict=True))
-            await connection.execute(insert(redaction).values(**named, origin=origin, experiment_id=row.id))
         return int(row.id)
 
 
-async def close_complete(database: Database, experiment_id: int, closed_at: int) -> None:
-    """Close an experiment if all its recorders have ended."""
+async def write_records(database: Database, experiment_id: int, records: Records) -> None:
+    """Add the redaction records of a part that the target lacks, if the events they name are all there.
+
+    A record, and those of its origin behind it, waits until each recorder has reached its position in that record: what
+    lies behind damage comes with an intact copy. Raises `Moved` if the experiment was redacted meanwhile.
+    """
     async with database.writing() as connection:
         await lifecycle.lock(connection, experiment_id)
-        open_ones = select(func.count()).where(recorder.c.experiment_id == experiment_id, recorder.c.ended_at.is_(None))
-        if not (await connection.execute(open_ones)).scalar_one():
+        missing = missing_records(records, await _records(connection, experiment_id))
+        if missing is None:
+            raise Moved
+        if not missing:
+            return
+        query = select(recorder.c.uuid, recorder.c.last_seq).where(recorder.c.experiment_id == experiment_id)
+        reached = {row.uuid: row.last_seq for row in await connection.execute(query)}
+        waiting: set[str | None] = set()
+        for origin, *values in missing:
+            named = dict(zip(_RECORD, values, strict=True))
+            if origin in waiting or not _is_reached(origin, named, reached):
+                waiting.add(origin)
+                continue
+            await connection.execute(insert(redaction).values(**named, origin=origin, experiment_id=experiment_id))
+
+
+def _is_reached(origin: str | None, record: dict[str, Any], reached: dict[str, int]) -> bool:
+    """Return whether all recorders that a record names have reached their positions in it."""
+    try:
+        positions = RedactionRow(id=0, origin=origin, **record).positions()
+    except ValueError:
+        return False
+    return all(reached.get(str(uuid), -1) >= last for uuid, last in positions.items())
+
+
+async def close_complete(
+    database: Database, experiment_id: int, closed_at: int, known: Collection[str] | None = None
+) -> None:
+    """Close an experiment if all its recorders have ended, and are among `known` if it is given (uuids)."""
+    async with database.writing() as connection:
+        await lifecycle.lock(connection, experiment_id)
+        query = select(recorder.c.uuid, recorder.c.ended_at).where(recorder.c.experiment_id == experiment_id)
+        rows = (await connection.execute(query)).all()
+        if all(row.ended_at is not None and (known is None or row.uuid in known) for row in rows):
             await connection.execute(
                 update(experiment)
                 .where(experiment.c.id == experiment_id, experiment.c.status == "open")
@@ -125,10 +154,7 @@ async def close_complete(database: Database, experiment_id: int, closed_at: int)
 
 async def _records(connection: AsyncConnection, experiment_id: int) -> Records:
     query = select(redaction).where(redaction.c.experiment_id == experiment_id).order_by(redaction.c.id)
-    found: Records = defaultdict(list)
-    for row in await connection.execute(query):
-        found[row.origin].append(tuple(getattr(row, key) for key in _RECORD))
-    return dict(found)
+    return [(row.origin, *(getattr(row, key) for key in _RECORD)) for row in await connection.execute(query)]
 
 
 async def _experiment_row(

@@ -92,7 +92,7 @@ async def odd_parts(run: Run, row: Row) -> None:
         row.unnoticed += sum(1 for key, value in _content(target).items() if recorded.get(key) != value)
         for problem in await findings(target):
             row.problem(f"beside a damaged part: {problem}")
-        await _gathered(target, [which])
+        await _gathered(target, parts)  # with one of them only, nobody says that the others are closed
         await _judge(row, target, parts, sent)
         shutil.rmtree(folder)
 

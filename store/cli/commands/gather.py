@@ -105,6 +105,12 @@ def _show(done: GatheredExperiment, dry_run: bool) -> None:
                     f"{part.store}: recorder {each.ordinal} is damaged: {each.damage}. Nothing behind that was copied"
                 )
                 click.echo(f"{click.style('damaged', fg='red')}  {safe(what)}")
+            if each.unclean:
+                what = (
+                    f"{part.store}: recorder {each.ordinal} ended uncleanly. Mark its end with `messager repair "
+                    f"{done.exp_id} --store {part.store}`, and gather again"
+                )
+                click.echo(f"{click.style('unclean', fg='yellow')}  {safe(what)}")
         _show_reason(part)
     events = plural(sum(each.events for part in done.parts for each in part.recorders), "event")
     if dry_run:
@@ -127,7 +133,7 @@ def _row(part: GatheredPart, each: GatheredRecorder) -> tuple[str, ...]:
         f"{each.events:,}",
         f"{each.before:,}",
         "" if offset is None else f"{'-' if offset < 0 else '+'}{length(abs(offset) / 1e9)}",
-        "damaged" if each.damage else "ended" if each.ended else "not ended",
+        "damaged" if each.damage else "ended" if each.ended else "unclean" if each.unclean else "not ended",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from contextlib import closing
@@ -63,16 +64,30 @@ def test_damage_and_what_is_no_store_are_told_with_exit_code_1(folder: Path) -> 
     found = json.loads(done.stdout)
     [town] = found["experiments"]
     assert [part["recorders"][0]["damage"] for part in town["parts"]] == [None, "the event of seq 1 was changed"]
-    assert (town["status"], "does not exist" in found["not_read"][0]["reason"]) == ("open", True)
+    assert (town["status"], "there is no store" in found["not_read"][0]["reason"]) == ("open", True)
     done = messager("gather", "a.db", "b.db", "--store", "all.db", cwd=folder)
     assert done.returncode == 1 and "damaged  " in done.stdout and "the event of seq 1 was changed" in done.stdout
 
 
 def test_a_dry_run_creates_no_store(folder: Path) -> None:
     done = messager("gather", "a.db", "b.db", "--store", "all.db", "--dry-run", cwd=folder)
-    assert done.returncode == 0 and [line[4] for line in lines(done.stdout)[2:]] == ["new", "new"]
+    assert done.returncode == 0 and [line[4] for line in lines(done.stdout)[2:4]] == ["new", "new"]
     assert not (folder / "all.db").exists()
 
 
 def test_an_unknown_experiment_is_wrong_use(folder: Path) -> None:
     one_line(messager("gather", "a.db", "--exp", "city", "--store", "all.db", cwd=folder), 2, "'city'", "messager ls")
+
+
+async def test_an_unclean_end_is_told_with_its_remedy(tmp_path: Path) -> None:
+    async with EventLog.open(str(tmp_path / "c.db")) as log:
+        of = await log.create_experiment("town")
+        writer = await log.register(of, role="messager", row={"started_at": 1})
+        await log.append(writer, [sent(1)])
+        await log.touch(writer, heartbeat_at=2)
+    done = messager("gather", "c.db", "--store", "all.db", cwd=tmp_path)
+    assert done.returncode == 0 and "recorder 1 ended uncleanly" in done.stdout
+    [remedy] = re.findall(r"`messager (repair town --store .*?)`", done.stdout)
+    assert messager(*remedy.split(), cwd=tmp_path).returncode == 0
+    done = messager("gather", "c.db", "--store", "all.db", cwd=tmp_path)
+    assert done.returncode == 0 and "uncleanly" not in done.stdout

@@ -17,7 +17,7 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import RecorderFenced, StoreError
-from messager_store.log.chain import head_of
+from messager_store.log.chain import Identity, head_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
@@ -26,6 +26,7 @@ from messager_store.recording import chain_copy
 from messager_store.recording.closing import close
 from messager_store.recording.draining import drain
 from messager_store.recording.gather import GatheredExperiment, GatheredPart, gather
+from messager_store.recording.repair import repair
 from messager_store.recording.spool import Spool
 from messager_store.testing import Databases
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, Stores, sql
@@ -358,6 +359,49 @@ async def test_of_a_damaged_recorder_the_batches_before_the_damage_are_copied(
     assert await problems(log) == []
 
 
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ("UPDATE recorder SET last_seq = last_seq + 1", "closed"),
+        ("UPDATE event SET ts = ts + 1 WHERE id & 1099511627775 = 13", "closed"),
+        ("UPDATE event SET ts = ts + 1 WHERE id & 1099511627775 = 14", "open"),
+    ],
+)
+async def test_only_confirmed_batches_open_what_is_closed(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str], change: str, kept: str
+) -> None:
+    of = await recorded(parts[0], 1)
+    await gathered(log, urls[0])
+    before = log_rows(store)
+    sql(urls[0], "UPDATE experiment SET status = 'open', closed_at = NULL")
+    [row] = await parts[0].recorders(of)
+    if "= 1" in change:
+        writer = await parts[0].take_over(row.uuid)
+        for at in (5, 6):
+            await parts[0].append(writer, [sent(NOW + at)])
+    sql(urls[0], change)
+    done = await gathered(log, urls[0])
+    assert done.parts[0].recorders[0].damage is not None
+    assert (done.status, await problems(log)) == (kept, [])
+    assert (log_rows(store) == before) == (kept == "closed")
+    assert [row.state for row in await log.recorders()] == ["ended" if kept == "closed" else "incomplete"]
+
+
+async def test_a_cause_of_an_unknown_recorder_is_damage(log: EventLog, parts: list[EventLog], urls: list[str]) -> None:
+    of = await recorded(parts[0], 1, closed=False, ended=False)
+    [row] = await parts[0].recorders(of)
+    writer = await parts[0].take_over(row.uuid)
+    writer.identities[7] = Identity(99, 7, b"")  # its hashes are consistent
+    await parts[0].append(writer, [NewEvent("failed", NOW + 9, "c0", b"", cause=(7, 1))])
+    await parts[0].touch(writer, ended_at=NOW + 20 * SECOND)
+    await recorded(parts[1], 2)
+    done = await gathered(log, *urls)
+    assert [(e.damage, e.events) for part in done.parts for e in part.recorders] == [
+        ("the cause of the event of seq 13 is of an unknown recorder", 12), (None, 12),
+    ]  # fmt: skip
+    assert await problems(log) == []
+
+
 async def test_a_store_given_twice_and_the_target_are_skipped(
     log: EventLog, store: str, parts: list[EventLog], urls: list[str]
 ) -> None:
@@ -378,7 +422,7 @@ async def test_what_is_not_a_store_is_named_and_the_others_are_gathered(
     sql(urls[1], "UPDATE alembic_version SET version_num = '0002'")
     reasons = await refused(log, str(tmp_path / "none.db"), str(tmp_path / "x.db"), urls[1], urls[0])
     assert len(reasons) == 3 and len(await content(log)) == 12
-    for reason, word in zip(reasons, ("does not exist", "not a messager store", "db upgrade"), strict=True):
+    for reason, word in zip(reasons, ("there is no store", "not a messager store", "messager unpack"), strict=True):
         assert word in reason
 
 
@@ -387,7 +431,7 @@ async def test_parts_recorded_at_other_times_need_force(log: EventLog, parts: li
     of = await parts[1].create_experiment("e1")
     await recorder_of(parts[1], of, [[sent(NOW + 3600 * SECOND)]], at=NOW + 3600 * SECOND)
     [reason] = await refused(log, *urls)
-    assert "was recorded from" in reason and "--force" in reason and "another --store" in reason
+    assert "was recorded 3,590.0 s after" in reason and "--force" in reason and "another --store" in reason
     assert await content(log) == await content(parts[0])
     assert await refused(log, *urls, force=True) == []
     assert await content(log) == {**await content(parts[0]), **await content(parts[1])}
@@ -463,6 +507,19 @@ async def test_an_experiment_begun_before_revision_3_is_refused(
     assert len(await refused(log, *urls)) == 2
 
 
+async def test_a_recorder_of_an_earlier_chain_is_refused(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str]
+) -> None:
+    await recorded(parts[0], 1)
+    await recorded(parts[1], 2)
+    sql(urls[0], "UPDATE recorder SET chain_version = 2")
+    [reason] = await refused(log, *urls)
+    assert "before revision 0003" in reason and "messager pack" in reason
+    assert await content(log) == await content(parts[1])
+    sql(store, "UPDATE recorder SET chain_version = 2")
+    assert len(await refused(log, *urls)) == 2
+
+
 async def test_a_recorder_that_is_in_another_experiment_is_refused(
     log: EventLog, parts: list[EventLog], urls: list[str]
 ) -> None:
@@ -514,6 +571,39 @@ async def test_what_was_redacted_since_is_not_brought_back(
     await remove(log, await log.experiment("e1"))
     assert await refused(log, *urls) == []
     assert await problems(log) == []
+
+
+async def test_redactions_keep_their_order_over_all_origins(
+    log: EventLog, store: str, parts: list[EventLog], urls: list[str]
+) -> None:
+    for number, part in enumerate(parts[:2]):
+        await recorded(part, number)
+        await erased(part, f"{number}.1.0")
+    for url in reversed(urls[:2]):
+        await gathered(log, url)
+    await erased(log, "0.0.1")
+    assert await problems(log) == []
+    for _ in range(2):
+        assert await refused(parts[2], store) == []
+        verdict = await verify(parts[2], await parts[2].experiment("e1"))
+        assert (verdict.problems, len(verdict.notes)) == ([], 3)
+
+
+async def test_a_redaction_behind_damage_comes_with_an_intact_copy(
+    log: EventLog, parts: list[EventLog], urls: list[str]
+) -> None:
+    await recorded(parts[0], 1)
+    await erased(parts[0], "1.2.0")
+    await erased(parts[0], "1.2.1")
+    await gathered(parts[2], urls[0])  # an intact copy
+    sql(urls[0], "UPDATE event SET ts = ts + 1 WHERE id & 1099511627775 = 6")
+    done = await gathered(log, urls[0])
+    assert [each.damage for each in done.parts[0].recorders] == ["the event of seq 6 was changed"]
+    assert await problems(log) == []
+    await gathered(log, urls[2])
+    verdict = await verify(log, await log.experiment("e1"))
+    assert (verdict.problems, len(verdict.notes)) == ([], 2)
+    assert await head(log) == await head(parts[2])
 
 
 async def test_nobody_else_appends_to_a_gathered_recorder(
@@ -571,11 +661,60 @@ async def test_what_is_closed_is_open_while_more_is_gathered(
     assert done.head != first.head
     last = await gathered(log, urls[2])
     assert (last.closed_before, last.head_before, last.status) == (True, done.head, "open")
-    with pytest.raises(StoreError, match="being recorded"):
+    with pytest.raises(StoreError, match="gathered without its end"):
         await close(log, await log.experiment("e1"))
     await close(log, await log.experiment("e1"), force=True)
     again = await gathered(log, *urls)
     assert (again.closed_before, again.status, again.head) == (True, "closed", last.head)
+    assert await problems(log) == []
+
+
+async def test_what_parts_left_open_is_not_closed_by_others(
+    log: EventLog, parts: list[EventLog], urls: list[str]
+) -> None:
+    of = await recorded(parts[0], 1, closed=False)  # its recorder has ended; more will come
+    await recorded(parts[1], 2)
+    await gathered(log, urls[0])
+    assert (await gathered(log, urls[1])).status == "open"
+    await recorder_of(parts[0], of, batches_of(9))
+    assert (await gathered(log, *urls)).status == "open"
+    await close(parts[0], of)
+    assert (await gathered(log, urls[0])).status == "open", "the other part was not given"
+    assert (await gathered(log, *urls)).status == "closed"
+    assert await problems(log) == []
+
+
+@pytest.mark.parametrize("numbers", [(), (5,)])
+async def test_what_is_recorded_into_the_target_is_not_closed(
+    log: EventLog, parts: list[EventLog], urls: list[str], numbers: tuple[int, ...]
+) -> None:
+    of = await log.create_experiment("e1")
+    for number in numbers:
+        await recorder_of(log, of, batches_of(number))
+    await recorded(parts[0], 1)
+    for _ in range(1 + len(numbers)):
+        assert (await gathered(log, urls[0])).status == "open"
+
+
+async def test_a_tag_that_was_removed_does_not_come_back(log: EventLog, parts: list[EventLog], urls: list[str]) -> None:
+    of = await recorded(parts[0], 1, closed=False)
+    await gathered(log, urls[0])
+    await log.tag(await log.experiment("e1"), remove=["t1"])
+    await gathered(log, urls[0])
+    assert (await log.experiment("e1")).tags == []
+    await parts[0].tag(of, add=["t2"])
+    await recorder_of(parts[0], of, batches_of(9))
+    await gathered(log, urls[0])
+    assert "t2" in (await log.experiment("e1")).tags
+
+
+async def test_an_unclean_end_in_a_part_is_reported(log: EventLog, parts: list[EventLog], urls: list[str]) -> None:
+    of = await recorded(parts[0], 1, closed=False, ended=False, at=1_700_000_000 * SECOND)
+    done = await gathered(log, urls[0])
+    assert [(e.ended, e.unclean) for e in done.parts[0].recorders] == [(False, True)]
+    await repair(parts[0], of)
+    done = await gathered(log, urls[0])
+    assert [(e.ended, e.unclean) for e in done.parts[0].recorders] == [(True, False)] * 2
     assert await problems(log) == []
 
 
@@ -679,7 +818,7 @@ async def test_a_gather_that_ends_anywhere_is_completed_by_the_next_one(
             with commits_limited(other, limit) as made, contextlib.suppress(Killed):
                 await gathered(other, *urls)
             for verdict in [v async for v in verify_all(other)]:
-                assert [p for p in verdict.problems if "the redaction of" not in p and "head after" not in p] == []
+                assert [p for p in verdict.problems if "no redaction record matches it" not in p] == []
             await gathered(other, *urls)
             assert (await head(other), await problems(other)) == (await head(log), [])
             assert await content(other) == await content(log)
