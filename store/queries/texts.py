@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import and_, bindparam, case, delete, func, null, select, update
+from sqlalchemy import bindparam, case, delete, func, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
@@ -195,7 +195,11 @@ class _Filling:
                 return False
             await self._make_room(connection, page)
             await self._database.dialect.insert(connection, said, page.said)
-            await self._add_activity(connection, page)
+            if page.activity:
+                rows = [dict(zip(activity.c.keys(), (*key, *sums), strict=True)) for key, sums in page.activity.items()]
+                await connection.execute(
+                    self._database.dialect.insert_or_add(activity, "messages", "payload_bytes"), rows
+                )
             await connection.execute(
                 update(indexed_recorder)
                 .where(indexed_recorder.c.recorder_id == bindparam("number"))
@@ -214,26 +218,3 @@ class _Filling:
         )  # fmt: skip
         if begun := [{"number": part.recorder} for part in page.parts if part.after == 0]:
             await connection.execute(delete(activity).where(activity.c.recorder_id == bindparam("number")), begun)
-
-    async def _add_activity(self, connection: AsyncConnection, page: _Page) -> None:
-        """Add the counts of a page to those of the pages before it."""
-        counts, keys = page.activity, activity.primary_key.columns
-        continued = {part.recorder for part in page.parts if part.after}
-        if buckets := {key[1] for key in counts if key[0] in continued}:
-            query = select(activity).where(
-                activity.c.recorder_id.in_(continued),
-                activity.c.bucket >= min(buckets),
-                activity.c.bucket <= max(buckets),
-            )
-            found = [row for row in await connection.execute(query) if tuple(row)[:6] in counts]
-            changed = []
-            for row in found:
-                key: Any = tuple(row)[:6]
-                more, size = counts.pop(key)
-                names = {f"at_{column.name}": value for column, value in zip(keys, key, strict=True)}
-                changed.append({**names, "sum": row.messages + more, "size": row.payload_bytes + size})
-            if changed:
-                same = and_(*(column == bindparam(f"at_{column.name}") for column in keys))
-                values: dict[str, Any] = {"messages": bindparam("sum"), "payload_bytes": bindparam("size")}
-                await connection.execute(update(activity).where(same).values(values), changed)
-        await self._database.dialect.insert(connection, activity, [(*key, *sums) for key, sums in counts.items()])
