@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
 from ..db.database import Database
-from ..db.schema import KINDS, REDACTED, SEQ_BITS, SEQ_MASK, activity, event, indexed_recorder, recorder, said
+from ..db.schema import KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, activity, event, indexed_recorder, recorder, said
 from ..log.event_query import EventQuery, parameter
 from ..log.text import normalised, readable, text_of_meta
 from . import side_tables
@@ -24,6 +24,8 @@ MAX_FETCHED = 32 * 1024
 """Bytes of a payload that is read together with others."""
 BUCKET_NS = 60_000_000_000
 """Length of a bucket of `activity`."""
+MAX_TEXT = 1_000_000
+"""Characters of a text, and of a folded text, that are stored."""
 _OF_THE_LOG = {KINDS.index(kind) + 1: kind for kind in ("gap", "mark")}
 """Kinds without a payload."""
 _FIRST_NS = -(2**63)
@@ -79,7 +81,7 @@ class _Page:
     def add(self, row: _Row, payload: bytes) -> None:
         self.size += row.length
         text = _text(row, payload)
-        self.said.append((row.id, text, None if text is None else normalised(text)))
+        self.said.append((row.id, text, None if text is None else normalised(text)[:MAX_TEXT]))
         bucket = max(row.ts - row.ts % BUCKET_NS, _FIRST_NS)
         names = row.channel_id or 0, row.from_id or 0, row.to_id or 0
         counts = self.activity.setdefault((row.id >> SEQ_BITS, bucket, row.kind, *names), [0, 0])
@@ -88,11 +90,20 @@ class _Page:
 
 
 def _text(row: _Row, payload: bytes) -> str | None:
-    if row.flags & REDACTED:
+    if row.flags & REDACTED or (row.flags & NO_TEXT and not _is_utf_8(payload)):
         return None
     if row.kind in _OF_THE_LOG:
-        return text_of_meta(_OF_THE_LOG[row.kind], json_text.load_object(row.meta))
-    return readable(payload)
+        return text_of_meta(_OF_THE_LOG[row.kind], json_text.load_object(row.meta))[:MAX_TEXT]
+    return readable(payload)[:MAX_TEXT]
+
+
+def _is_utf_8(payload: bytes) -> bool:
+    """Return whether a payload with the flag NO_TEXT is text all the same: JSON with an escaped half of a character."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 _LENGTH = func.length(event.c.payload)

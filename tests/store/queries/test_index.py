@@ -80,6 +80,27 @@ async def test_a_search_finds_words_however_they_were_sent(log: EventLog, store:
     assert sql(store, f"SELECT count(*) FROM said WHERE folded LIKE '%{wanted}%'") == [(3,)]
 
 
+async def test_bytes_that_are_no_text_are_indexed_without_text(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    payloads = [b'{"content": "before"}', b"\xff" * 100_000, b'{"content": "half \\ud83d"}', b"after"]
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(at, payload) for at, payload in enumerate(payloads)])
+    await index(log, of)
+    stored = sql(store, "SELECT text, folded FROM said ORDER BY event_id")
+    assert stored == [("before",) * 2, (None, None), ("half \ufffd",) * 2, ("after",) * 2]
+    assert sql(store, "SELECT sum(messages) FROM activity") == [(4,)]
+
+
+async def test_a_long_text_is_cut(log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "MAX_TEXT", 5)
+    of = await experiment(log)
+    mark = NewEvent("mark", 2, None, b"", meta={"name": "a long name"})
+    await log.append(await log.register(of, role="tap"), [sent(0, "ßßßß".encode()), sent(1, b"ABCDEFG"), mark])
+    await index(log, of)
+    stored = sql(store, "SELECT text, folded FROM said ORDER BY event_id")
+    assert stored == [("ßßßß", "sssss"), ("ABCDE", "abcde"), ("a lon", "a lon")]
+
+
 async def test_activity_counts_messages_by_minute(log: EventLog, store: str, small_pages: None) -> None:
     of = await experiment(log)
     minute = 60_000_000_000
