@@ -15,11 +15,13 @@ from messager_store import EventLog, NewEvent, Replay
 from messager_store.db.schema import SEQ_BITS, delivery
 from messager_store.experiments.records import SILENT_NS, Experiment
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.log import late_receptions
 from messager_store.log.channel_map import ChannelMap
 from messager_store.log.messages import message_count, message_pages, sources
 from messager_store.log.reading import Span
 from messager_store.log.selection import Selection
 from messager_store.queries.compare import compare
+from messager_store.queries.index import index
 from tests.support import sql
 from tests.support.logs import filled, sent
 
@@ -195,6 +197,28 @@ async def test_a_reception_counts_unless_its_sender_was_recorded(
             entry.payload == b"unrecorded" for session in sessions for entry in session.events
         )
         assert (await compare(log, exp_id, "expected", mapping=ChannelMap({"c": "all", "c2": "all"}))).equal
+
+
+@pytest.mark.parametrize("page", [7, 2000])
+async def test_equal_payloads_are_matched_from_where_their_channel_was_silent(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr(late_receptions, "PAGE", page)
+    payload, length = '{"count": 1}', 200
+    begins = (0, 300)  # two runs of a sending each second
+    sayings = [said(start + at, payload) for start in begins for at in range(length)]
+    hearings = [heard(start + at + 2.5, payload) for start in begins for at in range(length)]
+    other = [said(at, f"{at}", "other") for at in range(0, 500, 10)]  # a channel that is never silent
+    of = await recorded(
+        log,
+        inside(0, 199, *sayings[:length]),
+        inside(300, 499, *sayings[length:]),
+        inside(0, 499, *other),
+        tap(0, 550, *hearings, heard(520, "late")),
+    )
+    await index(log, of)
+    shown, chosen = await shown_and_chosen(log, store, "e1")
+    assert shown == chosen and len(chosen) == 2 * length + len(other) + 1
 
 
 async def test_a_late_reception_is_shown_by_the_view_until_it_is_indexed(log: EventLog, store: str) -> None:
