@@ -54,23 +54,29 @@ LEFT JOIN name m ON m.id = e.messager_id
 LEFT JOIN name o ON o.id = e.origin_id
 WHERE x.status IN ('open', 'closed')"""
 
+
+def _later(time: str) -> str:
+    """Return SQL for the time until which a silent recorder may be alive: PostgreSQL raises if a sum overflows."""
+    return f"CASE WHEN {time} > {_MAX} - {_SILENT} THEN {_MAX} ELSE {time} + {_SILENT} END"
+
+
 # The times of a recorder: `started` and `ended` are null if unknown; `began` and `until` are its session; it may have
 # been recording until `silent`.
-_SESSIONS = """(
+_SESSIONS = f"""(
     SELECT id, tap, first_ts, last_ts,
-        CASE WHEN role <> 'import' THEN started_at ELSE coalesce(started, {min}) END AS began,
-        CASE WHEN ended IS NOT NULL THEN ended WHEN role <> 'import' THEN heartbeat_at ELSE {max} END AS until,
+        CASE WHEN role <> 'import' THEN started_at ELSE coalesce(started, {_MIN}) END AS began,
+        CASE WHEN ended IS NOT NULL THEN ended WHEN role <> 'import' THEN heartbeat_at ELSE {_MAX} END AS until,
         CASE WHEN ended IS NOT NULL THEN ended
-            WHEN role <> 'import' THEN heartbeat_at + CASE unclean WHEN 0 THEN {silent} ELSE 0 END
-            WHEN started IS NULL THEN {max}
-            WHEN last_ts > started THEN last_ts + {silent}
-            ELSE started + {silent} END AS silent
+            WHEN role <> 'import' THEN CASE unclean WHEN 0 THEN {_later("heartbeat_at")} ELSE heartbeat_at END
+            WHEN unclean <> 0 OR started IS NULL OR started = {_MIN} THEN {_MAX}
+            WHEN last_ts > started THEN {_later("last_ts")}
+            ELSE {_later("started")} END AS silent
     FROM (
         SELECT r.id AS id, r.role AS role, r.started_at AS started_at, r.heartbeat_at AS heartbeat_at,
             r.first_ts AS first_ts, r.last_ts AS last_ts, r.unclean AS unclean,
-            CASE WHEN r.role = 'import' THEN coalesce({role}, 'import') ELSE r.role END <> 'messager' AS tap,
-            CASE WHEN r.role = 'import' THEN {started} END AS started,
-            CASE WHEN r.role = 'import' THEN {ended} WHEN r.unclean = 0 THEN r.ended_at END AS ended
+            CASE WHEN r.role = 'import' THEN coalesce({{role}}, 'import') ELSE r.role END <> 'messager' AS tap,
+            CASE WHEN r.role = 'import' THEN {{started}} END AS started,
+            CASE WHEN r.role = 'import' THEN {{ended}} WHEN r.unclean = 0 THEN r.ended_at END AS ended
         FROM recorder r
     ) facts
 )"""
@@ -141,9 +147,6 @@ _SQLITE_TIME = """CASE WHEN json_valid(r.meta) = 1 AND json_type(r.meta, '$.{key
                         AND typeof(json_extract(r.meta, '$.{key}')) = 'integer'
                     THEN json_extract(r.meta, '$.{key}') END"""
 _SQLITE_SESSIONS = _SESSIONS.format(
-    min=_MIN,
-    max=_MAX,
-    silent=_SILENT,
     role="CASE WHEN json_valid(r.meta) = 1 THEN json_extract(r.meta, '$.role') END",
     started=_SQLITE_TIME.format(key="started_at"),
     ended=_SQLITE_TIME.format(key="ended_at"),
@@ -212,9 +215,6 @@ _POSTGRES_COLUMNS = _COLUMNS.format(
     origin=_POSTGRES_NAME.format(name="o"),
 )
 _POSTGRES_SESSIONS = _SESSIONS.format(
-    min=_MIN,
-    max=_MAX,
-    silent=_SILENT,
     role="messager_member(r.meta, 'role')",
     started="messager_number(r.meta, 'started_at')",
     ended="messager_number(r.meta, 'ended_at')",

@@ -73,6 +73,9 @@ class Dialect(Protocol):
     def insert_or_ignore(self, table: Table) -> Insert:
         """Return an INSERT that skips rows whose unique key exists."""
 
+    def insert_or_add(self, table: Table, *counts: str) -> Insert:
+        """Return an INSERT that adds these columns to those of the row with the same primary key, if there is one."""
+
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         """Return the rows of a query as tuples, directly from the driver."""
 

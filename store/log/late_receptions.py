@@ -23,8 +23,7 @@ from .matching import RETRACTING, WITHIN_NS, Matching, key_of, retracted
 
 _SENT, _RECEIVED, _GAP = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap"))
 PAGE = 2000
-_EARLIER_NS = 2 * WITHIN_NS
-"""Time before the end of a session from which its sendings and receptions are matched."""
+_FIRST_NS, _LAST_NS = -(2**63), 2**63 - 1
 
 Interval = tuple[int, int]
 """First and last ns UTC, both included."""
@@ -99,7 +98,7 @@ async def late_receptions(
                 end = heard.recorded.end_before(row.ts)
                 if end is not None and row.ts - end <= WITHIN_NS:
                     ends.setdefault(end, set()).add(row.channel_id)
-    windows = Times((end - _EARLIER_NS, end + WITHIN_NS) for end in ends)
+    windows = Times(await _to_match(database, of, ends))
     matched = {number for numbers in ends.values() for number in numbers}
     since = {row.id: row.started_at for row in recorders if row.first_ts is not None and row.started_at <= row.first_ts}
     failed = await _retracted(database, of, recorders) if ends else {}
@@ -119,6 +118,58 @@ def _unrecorded(channels: dict[int, Heard]) -> list[Interval]:
             if row.first_ts is not None and row.last_ts is not None:
                 parts.update(heard.recorded.rest_of((row.first_ts, row.last_ts)))
     return Times(parts).intervals
+
+
+async def _to_match(database: Database, of: Experiment, ends: dict[int, set[int]]) -> list[Interval]:
+    """Return the times to match for the ends of recorded times, each with the ids of its channels.
+
+    Each begins at a sending that has no sending of its channel in the minute before: no earlier event changes what is
+    matched then. The log is read backwards, once, in windows that double.
+    """
+    found: list[Interval] = []
+    waiting = sorted(ends)
+    since: dict[int, int] = {}  # by channel, the earliest sending so far
+    until: dict[int, int] = {}
+
+    def begin(ts: int) -> None:
+        while waiting and waiting[-1] >= ts:
+            end = waiting.pop()
+            for channel_id in ends[end]:
+                since[channel_id] = end
+                until.setdefault(channel_id, end)
+
+    def finish(channel_id: int) -> None:
+        found.append((since.pop(channel_id), min(until.pop(channel_id) + WITHIN_NS, _LAST_NS)))
+
+    query = (
+        select(event.c.id, event.c.ts, event.c.channel_id)
+        .where(event.c.experiment_id == of.id, event.c.kind == _SENT, event.c.flags.op("&")(REDACTED) == 0)
+        .order_by(event.c.ts.desc(), event.c.id.desc())
+        .limit(PAGE)
+    )
+    place, width = (_LAST_NS, _LAST_NS), 0
+    while waiting or since:
+        if not since:
+            place, width = (min(waiting[-1], _LAST_NS), _LAST_NS), WITHIN_NS
+        width *= 2
+        low = max(place[0] - width, _FIRST_NS)
+        here = event.c.ts >= low, event.c.ts <= place[0], replay_place < place_at(*place)
+        async with database.reading() as connection:
+            rows = (await connection.execute(query.where(*here))).all()
+        for row in rows:
+            begin(row.ts)
+            if row.channel_id not in since:
+                continue
+            if since[row.channel_id] - row.ts > WITHIN_NS:
+                finish(row.channel_id)
+            else:
+                since[row.channel_id] = row.ts
+        place = (rows[-1].ts, rows[-1].id) if len(rows) == PAGE else (low, -1)
+        begin(place[0])
+        complete = place == (_FIRST_NS, -1)
+        for channel_id in [at for at, ts in since.items() if complete or ts - place[0] > WITHIN_NS]:
+            finish(channel_id)
+    return found
 
 
 async def _paired(

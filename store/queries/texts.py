@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import and_, bindparam, case, delete, func, null, select, update
+from sqlalchemy import bindparam, case, delete, func, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
 from ..db.database import Database
-from ..db.schema import KINDS, REDACTED, SEQ_BITS, SEQ_MASK, activity, event, indexed_recorder, recorder, said
+from ..db.schema import KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, activity, event, indexed_recorder, recorder, said
 from ..log.event_query import EventQuery, parameter
 from ..log.text import normalised, readable, text_of_meta
 from . import side_tables
@@ -24,6 +24,8 @@ MAX_FETCHED = 32 * 1024
 """Bytes of a payload that is read together with others."""
 BUCKET_NS = 60_000_000_000
 """Length of a bucket of `activity`."""
+MAX_TEXT = 1_000_000
+"""Characters of a text, and of a folded text, that are stored."""
 _OF_THE_LOG = {KINDS.index(kind) + 1: kind for kind in ("gap", "mark")}
 """Kinds without a payload."""
 _FIRST_NS = -(2**63)
@@ -79,7 +81,7 @@ class _Page:
     def add(self, row: _Row, payload: bytes) -> None:
         self.size += row.length
         text = _text(row, payload)
-        self.said.append((row.id, text, None if text is None else normalised(text)))
+        self.said.append((row.id, text, None if text is None else normalised(text)[:MAX_TEXT]))
         bucket = max(row.ts - row.ts % BUCKET_NS, _FIRST_NS)
         names = row.channel_id or 0, row.from_id or 0, row.to_id or 0
         counts = self.activity.setdefault((row.id >> SEQ_BITS, bucket, row.kind, *names), [0, 0])
@@ -88,11 +90,20 @@ class _Page:
 
 
 def _text(row: _Row, payload: bytes) -> str | None:
-    if row.flags & REDACTED:
+    if row.flags & REDACTED or (row.flags & NO_TEXT and not _is_utf_8(payload)):
         return None
     if row.kind in _OF_THE_LOG:
-        return text_of_meta(_OF_THE_LOG[row.kind], json_text.load_object(row.meta))
-    return readable(payload)
+        return text_of_meta(_OF_THE_LOG[row.kind], json_text.load_object(row.meta))[:MAX_TEXT]
+    return readable(payload)[:MAX_TEXT]
+
+
+def _is_utf_8(payload: bytes) -> bool:
+    """Return whether a payload with the flag NO_TEXT is text all the same: JSON with an escaped half of a character."""
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 _LENGTH = func.length(event.c.payload)
@@ -195,7 +206,11 @@ class _Filling:
                 return False
             await self._make_room(connection, page)
             await self._database.dialect.insert(connection, said, page.said)
-            await self._add_activity(connection, page)
+            if page.activity:
+                rows = [dict(zip(activity.c.keys(), (*key, *sums), strict=True)) for key, sums in page.activity.items()]
+                await connection.execute(
+                    self._database.dialect.insert_or_add(activity, "messages", "payload_bytes"), rows
+                )
             await connection.execute(
                 update(indexed_recorder)
                 .where(indexed_recorder.c.recorder_id == bindparam("number"))
@@ -214,26 +229,3 @@ class _Filling:
         )  # fmt: skip
         if begun := [{"number": part.recorder} for part in page.parts if part.after == 0]:
             await connection.execute(delete(activity).where(activity.c.recorder_id == bindparam("number")), begun)
-
-    async def _add_activity(self, connection: AsyncConnection, page: _Page) -> None:
-        """Add the counts of a page to those of the pages before it."""
-        counts, keys = page.activity, activity.primary_key.columns
-        continued = {part.recorder for part in page.parts if part.after}
-        if buckets := {key[1] for key in counts if key[0] in continued}:
-            query = select(activity).where(
-                activity.c.recorder_id.in_(continued),
-                activity.c.bucket >= min(buckets),
-                activity.c.bucket <= max(buckets),
-            )
-            found = [row for row in await connection.execute(query) if tuple(row)[:6] in counts]
-            changed = []
-            for row in found:
-                key: Any = tuple(row)[:6]
-                more, size = counts.pop(key)
-                names = {f"at_{column.name}": value for column, value in zip(keys, key, strict=True)}
-                changed.append({**names, "sum": row.messages + more, "size": row.payload_bytes + size})
-            if changed:
-                same = and_(*(column == bindparam(f"at_{column.name}") for column in keys))
-                values: dict[str, Any] = {"messages": bindparam("sum"), "payload_bytes": bindparam("size")}
-                await connection.execute(update(activity).where(same).values(values), changed)
-        await self._database.dialect.insert(connection, activity, [(*key, *sums) for key, sums in counts.items()])

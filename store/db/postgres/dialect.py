@@ -103,6 +103,11 @@ class Postgres:
     def insert_or_ignore(self, table: Table) -> Insert:
         return insert(table).on_conflict_do_nothing()
 
+    def insert_or_add(self, table: Table, *counts: str) -> Insert:
+        adding = insert(table)
+        sums = {name: table.c[name] + adding.excluded[name] for name in counts}
+        return adding.on_conflict_do_update(index_elements=table.primary_key.columns, set_=sums)
+
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         rows: Iterable[Any] = await (await _driver(connection)).fetch(sql, *parameters)
         return rows

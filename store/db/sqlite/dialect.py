@@ -97,6 +97,11 @@ class SQLite:
     def insert_or_ignore(self, table: Table) -> Insert:
         return insert(table).on_conflict_do_nothing()
 
+    def insert_or_add(self, table: Table, *counts: str) -> Insert:
+        adding = insert(table)
+        sums = {name: table.c[name] + adding.excluded[name] for name in counts}
+        return adding.on_conflict_do_update(index_elements=table.primary_key.columns, set_=sums)
+
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         raw = await connection.get_raw_connection()
         assert raw.driver_connection is not None

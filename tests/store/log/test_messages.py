@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,17 +15,20 @@ from messager_store import EventLog, NewEvent, Replay
 from messager_store.db.schema import SEQ_BITS, delivery
 from messager_store.experiments.records import SILENT_NS, Experiment
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
+from messager_store.log import late_receptions
 from messager_store.log.channel_map import ChannelMap
 from messager_store.log.messages import message_count, message_pages, sources
 from messager_store.log.reading import Span
 from messager_store.log.selection import Selection
 from messager_store.queries.compare import compare
+from messager_store.queries.index import index
 from tests.support import sql
 from tests.support.logs import filled, sent
 
 pytestmark = pytest.mark.any_database
 
 SECOND = 1_000_000_000
+LAST = 2**63 - 1
 BEGAN = 1_700_000_000 * SECOND
 
 
@@ -195,6 +199,28 @@ async def test_a_reception_counts_unless_its_sender_was_recorded(
         assert (await compare(log, exp_id, "expected", mapping=ChannelMap({"c": "all", "c2": "all"}))).equal
 
 
+@pytest.mark.parametrize("page", [7, 2000])
+async def test_equal_payloads_are_matched_from_where_their_channel_was_silent(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr(late_receptions, "PAGE", page)
+    payload, length = '{"count": 1}', 200
+    begins = (0, 300)  # two runs of a sending each second
+    sayings = [said(start + at, payload) for start in begins for at in range(length)]
+    hearings = [heard(start + at + 2.5, payload) for start in begins for at in range(length)]
+    other = [said(at, f"{at}", "other") for at in range(0, 500, 10)]  # a channel that is never silent
+    of = await recorded(
+        log,
+        inside(0, 199, *sayings[:length]),
+        inside(300, 499, *sayings[length:]),
+        inside(0, 499, *other),
+        tap(0, 550, *hearings, heard(520, "late")),
+    )
+    await index(log, of)
+    shown, chosen = await shown_and_chosen(log, store, "e1")
+    assert shown == chosen and len(chosen) == 2 * length + len(other) + 1
+
+
 async def test_a_late_reception_is_shown_by_the_view_until_it_is_indexed(log: EventLog, store: str) -> None:
     of = await recorded(log, *SCENARIOS["a late reception behind the end of the sender"][0])
     query = "SELECT kind, payload, indexed FROM message WHERE exp_id = 'e1' ORDER BY ts, id"
@@ -202,6 +228,43 @@ async def test_a_late_reception_is_shown_by_the_view_until_it_is_indexed(log: Ev
     assert before[:2] == [("sent", b"a", 0), ("received", b"a", 0)]
     await index_late(log, of)
     assert len(sql(store, query)) == len(before) - 1
+
+
+async def shown_and_chosen(log: EventLog, store: str, exp_id: str) -> tuple[list[Any], list[Any]]:
+    """Return recorder and seq of the messages of the view, and of those of `message_pages`."""
+    of = await log.experiment(exp_id)
+    chosen = [(e.recorder, e.seq) async for page in message_pages(log, of, Selection(), Span()) for e in page]
+    query = f"SELECT recorder, seq FROM message WHERE exp_id = '{exp_id}' ORDER BY ts, id"
+    return [tuple(row) for row in sql(store, query)], chosen
+
+
+@pytest.mark.parametrize(
+    ("session", "ts"),
+    [({"started_at": 5}, LAST), ({"started_at": LAST}, 7), ({"started_at": -LAST - 1}, 7), ({}, LAST), ({}, 7)],
+)
+async def test_an_import_with_times_at_the_end_of_the_range_has_the_messages_of_the_log(
+    log: EventLog, store: str, tmp_path: Path, session: dict[str, int], ts: int
+) -> None:
+    recorders = [{"role": "messager", **session}, {"role": "tap", "started_at": 1, "ended_at": LAST}]
+    lines: list[dict[str, Any]] = [
+        {"format": "messager/2", "recorders": recorders},
+        {"ts": ts, "kind": "sent", "channel": "c", "payload": "a", "recorder": 1},
+        {"ts": 2, "kind": "received", "channel": "c", "payload": "b", "recorder": 2},
+        {"ts": at(0), "kind": "received", "channel": "c", "payload": "c", "recorder": 2},
+    ]
+    (tmp_path / "far.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    await import_jsonl(log, tmp_path / "far.jsonl", "far")
+    shown, chosen = await shown_and_chosen(log, store, "far")
+    assert shown == chosen and (1, 1) in chosen
+    sql(store, "UPDATE recorder SET unclean = 1 WHERE role = 'import'")
+    shown, chosen = await shown_and_chosen(log, store, "far")
+    assert shown == chosen and (1, 1) in chosen
+
+
+async def test_a_heartbeat_at_the_end_of_the_range_does_not_break_the_view(log: EventLog, store: str) -> None:
+    await recorded(log, inside(0, None, said(1, "a"), heartbeat_at=LAST), tap(0, 20, heard(1.1, "a"), heard(15, "x")))
+    shown, chosen = await shown_and_chosen(log, store, "e1")
+    assert shown == chosen == [(1, 1)]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import DamagedStore, ExperimentNotFound, ScrubUnfinished
@@ -79,6 +80,27 @@ async def test_a_search_finds_words_however_they_were_sent(log: EventLog, store:
     assert sql(store, f"SELECT count(*) FROM said WHERE folded LIKE '%{wanted}%'") == [(3,)]
 
 
+async def test_bytes_that_are_no_text_are_indexed_without_text(log: EventLog, store: str) -> None:
+    of = await experiment(log)
+    payloads = [b'{"content": "before"}', b"\xff" * 100_000, b'{"content": "half \\ud83d"}', b"after"]
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(at, payload) for at, payload in enumerate(payloads)])
+    await index(log, of)
+    stored = sql(store, "SELECT text, folded FROM said ORDER BY event_id")
+    assert stored == [("before",) * 2, (None, None), ("half \ufffd",) * 2, ("after",) * 2]
+    assert sql(store, "SELECT sum(messages) FROM activity") == [(4,)]
+
+
+async def test_a_long_text_is_cut(log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "MAX_TEXT", 5)
+    of = await experiment(log)
+    mark = NewEvent("mark", 2, None, b"", meta={"name": "a long name"})
+    await log.append(await log.register(of, role="tap"), [sent(0, "ßßßß".encode()), sent(1, b"ABCDEFG"), mark])
+    await index(log, of)
+    stored = sql(store, "SELECT text, folded FROM said ORDER BY event_id")
+    assert stored == [("ßßßß", "sssss"), ("ABCDE", "abcde"), ("a lon", "a lon")]
+
+
 async def test_activity_counts_messages_by_minute(log: EventLog, store: str, small_pages: None) -> None:
     of = await experiment(log)
     minute = 60_000_000_000
@@ -87,6 +109,28 @@ async def test_activity_counts_messages_by_minute(log: EventLog, store: str, sma
     await index(log, of)
     counted = sql(store, "SELECT bucket, sum(messages), sum(payload_bytes) FROM activity GROUP BY bucket ORDER BY 1")
     assert counted == [(-(2**63), 1, 4), (-minute, 1, 4), (0, 3, 12), (minute, 1, 4)]
+
+
+async def test_a_page_reads_no_activity_of_the_pages_before_it(
+    log: EventLog, store: str, small_pages: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = await experiment(log)
+    minutes = [at * 7 % 30 for at in range(60)]
+    await log.append(await log.register(of, role="tap"), [sent(60_000_000_000 * at, b"four") for at in minutes])
+    statements: list[str] = []
+    real = AsyncConnection.execute
+
+    async def noted(self: AsyncConnection, statement: Any, *more: Any, **options: Any) -> Any:
+        statements.append(str(statement))
+        return await real(self, statement, *more, **options)
+
+    monkeypatch.setattr(AsyncConnection, "execute", noted)
+    await index(log, of)
+    assert sql(store, "SELECT count(*), min(messages), max(messages), min(payload_bytes) FROM activity") == [
+        (30, 2, 2, 8)
+    ]
+    assert [one for one in statements if "FROM activity" in one and not one.startswith("DELETE")] == []
+    assert any("INTO activity" in one for one in statements)
 
 
 @pytest.mark.usefixtures("small_pages")
