@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import select
@@ -117,11 +117,10 @@ class NameWriter:
                 found[index] = self._remember(events[index], *each)
         return found  # type: ignore[return-value]
 
-    async def recorder(self, uuid: str) -> int:
-        """Return the id of the name of a recorder of the parent experiment."""
-        key = RECORDER, uuid.encode()
-        await self._intern({key})
-        return self._ids[key]
+    async def recorders(self, uuids: Mapping[str, bytes]) -> dict[str, int]:
+        """Return the ids of the names of recorders of the parent experiment, given as text and encoded."""
+        await self._intern({(RECORDER, value) for value in uuids.values()})
+        return {uuid: self._ids[RECORDER, value] for uuid, value in uuids.items()}
 
     def _values(self, index: int, event: Fields) -> tuple[_Given, _Given, _Given, _Given]:
         """Return the values of an event's channel, sender, recipient and Messager."""

@@ -56,6 +56,7 @@ class Writer:
         Raises `BadEvent` for an event whose names, cause or origin cannot be kept.
         """
         names = await self._names.resolve(events)
+        unknown: dict[str, bytes] = {}
         for index, (kind, _, _, _, _, _, _, _, _, _, cause, _, _, _, origin) in enumerate(events):
             if cause is None and origin is None:
                 continue
@@ -68,9 +69,11 @@ class Writer:
                 raise BadEvent(index, f"a {kind} event has a cause that no recorder has: {cause!r}") from None
             try:
                 if origin is not None and origin[0] not in self.origins:
-                    self.origins[origin[0]] = await self._names.recorder(origin[0])
+                    unknown[origin[0]] = origin[0].encode()
             except (AttributeError, TypeError, IndexError, UnicodeError):
                 raise BadEvent(index, f"a {kind} event has an origin that is no event: {origin!r}") from None
+        if unknown:  # together: each could be another one, and a transaction for each would take very long
+            self.origins |= await self._names.recorders(unknown)
         return names
 
     async def _learn_identities(self) -> None:

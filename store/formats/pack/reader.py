@@ -66,6 +66,8 @@ from .loader import Loader
 
 _FLAGS, _META, _PAYLOAD = map(EVENT_COLUMNS.index, ("flags", "meta", "payload"))
 _MOST_REDACTION_BYTES = 64 * 1024 * 1024
+_MOST_EPOCH = 1 << 30
+"""Epochs are raised later. One below zero marks a gathered recorder: none of a pack is one."""
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
 _EVENT_FIELDS = {
@@ -162,6 +164,7 @@ def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str,
     if of["status"] not in VISIBLE or (of["status"] == "closed") != (of["closed_at"] is not None):
         raise InvalidEntry(f"the status {of['status']!r} and the time of closing do not fit")
     check_depth(json_text(of["meta"], "meta", dict), "meta")
+    _check_parent(of)
     tags = data["tags"]
     if not isinstance(tags, list) or len(tags) > MOST_RECORDERS:
         raise InvalidEntry("tags is not a list of strings")
@@ -173,6 +176,15 @@ def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str,
         raise InvalidEntry(str(error)) from None
     redactions = integer(data["redactions"], "redactions", 0, MOST_REDACTIONS)
     return of, tags, redactions, text(data["head"], "head"), version
+
+
+def _check_parent(of: dict[str, Any]) -> None:
+    """Raise `InvalidEntry` if what an experiment says of its parent could not be exported."""
+    given = [of.get(key) for key in ("parent_exp_id", "parent_head", "parent_cursor")]
+    if any(value is None for value in given) and given != [None, None, None]:
+        raise InvalidEntry("parent_exp_id, parent_head and parent_cursor are not all given, or all null")
+    if given[1] is not None and len(given[1]) != 32:
+        raise InvalidEntry("parent_head is not a SHA-256 in hex")
 
 
 async def _recorders(lines: _PackFile, loading: Loader, of: dict[str, Any], version: int) -> None:
@@ -257,7 +269,12 @@ def _recorder(data: Any, ordinal: int, schema_version: int, version: int) -> dic
     row = row_from_json(columns_of(RECORDER, version), data)
     if version == 1:
         row |= {"chain_version": schema_version, "asked_count": 0, "answered_count": 0}
-    integer(row.get("chain_version"), "chain_version", 1, CHAIN_VERSION)
+    of_chain = integer(row.get("chain_version"), "chain_version", 1, CHAIN_VERSION)
+    if of_chain != schema_version and (ordinal == 1 or of_chain != CHAIN_VERSION):
+        raise InvalidEntry(
+            f"recorder {ordinal} has chain_version {of_chain}, which does not fit its experiment's schema_version"
+        )
+    integer(row["epoch"], "epoch", 1, _MOST_EPOCH)
     if row["ordinal"] != ordinal:
         raise InvalidEntry(f"recorder {row['ordinal']} is in the place of recorder {ordinal}")
     if not _UUID.fullmatch(row["uuid"]):

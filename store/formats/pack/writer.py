@@ -131,6 +131,7 @@ def _describe(out: _Lines, taken: _Snapshot, alive: set[str]) -> None:
     of = row_to_json(EXPERIMENT, taken.of)
     out.write({"experiment": of, "tags": taken.tags, "redactions": len(taken.redactions), "head": taken.head})
     for row in taken.recorders:
+        row["epoch"] = max(row["epoch"], 1)  # that of a gathered recorder says how it came into this store
         if row["uuid"] in alive and row["ended_at"] is None:
             row["ended_at"] = row["heartbeat_at"]
         out.write({"recorder": row_to_json(RECORDER, row)})

@@ -82,6 +82,35 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "patterns that are no list": (lambda p: p[2]["recorder"].update(patterns="{}"), "patterns is not a JSON list"),
     "meta that is no JSON": (lambda p: p[2]["recorder"].update(meta="[" * 9999), "meta is not JSON"),
     "a type": (lambda p: p[2]["recorder"].update(epoch=True), "epoch is not an integer"),
+    "a gathered recorder": (lambda p: p[2]["recorder"].update(epoch=-1), "line 3: epoch is not between 1 and"),
+    "an epoch that cannot be raised": (
+        lambda p: p[2]["recorder"].update(epoch=2**31 - 1),
+        "line 3: epoch is not between 1 and",
+    ),
+    "an older chain in a new experiment": (
+        lambda p: p[3]["recorder"].update(chain_version=2),
+        "line 4: recorder 2 has chain_version 2, which does not fit its experiment's schema_version",
+    ),
+    "the oldest chain in an older experiment": (
+        lambda p: (p[1]["experiment"].update(schema_version=2), p[2]["recorder"].update(chain_version=1)),
+        "line 3: recorder 1 has chain_version 1, which does not fit its experiment's schema_version",
+    ),
+    "a first recorder that is newer than its experiment": (
+        lambda p: p[1]["experiment"].update(schema_version=2),
+        "line 3: recorder 1 has chain_version 3, which does not fit its experiment's schema_version",
+    ),
+    "a parent without cursor": (
+        lambda p: p[1]["experiment"].update(parent_exp_id="p", parent_head="00" * 32),
+        "line 2: parent_exp_id, parent_head and parent_cursor are not all given",
+    ),
+    "a cursor without parent": (
+        lambda p: p[1]["experiment"].update(parent_cursor="1:u:1"),
+        "line 2: parent_exp_id, parent_head and parent_cursor are not all given",
+    ),
+    "a parent's head that is none": (
+        lambda p: p[1]["experiment"].update(parent_exp_id="p", parent_head="00", parent_cursor="1:u:1"),
+        "line 2: parent_head is not a SHA-256",
+    ),
     "a number too large": (lambda p: p[2]["recorder"].update(pid=2**40), "pid is not between"),
     "half a character": (lambda p: p[2]["recorder"].update(host="\ud800"), "lone surrogate"),
     "a field nobody knows": (lambda p: p[2]["recorder"].update(colour="red"), "unknown field 'colour'"),

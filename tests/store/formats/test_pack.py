@@ -25,8 +25,9 @@ from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.index import index
 from messager_store.recording.closing import close
+from messager_store.recording.gather import GatheredExperiment, gather
 from tests.store.formats.test_jsonl import everything
-from tests.support import ROOT, sql, until
+from tests.support import ROOT, Stores, sql, until
 from tests.support.logs import filled, sent
 
 pytestmark = pytest.mark.any_database
@@ -114,6 +115,31 @@ async def test_an_imported_experiment_keeps_its_head_in_a_pack(
     of = await unpack(other, tmp_path / "a.pack", exp_id="here")
     assert (await verify(other, of, await head(log, "copy"))).problems == []
     assert of.exp_id == "here"
+
+
+async def test_a_gathered_experiment_can_be_packed_and_its_recorders_are_not_gathered_ones_in_the_other_store(
+    log: EventLog, stores: Stores, other: EventLog, tmp_path: Path
+) -> None:
+    part = stores.fresh()
+    async with EventLog.open(part) as there:
+        of = await there.create_experiment("e1")
+        for number, ended_at in ((1, 5), (2, None)):
+            writer = await there.register(of, role="tap", row={"started_at": 1, "host": "elsewhere"})
+            await there.append(writer, [sent(number)])
+            await there.touch(writer, heartbeat_at=5, **({} if ended_at is None else {"ended_at": ended_at}))
+    assert [done.status async for done in gather(log, [part]) if isinstance(done, GatheredExperiment)] == ["open"]
+    assert [row.state for row in await log.recorders()] == ["ended", "incomplete"]
+    packed = await pack(log, "e1", tmp_path / "a.pack")
+    of = await unpack(other, tmp_path / "a.pack", head=packed.head)
+    assert [(row.state, row.gathered) for row in await other.recorders(of)] == [("ended", False), ("unclean", False)]
+    [problem] = (await verify(other, of, await head(log))).problems
+    assert problem.startswith("recorder 2: ended uncleanly")
+    async with EventLog.open(part) as there:
+        await there.append(writer := await there.take_over(writer.uuid), [sent(3)])
+        await there.touch(writer, heartbeat_at=6, ended_at=6)
+    assert [isinstance(done, GatheredExperiment) async for done in gather(other, [part])] == [True]
+    assert [entry.ts async for entry in other.read("e1")] == [1, 2, 3]
+    assert (await verify(other, await other.experiment("e1"))).problems == []
 
 
 async def test_deliveries_can_be_worked_out_again(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import asyncio
 import random
 import sqlite3
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from messager_store import EventLog
+from messager_store.db.database import Database
 from messager_store.db.sqlite.dialect import SQLite
 from messager_store.db.statements import EVENT_COLUMNS, Commit
 from messager_store.errors import BadEvent, RecorderFenced, StoreError, StoreUnavailable
@@ -192,3 +194,22 @@ async def test_who_waits_for_a_turn_while_the_log_is_closed_is_told_so(log: Even
     for result in await asyncio.gather(*waiting, return_exceptions=True):
         assert isinstance(result, StoreUnavailable) and "closed" in str(result)
     await closing
+
+
+async def test_new_origins_of_a_batch_are_stored_together(log: EventLog) -> None:
+    """An import of events with an origin each would otherwise need a transaction for each."""
+    writer = await log.register(await log.create_experiment("e1"), role="tap")
+    for count in (1, 500):
+        events = [sent(n, origin=(f"{count}u{n}", 1)) for n in range(count)]
+        with mock.patch.object(Database, "writing", autospec=True, side_effect=Database.writing) as writing:
+            await log.append(writer, events)
+        assert writing.call_count <= 2  # names, and recorders of the parent experiment
+        assert [entry.origin async for entry in log.read("e1")][-count:] == [event.origin for event in events]
+
+
+@pytest.mark.parametrize("origin", [5, ("u",), (5, 1), (["u"], 1), ("\ud800", 1)])
+async def test_an_origin_that_is_no_event_is_refused_by_its_place(log: EventLog, origin: Any) -> None:
+    writer = await log.register(await log.create_experiment("e1"), role="tap")
+    with pytest.raises(BadEvent) as caught:
+        await log.append(writer, [sent(1, origin=("u", 1)), sent(2, origin=("v", 1)), sent(3, origin=origin)])
+    assert caught.value.index == 2
