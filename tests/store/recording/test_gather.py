@@ -573,6 +573,22 @@ async def test_what_was_redacted_since_is_not_brought_back(
     assert await problems(log) == []
 
 
+async def test_redactions_of_other_recorders_in_the_target_and_in_a_part_do_not_exclude_each_other(
+    log: EventLog, parts: list[EventLog], urls: list[str]
+) -> None:
+    of = await recorded(parts[0], 1, closed=False)
+    await recorded(parts[1], 2)
+    for url in urls[:2]:
+        await gathered(log, url)
+    await erased(log, "2.1.0")
+    await recorder_of(parts[0], of, batches_of(9))
+    await erased(parts[0], "9.1.0")
+    assert await refused(log, urls[0]) == []
+    await erased(log, "2.2.0")
+    verdict = await verify(log, await log.experiment("e1"))
+    assert (verdict.problems, len(verdict.notes)) == ([], 3)
+
+
 async def test_redactions_keep_their_order_over_all_origins(
     log: EventLog, store: str, parts: list[EventLog], urls: list[str]
 ) -> None:
