@@ -113,10 +113,10 @@ async def test_the_slowest_subscriber_counts_at_whichever_node_it_is() -> None:
 
 async def test_a_replay_at_full_speed_has_no_subscriber_cut_off_at_another_node(log: EventLog) -> None:
     async with cluster() as nodes:
-        payloads = [b"%06d" % number + bytes(50_000) for number in range(400)]
+        payloads = [b"%06d" % number + bytes(50_000) for number in range(600)]
         await filled(log, [sent(number, payload) for number, payload in enumerate(payloads, 1)])
-        for node in nodes:  # 20 MB in all
-            await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 8mb 0 0")
+        for node in nodes:  # 30 MB in all
+            await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 14mb 0 0")
         pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
         await pubsub.psubscribe("c")
         broker = RedisBroker.from_url(cluster_url(nodes[0]))
