@@ -267,4 +267,3 @@ DROP = {
     "sqlite": _DROP_VIEWS,
     "postgresql": (*_DROP_VIEWS, *(f"DROP FUNCTION IF EXISTS {function}" for function in _EVER)),
 }
-DROP_EARLIER = DROP

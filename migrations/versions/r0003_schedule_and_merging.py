@@ -73,7 +73,7 @@ experiments that are being imported or removed, the heads of open experiments, a
 
 def upgrade() -> None:
     dialect = op.get_context().dialect.name
-    for statement in views_0003.DROP_EARLIER[dialect]:
+    for statement in views_0003.DROP[dialect]:  # of any earlier revision
         op.execute(statement)
     op.add_column(
         "experiment",

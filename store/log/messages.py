@@ -74,7 +74,7 @@ async def sources(log: EventLog, of: Experiment, kinds: set[str] | None = None) 
     found = Sources()
     found.kinds = {"sent", "received"} if kinds is None else kinds
     if any(row.kinds["failed"] for row in recorders):
-        found.retracted = await _retracted(log, of, recorders)
+        found.retracted = await causes(log, of, {row.id: row.ordinal for row in recorders}, failed_only=True)
     heard = [row for row in recorders if row.kinds["received"]]
     any_sent = any(row.kinds["sent"] for row in recorders)
     if kinds is None and not heard:
@@ -201,10 +201,6 @@ def _overlap(a: RecorderRow, b: RecorderRow) -> bool:
     """Return whether two recorders ran at the same time, so that both may have received a message."""
     (a_start, a_end), (b_start, b_end) = a.session, b.session
     return a_start <= b_end and b_start <= a_end
-
-
-async def _retracted(log: EventLog, of: Experiment, recorders: list[RecorderRow]) -> set[tuple[int, int]]:
-    return await causes(log, of, {row.id: row.ordinal for row in recorders}, failed_only=True)
 
 
 async def causes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 from unittest import mock
@@ -22,6 +22,7 @@ from messager_store.recording.closing import close
 from messager_store.recording.gather import GatheredExperiment, gather
 from tests.support import Stores
 from tests.support.examples import WITH_STORE
+from tests.support.parts import Killed, commits_limited
 
 pytestmark = pytest.mark.any_database
 
@@ -38,32 +39,10 @@ steps = st.lists(
 """For each gather the order of the stores, how many of them, and the transaction at which it ends."""
 
 
-class Ended(Exception):
-    """The process ended at this point."""
-
-
 @pytest.fixture
 async def parts(stores: Stores) -> AsyncIterator[list[EventLog]]:
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(EventLog.open(stores.fresh())) for _ in range(STORES)]
-
-
-@contextlib.contextmanager
-def ending_at(log: EventLog, limit: int | None) -> Iterator[None]:
-    """Context in which the transaction of this number is rolled back and raises `Ended`."""
-    whole, made = log.database.writing, 0
-
-    @contextlib.asynccontextmanager
-    async def writing(**options: Any) -> AsyncIterator[Any]:
-        nonlocal made
-        async with whole(**options) as connection:
-            yield connection
-            made += 1
-            if made == limit:
-                raise Ended
-
-    with mock.patch.object(log.database, "writing", writing), contextlib.suppress(Ended):
-        yield
 
 
 async def events(log: EventLog, exp_id: str) -> list[Any]:
@@ -99,7 +78,7 @@ async def test_any_way_of_gathering_gives_the_same(
     expected = sorted([each for at in holding for each in await events(parts[at], exp_id)])
     with mock.patch.object(chain_copy, "FLUSH_EVENTS", flush):
         for order, count, limit in steps:
-            with ending_at(log, limit):
+            with commits_limited(log, limit), contextlib.suppress(Killed):
                 await gather_all(log, exp_id, [urls[at] for at in order[:count]])
         done = await gather_all(log, exp_id, urls)
     assert done is not None

@@ -148,18 +148,7 @@ async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, stor
         if "://" in store:
             [(plan,)] = sql(store, "ANALYZE", f"EXPLAIN (ANALYZE, FORMAT JSON) {query}")
             return rows_looked_at(json.loads(plan)[0]["Plan"])
-        counted = 0
-
-        def count() -> int:
-            nonlocal counted
-            counted += 1
-            return 0
-
-        connection = sqlite3.connect(store)
-        connection.set_progress_handler(count, 100)
-        connection.execute(query).fetchall()
-        connection.close()
-        return counted
+        return steps_of_sqlite(store, query)
 
     found = []
     for size in (500, 2000):
@@ -180,6 +169,11 @@ async def effort(store: str, query: str) -> int:
     if "://" in store:
         [(plan,)] = sql(store, f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")
         return blocks_read(json.loads(plan)[0]["Plan"])
+    return steps_of_sqlite(store, query)
+
+
+def steps_of_sqlite(store: str, query: str) -> int:
+    """Return the steps that SQLite's virtual machine takes for a query."""
     counted = 0
 
     def count() -> int:
