@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from messager_store import EventLog, Experiment, NewEvent
-from messager_store.db.schema import SEQ_BITS
+from messager_store.db.codes import SEQ_BITS
 from messager_store.log.text import normalised
 from messager_store.log.writer import Writer
 from messager_store.privacy.redaction import redact

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from messager_store.db.schema import AGENT, CHANNEL, KINDS
+from messager_store.db.codes import AGENT, CHANNEL, KINDS
 from messager_store.db.statements import EVENT_COLUMNS
 
 PAGE = 5000

@@ -172,6 +172,11 @@ def matches(pattern: str | bytes, channel: str | bytes) -> bool:
     return matches_any((pattern,), channel)
 
 
+def literal(channel: str | bytes) -> str:
+    """Return a glob pattern that matches this channel only."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", decode(channel))
+
+
 def matches_any(patterns: Iterable[str | bytes], channel: str | bytes) -> bool:
     """Return True if any pattern matches. Only the empty pattern matches the empty channel, as on Redis."""
     wire = encode(channel)

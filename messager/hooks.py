@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from .clock import Clock
 from .record import MessageRecord
+
+log = logging.getLogger("messager")
 
 
 @runtime_checkable
@@ -116,6 +120,34 @@ async def offered(exp_id: str, hooks: Sequence[LogHook]) -> list[OfferedHook]:
         if hook is not None:
             found.append(hook)
     return found
+
+
+def tell_connected(hook: LogHook, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
+    """Call `connected` of a hook that has it. An error is logged and not raised."""
+    connected = getattr(hook, "connected", None)
+    if connected is not None:
+        try:
+            connected(url, clock, clock_offset_ns)
+        except Exception:
+            log.exception("the log hook %r raised in connected()", hook)
+
+
+def tell_described(hook: LogHook, name: str | None, meta: dict[str, Any]) -> None:
+    """Call `described` of a hook that has it. An error is logged and not raised."""
+    described = getattr(hook, "described", None)
+    if described is not None:
+        try:
+            described(name, meta)
+        except Exception:
+            log.exception("the log hook %r raised in described()", hook)
+
+
+async def stop(hook: OfferedHook) -> None:
+    """Stop a hook. An error is logged and not raised."""
+    try:
+        await hook.stop()
+    except Exception:
+        log.exception("the log hook %r could not be stopped", hook)
 
 
 def say(text: str) -> None:

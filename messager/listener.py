@@ -1,4 +1,4 @@
-"""Listener: moves received messages from a subscriber to the queue, and logs them and the gaps between them."""
+"""Listener: passes received messages of a subscriber on, and logs the gaps between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from . import channels
 from .brokers.protocol import PubSub
 from .clock import Clock
 from .message_queue import MessageQueue
@@ -20,26 +19,36 @@ log = logging.getLogger("messager")
 
 
 class Listener:
-    """Listener of one subscriber, which may be redis-py's own `PubSub`. `tell` passes a record to the log hooks."""
+    """Listener of one subscriber, which may be redis-py's own `PubSub`.
+
+    `arrived` takes each message, which it or a gate puts into the queue; `tell` passes a record to the log hooks.
+    """
 
     def __init__(
-        self, pubsub: PubSub, queue: MessageQueue, clock: Clock, tell: Callable[[MessageRecord], None]
+        self,
+        pubsub: PubSub,
+        queue: MessageQueue,
+        clock: Clock,
+        arrived: Callable[[dict[str, Any]], None],
+        tell: Callable[[MessageRecord], None],
     ) -> None:
         self._pubsub = pubsub
         self._queue = queue
         self._clock = clock
+        self._arrived = arrived
         self._tell = tell
 
     async def run(self) -> None:
-        """Queue and log what arrives, until cancelled. It stops reading while the queue is above its limit."""
+        """Pass on what arrives, until cancelled. It stops reading while the queue is above its limit."""
         queue = self._queue
         received = 0
+        timeout = getattr(self._pubsub, "listen_timeout", 1)
         while True:
-            message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=1)
+            message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=timeout)
             if message is None:
                 continue
             if message["type"] == "pmessage":
-                self._received(message)
+                self._arrived(message)
                 received += 1
                 if queue.stops_reading:
                     await queue.emptied()
@@ -65,12 +74,6 @@ class Listener:
         """Call a method of our subscribers that redis-py's does not have."""
         method: Callable[[], int | None] = getattr(self._pubsub, name, lambda: None)
         return method()
-
-    def _received(self, message: dict[str, Any]) -> None:
-        channel = channels.decode(message["channel"])
-        meta = message.get("meta")
-        self._tell(MessageRecord("received", self._clock.now(), channel, message["data"], meta=meta))
-        self._queue.put_nowait(message)
 
     def _gap(self, reason: str, since: int, until: int | None) -> None:
         now = self._clock.now()

@@ -6,42 +6,32 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from . import channels
 from .brokers.protocol import Broker, PubSub
-from .brokers.redis.broker import RedisBroker
-from .brokers.redis.config import RedisConfig
 from .clock import Clock
 from .errors import ListenerDied, NotConnected
-from .hooks import LogHook, LogList, OfferedHook, offered
+from .gate import Gate, offered_gate
+from .hooks import LogHook, LogList, OfferedHook, offered, stop, tell_connected, tell_described
 from .interceptor import allows
 from .listener import Listener
 from .message_queue import MessageQueue
-from .msg import Msg, as_dict
+from .payload import to_wire
 from .publisher import Publisher
-from .record import MessageRecord, mark_record
+from .record import SUBSCRIBED, MessageRecord, mark_record
+
+if TYPE_CHECKING:
+    from .brokers.redis.config import RedisConfig
+
+MOST_POLLS = 100
+"""Maximum number of empty fetches within `PAUSE_SECONDS`; each further one lasts that long. Otherwise an agent that
+fetches in a loop would let nothing else run, and virtual time would not pass."""
+PAUSE_SECONDS = 0.001
 
 log = logging.getLogger("messager")
-
-
-def _default(value: object) -> Any:
-    """Return what replaces an object without a JSON form."""
-    message = as_dict(value)
-    return str(value) if message is None else message
-
-
-_encode = json.JSONEncoder(default=_default).encode
-"""One encoder for all messages; `json.dumps` with these options would make one for each."""
-
-
-def to_wire(payload: Any) -> str:
-    """Return the text of a payload on the wire: `json.dumps(payload, default=str)`, as AgentSociety writes it.
-
-    A `Msg` is written as its dict.
-    """
-    return _encode(payload.to_dict() if payload.__class__ is Msg else payload)
 
 
 class Messager:
@@ -61,12 +51,15 @@ class Messager:
         *,
         log_limit: int | None = 100_000,
         queue_bytes: int | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """`log_limit` is the maximum number of entries of `get_log_list`, the newest; None for no limit.
 
         `queue_bytes` limits the received messages that wait to be fetched (bytes of channels and payloads). Above it,
         the listener stops reading until `fetch_messages` has emptied the queue; messages wait at the broker, and a
         `gap` covers those that it drops. None is no limit, with one warning in the log above 100 MB.
+
+        `clock` gives all timestamps; it is not pickled.
 
         Raises `TypeError` for any other `config`, and `ValueError` for a negative `queue_bytes`.
         """
@@ -82,11 +75,14 @@ class Messager:
                 f"a Messager is made with a {self._ADDRESS} or a broker, not with a {type(config).__name__}. "
                 "Make a broker of a URL with `messager.open_broker(url)`."
             )
-        self.broker: Broker = RedisBroker.from_config(config) if self._owned else config  # type: ignore[arg-type,assignment]
+        self.broker: Broker = _redis(config) if self._owned else config  # type: ignore[assignment]
         self.exp_id = exp_id
+        self.id = uuid4().hex
+        """Identity of this Messager in the log. A copy in another process has another one, from `init` on."""
+        self._pid = os.getpid()
         self.connected = False
-        self.clock = Clock()
-        self.message_queue = MessageQueue(exp_id, queue_bytes)
+        self.clock = clock or Clock()
+        self.message_queue = MessageQueue(exp_id, queue_bytes, self._arrived)
         self.receive_messages_task: asyncio.Task[None] | None = None
         self._message_interceptor = message_interceptor
         self._log_list = LogList(log_limit)
@@ -96,12 +92,15 @@ class Messager:
         self._name: str | None = None
         self._meta: dict[str, Any] = {}
         self._publisher = Publisher(self.broker, self.clock, self._hooks)
+        self._gate: Gate | None = None
+        self._patterns: dict[str, None] = {}
         self._pubsub: PubSub | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of `init`
         self._connecting = asyncio.Lock()
         self._subscribing = asyncio.Lock()
-        self._listening = asyncio.Event()
         self._clock_offset: int | None = None
+        self._polled_at = 0.0  # time of the event loop at the last fetch without a message
+        self._polls = 0  # fetches without a message at that time
 
     def __getstate__(self) -> Any:
         """Return the arguments with which another process makes the same Messager. Raises `TypeError` if it is in use.
@@ -153,8 +152,11 @@ class Messager:
     def add_log_hook(self, hook: LogHook) -> None:
         """Add a hook for all later events, except the outcomes of messages in flight.
 
-        A `Recorder` added after `init` replaces the recorder that came with `MESSAGER_STORE`.
+        A `Recorder` added after `init` replaces the recorder that came with `MESSAGER_STORE`. In a replay, a hook that
+        would record into what is replayed is refused with an error.
         """
+        if self._gate is not None:
+            self._gate.check(hook)
         self._hooks.append(hook)
         self._yield()
         if self.connected:
@@ -165,21 +167,46 @@ class Messager:
         if hook in self._hooks:
             self._hooks.remove(hook)
 
+    def set_gate(self, gate: Gate | None) -> None:
+        """Set the gate through which all messages pass, or remove it. Call it before the first message.
+
+        Raises the errors of a gate that refuses one of the log hooks.
+        """
+        if gate is not None:
+            for hook in self._hooks:
+                gate.check(hook)
+        self._gate = gate
+
     async def init(self) -> None:
         """Connect. Raises `BrokerUnavailable`.
 
-        With `MESSAGER_STORE` in the environment, a recorder is added.
+        With `MESSAGER_STORE` in the environment, a recorder is added. With `MESSAGER_REPLAY`, a gate is set, unless
+        there is one; raises if the schedule cannot be read. After `close`, the gate goes on at its place.
         """
         async with self._connecting:
             if self.connected:
                 return
+            if self._pid != os.getpid():  # made before a fork: the other processes have the same object
+                self.id, self._pid = uuid4().hex, os.getpid()
             await self.broker.connect()
             self._clock_offset = await self.broker.clock_offset()
             self._loop = asyncio.get_running_loop()
-            if os.environ.get("MESSAGER_STORE"):
-                self._offered = await offered(self.exp_id, self._hooks)
-                self._hooks += self._offered
-                self._yield()  # a recorder may have been added meanwhile
+            try:
+                if (given := self._gate) is not None:
+                    given.connected()
+                elif os.environ.get("MESSAGER_REPLAY"):
+                    self.set_gate(await offered_gate(self))
+                if os.environ.get("MESSAGER_STORE"):
+                    self._offered = await offered(self.exp_id, self._hooks)
+                    self._hooks += self._offered
+                    self._yield()  # a recorder may have been added meanwhile
+            except BaseException:
+                gate, self._gate = self._gate, given
+                if gate is not None:
+                    await gate.close()
+                if self._owned:
+                    await self.broker.close()
+                raise
             self.connected = True
             for hook in self._hooks:
                 self._introduce(hook)
@@ -192,6 +219,8 @@ class Messager:
         if not self.connected:
             return
         self.connected = False
+        if self._gate is not None:
+            await self._gate.close()
         loop = self._loop
         if loop is asyncio.get_running_loop():
             await self._disconnect()
@@ -202,10 +231,11 @@ class Messager:
                 "closed in another event loop than init(), which does not run any more: its connections stay open"
             )
             self.receive_messages_task = self._pubsub = None
+            self._patterns.clear()
         while self._offered:
             hook = self._offered.pop()
             self.remove_log_hook(hook)
-            await _stop(hook)
+            await stop(hook)
 
     async def _disconnect(self) -> None:
         await self._publisher.flushed()
@@ -233,21 +263,25 @@ class Messager:
             running = self.receive_messages_task
             if running is not None and not running.done() and self._pubsub is not None:
                 await self._pubsub.psubscribe(*wanted)
+                await self._subscribed(wanted)
                 return
             if not wanted:
                 return
-            self._listening.clear()
-            self._pubsub = self.broker.pubsub()
-            task = asyncio.create_task(self._listen_for_messages(self._pubsub, wanted))
-            self.receive_messages_task = task
-            active = asyncio.create_task(self._listening.wait())
+            pubsub = self.broker.pubsub()
             try:
-                await asyncio.wait({task, active}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                active.cancel()
-            if task.done():
-                self.receive_messages_task = None
-                task.result()
+                await pubsub.psubscribe(*wanted)
+                if not self.connected:
+                    raise NotConnected(
+                        "not subscribed: the Messager was closed meanwhile. Subscribe before closing it."
+                    )
+            except BaseException:
+                await pubsub.aclose()
+                raise
+            self._pubsub = pubsub
+            self.receive_messages_task = asyncio.create_task(self._listen_for_messages(pubsub, wanted))
+            self._patterns.clear()
+            await asyncio.sleep(0)  # the listener starts: it logs a gap if it ends before it has read everything
+            await self._subscribed(wanted)
 
     async def fetch_messages(self) -> list[dict[str, Any]]:
         """Return the messages that arrived since the last call, in order.
@@ -255,11 +289,23 @@ class Messager:
         Each is a dict with `type`, `pattern`, `channel` and `data`, the last three bytes. Raises `ListenerDied` if the
         listener ended with an error and no message is left.
         """
+        if self._gate is not None:
+            await self._gate.fetching()
         messages = self.message_queue.take_all()
         task = self.receive_messages_task
         if not messages and task is not None and task.done() and not task.cancelled() and task.exception():
             raise ListenerDied(f"the listener ended: {task.exception()}. Subscribe again.") from task.exception()
+        if not messages and self._polls_without_pause():
+            await asyncio.sleep(PAUSE_SECONDS)
         return messages
+
+    def _polls_without_pause(self) -> bool:
+        """Return True at many empty fetches within `PAUSE_SECONDS`: they would let nothing else run."""
+        now = asyncio.get_running_loop().time()
+        if not 0 <= now - self._polled_at < PAUSE_SECONDS:
+            self._polled_at, self._polls = now, 0
+        self._polls += 1
+        return self._polls > MOST_POLLS
 
     async def send_message(self, channel: str, payload: Any, from_id: Any = None, to_id: Any = None) -> None:
         """Publish a dict or a `Msg`. Returns when the broker has taken it.
@@ -275,33 +321,71 @@ class Messager:
         channel = channels.decode(channel)  # bytes are accepted, as `fetch_messages` returns them
         channels.encode(channel)  # raises for text without a byte form, before anything happens
         record = MessageRecord("sent", started, channel, text.encode(), from_id, to_id, payload)
-        interceptor = self._message_interceptor
-        if interceptor is not None and from_id is not None and to_id is not None:
-            try:
-                passes = await allows(interceptor, from_id, to_id, text)
-            except Exception as error:
-                record.kind = "failed"
-                record.meta = {"outcome": "not_sent", "error": f"the interceptor raised: {error!r}"}
-                self._publisher.tell(record)
-                raise
-            if not passes:
-                record.kind, record.duration_ns = "blocked", self.clock.now() - started
-                self._publisher.tell(record)
-                self._log_list.after(record)
-                return
-            if not self.connected:
-                raise NotConnected(
-                    "not sent: the Messager was closed while the interceptor was asked. Send before closing it."
-                )
-        await self._publisher.send(record, started)
+        await self._pass(record, text)
         self._log_list.after(record)
+
+    # Each coroutine in a send costs about 3 % of it: the usual path has none of its own.
+    def _pass(self, record: MessageRecord, text: str) -> Awaitable[None]:
+        """Pass a message through the gate, and publish it."""
+        record.messager, record.arrival = self.id, self.message_queue.fetched
+        return self._publish(record, record.ts, text) if self._gate is None else self._gated(self._gate, record, text)
+
+    async def _gated(self, gate: Gate, record: MessageRecord, text: str) -> None:
+        await gate.sending(record)
+        started = record.ts = self.clock.now()
+        try:
+            if not self.connected:
+                raise NotConnected("not sent: the Messager was closed meanwhile. Send before closing it.")
+            await self._publish(record, started, text)
+        finally:
+            written = record.ts != started  # the publisher has stamped it
+            gate.passed(record, written or record.kind == "blocked")
+
+    def _publish(self, record: MessageRecord, started: int, text: str) -> Awaitable[None]:
+        """Ask the interceptor, if both ids are given, and publish or block a message."""
+        if self._message_interceptor is None or record.from_id is None or record.to_id is None:
+            return self._publisher.send(record, started)
+        return self._publish_if_allowed(self._message_interceptor, record, started, text)
+
+    async def _publish_if_allowed(self, interceptor: Any, record: MessageRecord, started: int, text: str) -> None:
+        try:
+            passes = await allows(interceptor, record.from_id, record.to_id, text)
+        except Exception as error:
+            record.kind = "failed"
+            record.meta = {"outcome": "not_sent", "error": f"the interceptor raised: {error!r}"}
+            self._publisher.tell(record)
+            raise
+        if not passes:
+            record.kind, record.duration_ns = "blocked", self.clock.now() - started
+            self._publisher.tell(record)
+            return
+        if not self.connected:
+            raise NotConnected(
+                "not sent: the Messager was closed while the interceptor was asked. Send before closing it."
+            )
+        await self._publisher.send(record, started)
+
+    def deliver(self, message: dict[str, Any], origin: tuple[str, int] | None = None) -> None:
+        """Number, log and queue a received message, for `fetch_messages`. Called by the listener, or by a gate.
+
+        `origin` is that of the record (see `MessageRecord`).
+        """
+        record = MessageRecord("received", self.clock.now(), channels.decode(message["channel"]), message["data"])
+        record.meta, record.origin = message.get("meta"), origin
+        record.messager, record.arrival = self.id, self.message_queue.arrived + 1
+        self._publisher.tell(record)
+        self.message_queue.add(message)
 
     def mark(self, name: str, /, **fields: Any) -> None:
         """Log a mark, such as a step, a tick or a note, with fields of any name.
 
         Raises `TypeError` or `ValueError` for fields without a JSON form.
         """
-        self._publisher.tell(mark_record(self.clock.now(), name, fields))
+        record = mark_record(self.clock.now(), name, fields)
+        record.messager, record.arrival = self.id, self.message_queue.fetched
+        if self._gate is not None:
+            self._gate.marked(record)
+        self._publisher.tell(record)
 
     def describe(self, name: str | None = None, /, **meta: Any) -> None:
         """Set the name and meta of the experiment, such as its configuration and seed. `ls` and `info` show them.
@@ -334,11 +418,14 @@ class Messager:
         return channels.payback_channel(self.exp_id)
 
     async def _listen_for_messages(self, pubsub: PubSub, channels: Iterable[str]) -> None:
-        """Subscribe, then queue and log what arrives, until cancelled. Part of the contract."""
-        listener = Listener(pubsub, self.message_queue, self.clock, self._publisher.tell)
+        """Subscribe, then queue and log what arrives, until cancelled. Part of the contract.
+
+        `subscribe_and_start_listening` has subscribed already: to do it again has no effect.
+        """
+        listener = Listener(pubsub, self.message_queue, self.clock, self._arrived, self._publisher.tell)
         try:
-            await pubsub.psubscribe(*channels)
-            self._listening.set()
+            if pubsub is not self._pubsub:
+                await pubsub.psubscribe(*channels)
             await listener.run()
         except asyncio.CancelledError:
             raise
@@ -349,12 +436,37 @@ class Messager:
             listener.log_unread()
             await pubsub.aclose()
 
+    def _arrived(self, message: dict[str, Any]) -> None:
+        if self._gate is None:
+            self.deliver(message)
+        else:
+            self._gate.arrived(message)
+
+    async def _subscribed(self, patterns: Iterable[str | bytes]) -> None:
+        """Log new subscriptions, and tell the gate."""
+        added = [name for name in dict.fromkeys(map(channels.decode, patterns)) if name not in self._patterns]
+        if not added:
+            return
+        fields = {"patterns": added, **({"added": True} if self._patterns else {})}
+        self._patterns.update(dict.fromkeys(added))
+        self._publisher.tell(self._subscriptions(fields))
+        if self._gate is not None:
+            await self._gate.subscribed(list(self._patterns))
+
+    def _subscriptions(self, fields: dict[str, Any]) -> MessageRecord:
+        record = mark_record(self.clock.now(), SUBSCRIBED, fields)
+        record.messager, record.arrival = self.id, self.message_queue.fetched
+        return record
+
     async def _stop_listening(self) -> None:
         task, self.receive_messages_task = self.receive_messages_task, None
+        pubsub, self._pubsub = self._pubsub, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        self._pubsub = None
+        if pubsub is not None:  # the listener, which closes it, may not have started, or be that of a subclass
+            await pubsub.aclose()
+        self._patterns.clear()
 
     def _yield(self) -> None:
         """Remove the offered hooks that yield to another one. They are stopped when their last messages have landed;
@@ -369,27 +481,20 @@ class Messager:
 
     async def _stop_when_flushed(self, hook: OfferedHook) -> None:
         await self._publisher.flushed()
-        await _stop(hook)
+        await stop(hook)
 
     def _introduce(self, hook: LogHook) -> None:
-        connected = getattr(hook, "connected", None)
-        if connected is not None:
-            try:
-                connected(self.broker.url, self.clock, self._clock_offset)
-            except Exception:
-                log.exception("the log hook %r raised in connected()", hook)
+        tell_connected(hook, self.broker.url, self.clock, self._clock_offset)
         self._tell_description(hook)
+        if self._patterns:
+            self._publisher.tell(self._subscriptions({"patterns": list(self._patterns)}), [hook])
 
     def _tell_description(self, hook: LogHook) -> None:
-        if (self._name or self._meta) and hasattr(hook, "described"):
-            try:
-                hook.described(self._name, dict(self._meta))
-            except Exception:
-                log.exception("the log hook %r raised in described()", hook)
+        if self._name or self._meta:
+            tell_described(hook, self._name, dict(self._meta))
 
 
-async def _stop(hook: OfferedHook) -> None:
-    try:
-        await hook.stop()
-    except Exception:
-        log.exception("the log hook %r could not be stopped", hook)
+def _redis(config: Any) -> Broker:
+    from .brokers.redis.broker import RedisBroker  # slow to import, and not needed with a broker
+
+    return RedisBroker.from_config(config)

@@ -15,6 +15,7 @@ from .brokers.mqtt import topics as names
 from .brokers.mqtt.broker import MqttBroker
 from .brokers.mqtt.pubsub import MqttPubSub
 from .brokers.protocol import Broker
+from .clock import Clock
 from .drivers import needed
 from .errors import BrokerUnavailable, NotConnected
 from .record import MessageRecord
@@ -53,6 +54,7 @@ class Messager(redis_messager.Messager):
         exp_id: str = "",
         log_limit: int | None = 100_000,
         queue_bytes: int | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """`timeout` is in seconds. `log_limit` is the maximum number of entries of `get_log_list`; None for no limit.
 
@@ -75,7 +77,7 @@ class Messager(redis_messager.Messager):
             else hostname
         )
         exp_id = exp_id or os.environ.get("MESSAGER_EXP", "")
-        super().__init__(broker, exp_id, message_interceptor, log_limit=log_limit, queue_bytes=queue_bytes)
+        super().__init__(broker, exp_id, message_interceptor, log_limit=log_limit, queue_bytes=queue_bytes, clock=clock)
         self._owned = made
         self._given = {
             "hostname": hostname,
@@ -121,8 +123,7 @@ class Messager(redis_messager.Messager):
         """
         if not self.connected:
             raise NotConnected("cannot ping: not connected. Call `await messager.connect()` first.")
-        started = self.clock.now()
-        await self._publisher.send(MessageRecord("sent", started, "ping", PING, message="ping"), started)
+        await self._pass(MessageRecord("sent", self.clock.now(), "ping", PING, message="ping"), PING.decode())
 
     async def subscribe(self, topics: Any, agents: Any = None) -> None:
         """Subscribe to a topic, a list of topics, or a list of (topic, qos). Wildcards are allowed.
@@ -144,6 +145,7 @@ class Messager(redis_messager.Messager):
                     await pubsub.psubscribe(topic, qos=qos)
                 else:
                     await pubsub.psubscribe(topic)
+            await self._subscribed([topic for topic, _ in wanted])
 
     async def start_listening(self) -> None:
         """Start to receive messages of all subscriptions, also later ones. Raises `NotConnected`."""
@@ -161,6 +163,7 @@ class Messager(redis_messager.Messager):
         finally:
             if self._pubsub is pubsub:
                 self._pubsub = None
+                self._patterns.clear()
 
     async def subscribe_and_start_listening(self, channels: Iterable[str]) -> None:
         await self.subscribe(channels)
@@ -201,12 +204,6 @@ class Messager(redis_messager.Messager):
         if self._pubsub is None:
             self._pubsub = self.broker.pubsub()
         return self._pubsub
-
-    async def _stop_listening(self) -> None:
-        pubsub = self._pubsub
-        await super()._stop_listening()
-        if pubsub is not None:  # the listener, which closes it, may not have started
-            await pubsub.aclose()
 
 
 def _message(found: dict[str, Any]) -> Message:

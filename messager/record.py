@@ -11,6 +11,16 @@ from .msg import Msg, view
 Kind = Literal["sent", "received", "blocked", "failed", "gap", "mark"]
 
 
+SUBSCRIBED = "messager.subscribed"
+"""Name of the mark with which a Messager logs its subscriptions; its field `patterns` lists all of them, or with the
+field `added`, which is true, those that came to the earlier ones."""
+
+
+def is_own(mark: str) -> bool:
+    """Return whether a mark of this name is logged by a Messager itself, not by its user."""
+    return mark.startswith("messager.")
+
+
 def mark_record(ts: int, name: str, fields: dict[str, Any]) -> MessageRecord:
     """Return a mark with a copy of its fields. Raises `TypeError` or `ValueError` for fields without a JSON form."""
     kept = json.loads(json.dumps(fields, default=str))
@@ -43,6 +53,13 @@ class MessageRecord:
 
     On MQTT also `qos` if it is not 1, and for receptions `retained` if True.
     """
+    messager: str | None = None
+    """`Messager.id` of the Messager; None for the records of a tap."""
+    arrival: int | None = None
+    """Received: its number within its Messager, from 1. Sent, blocked, failed and mark: the number of the last message
+    that had been fetched when the Messager was called, 0 for none. None if unknown."""
+    origin: tuple[str, int] | None = None
+    """In a fork, (recorder uuid, seq) of the event of the parent experiment that this one repeats."""
 
     @property
     def msg(self) -> Msg:

@@ -61,8 +61,15 @@ def free_port() -> int:
 class _Server:
     """Server process with a temporary folder."""
 
+    url: str
+    """URL of a client."""
+    port: int
+    """TCP port on 127.0.0.1."""
     _folder: ServerFolder
     _process: subprocess.Popen[bytes] | None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
 
     def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -131,7 +138,13 @@ class RedisServer(_Server):
 
 @contextlib.contextmanager
 def redis_server(*arguments: str) -> Iterator[RedisServer]:
-    """Context with a running `RedisServer`; `arguments` are passed to redis-server."""
+    """Context with a running `RedisServer`; `arguments` are passed to redis-server.
+
+    It has a `url` and, on 127.0.0.1, a `port`. Raises `NoRedisServer`.
+
+        with redis_server() as server:
+            messager = Messager(RedisConfig(server="127.0.0.1", port=server.port), "exp-1")
+    """
     server = RedisServer(*arguments)
     try:
         server.start()
@@ -220,7 +233,10 @@ asyncio.run(main())
 
 @contextlib.contextmanager
 def mqtt_server(**options: Any) -> Iterator[MqttServer]:
-    """Context with a running `MqttServer`."""
+    """Context with a running `MqttServer`, which has a `url` and, on 127.0.0.1, a `port`.
+
+    `options` are those of `MqttServer`. Raises `NoMqttServer`.
+    """
     server = MqttServer(**options)
     try:
         server.start()

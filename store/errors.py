@@ -24,7 +24,15 @@ StoreError                    exit code 2 on the command line
 ├── SpoolDamaged                  a spool that cannot be read
 ├── SpoolFull                     the spool cannot hold more events
 ├── NoPostgres                    messager_store.testing found no PostgreSQL to start
+├── CastError                     live agents that a recording does not have, or cannot tell apart
+├── LiveAgentFailed               the task of a live agent raised
+├── LockstepStopped               a replay with live agents gave up a wait
+│   ├── PrefixDiverged            a live agent did not repeat the prefix of a fork
+│   └── ProgramsMissing           live programs of a fork did not come
+├── JudgeFailed                   the judge of a `Match` raised
 ├── ReplayRefused                 a replay that would do harm was not started
+├── VirtualTimeRefused            an operation that virtual time cannot have, such as a socket
+├── Deadlock                      in virtual time, every task waits for another
 ├── OutputFailed              3   an output file cannot be written, for example because its disk is full
 └── ReplayFailed              3   the broker became unreachable during a replay
 """
@@ -268,8 +276,39 @@ class SpoolFull(StoreError):
         self.path, self.reason = path, reason
 
 
+class JudgeFailed(StoreError):
+    """The judge of a `Match` raised instead of giving a verdict. Its error is the cause."""
+
+    def __init__(self, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ").removesuffix(".")
+        super().__init__(f"the judge of the Match raised {reason}. Correct it, or let it return False there.")
+
+
 class ReplayRefused(StoreError):
     """A replay would do harm and was not started; nothing was published."""
+
+
+class VirtualTimeRefused(StoreError):
+    """A socket, pipe or subprocess was used in virtual time."""
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(
+            f"{operation} does not work in virtual time, which cannot tell how long an answer from outside takes. "
+            "Use the in-memory broker, or `RealThread` for what needs a connection, or run in real time."
+        )
+        self.operation = operation
+
+
+class Deadlock(StoreError):
+    """In virtual time, no task is ready and no timer is set: nothing would ever happen again."""
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        more = f" and {len(tasks) - 5} more" if len(tasks) > 5 else ""
+        super().__init__(
+            f"every task waits for another, without a time-out: {', '.join(tasks[:5])}{more}. Give a wait a time-out; "
+            "hold virtual time with `loop.hold()` if another thread is to answer."
+        )
+        self.tasks = list(tasks)
 
 
 class ReplayFailed(StoreError):

@@ -28,6 +28,8 @@ from sqlalchemy import (
     tuple_,
 )
 
+from .codes import KINDS, SEQ_BITS
+
 HEAD_REVISION = "0003"
 """The revision that this code requires: the newest one in `migrations/` (tested)."""
 
@@ -39,23 +41,8 @@ CHAIN_VERSION = 3
 """The chain version, stored with every recorder: the form of its chain (`messager_store.log.chain`). A recorder keeps
 its version; a recorder registered before revision 0003 has the schema version of its experiment."""
 
-SEQ_BITS = 40
-"""event.id = recorder.id << SEQ_BITS | seq"""
-SEQ_MASK = (1 << SEQ_BITS) - 1
-"""event.id & SEQ_MASK = seq"""
-
 VISIBLE = ("open", "closed")
 """The statuses of visible experiments. Others are being imported or removed."""
-
-KINDS = ("sent", "received", "blocked", "failed", "gap", "mark", "asked", "answered")
-"""event.kind is the position in this list, from 1."""
-
-CHANNEL, AGENT, MESSAGER, RECORDER = 0, 1, 2, 3
-"""name.what. A RECORDER is the uuid of a recorder of the parent experiment."""
-
-FROM_DERIVED, TO_DERIVED, NO_TEXT, REDACTED = 1, 2, 4, 8
-"""Bits of event.flags: the sender id, or the recipient id, is derived; the payload is not text; the event is
-redacted."""
 
 metadata = MetaData(
     naming_convention={

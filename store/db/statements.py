@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Insert, Select, Update, bindparam, case, insert, select, update
 
-from .schema import KINDS, batch, event, recorder
+from .codes import KINDS
+from .schema import batch, event, recorder
 
 EVENT_COLUMNS: tuple[str, ...] = tuple(event.c.keys())
 """The columns of a `Row`, in order."""

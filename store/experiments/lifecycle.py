@@ -78,6 +78,15 @@ async def describe(
         await _add_tags(database, connection, of.id, tags)
 
 
+async def set_meta(database: Database, of: Experiment, key: str, value: Any) -> None:
+    """Set one key of the meta of an experiment, also if it is used."""
+    async with database.writing() as connection:
+        await lock(connection, of.id)
+        row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one()
+        merged = {**json_text.load_object(row.meta), key: value}
+        await connection.execute(update(experiment).where(experiment.c.id == of.id).values(meta=json_text.dump(merged)))
+
+
 async def join(
     database: Database,
     exp_id: str,

@@ -13,7 +13,7 @@ from sqlalchemy import Row
 from messager.brokers import BrokerKind, kind_of
 
 from .. import json_text
-from ..db.schema import KINDS
+from ..db.codes import KINDS
 from .provenance import this_process
 
 GATHERED = -(1 << 30)

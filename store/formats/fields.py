@@ -11,7 +11,7 @@ import binascii
 import json
 from typing import Any
 
-from ..db.schema import KINDS
+from ..db.codes import KINDS
 from ..json_text import MOST_DEPTH, is_deep
 
 INT64 = 2**63

@@ -31,6 +31,11 @@ class InputFile:
         self._file: Any = None
         self._number = 0
 
+    @property
+    def line_number(self) -> int:
+        """Number of the last line read, from 1."""
+        return self._number
+
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Open the file, and decompress it if it is gzip."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from messager.record import SUBSCRIBED
+
 from ..log.event import Event
 from ..privacy.blanking import log_fields
 from ..privacy.json_paths import PathRedactor, changes_of
@@ -121,7 +123,7 @@ class Sharing:
         assert self._names is not None
         if not isinstance(patterns, list):  # an imported header can hold any value here
             return []
-        return [self._names.channel(word) for word in patterns if isinstance(word, str)]
+        return [self._names.pattern(word) for word in patterns if isinstance(word, str)]
 
     def _event_meta(self, meta: dict[str, Any]) -> dict[str, Any] | None:
         """Return the fields written by the log, and those of a mark. The reason of a gap may name a host."""
@@ -133,6 +135,9 @@ class Sharing:
         }
         if isinstance(meta.get("fields"), dict):
             kept["fields"] = self._meta(meta["fields"])
+            if meta.get("name") == SUBSCRIBED:
+                added = {"added": True} if meta["fields"].get("added") is True else {}
+                kept["fields"] = {"patterns": self._patterns(meta["fields"].get("patterns")), **added}
         return kept or None
 
     def _meta(self, meta: dict[str, Any]) -> dict[str, Any]:

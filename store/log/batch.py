@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..db.schema import KINDS
+from ..db.codes import KINDS
 from ..db.statements import Commit, Part
 from . import chain, event_rows
 from .event import Fields, kind_of, ts_of

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from ..db.schema import SEQ_BITS, SEQ_MASK
+from ..db.codes import SEQ_BITS, SEQ_MASK
 
 if TYPE_CHECKING:
     from ..experiments.records import Experiment, RecorderRow

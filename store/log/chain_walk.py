@@ -17,8 +17,9 @@ from typing import Any, NamedTuple, Protocol
 from sqlalchemy import case, func, null, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..db.codes import AGENT, CHANNEL, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK, batch, event
+from ..db.schema import batch, event
 from . import chain
 from .event_query import EventQuery, parameter
 

@@ -35,7 +35,7 @@ class ChannelMap:
             )
         self.rename: Callable[[str], str] | None = None
         """Translation of names that no pair matches. Set it before the first channel is mapped."""
-        self._to_exp = to_exp
+        self.to_exp = to_exp
         self._known: dict[str, bytes] = {}
 
     def __call__(self, channel: str) -> bytes:
@@ -64,8 +64,8 @@ class ChannelMap:
         if (pair := self.pair_for(channel)) is not None:
             old, new = pair
             return new if old == channel else new[:-1] + channel[len(old) - 1 :]
-        if self._to_exp is not None:
-            channel = channels.with_experiment(channel, self._to_exp)
+        if self.to_exp is not None:
+            channel = channels.with_experiment(channel, self.to_exp)
         return channel if self.rename is None else self.rename(channel)
 
 

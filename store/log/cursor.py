@@ -20,9 +20,12 @@ from decimal import Decimal
 
 from sqlalchemy import func, select
 
+from messager.record import is_own
+
 from .. import json_text
+from ..db.codes import KINDS, SEQ_BITS
 from ..db.database import Database
-from ..db.schema import KINDS, RECORDER_ID, SEQ_BITS, event, recorder
+from ..db.schema import RECORDER_ID, event, recorder
 from ..errors import BadCursor
 from ..experiments.records import Experiment
 from .event import _EPOCH, Cursor
@@ -94,6 +97,8 @@ async def _resolve(database: Database, of: Experiment, point: Cursor | int | dat
         return Cursor(time_ns(point), 0, 0)
     if isinstance(point, int):
         return Cursor(point, 0, 0)
+    if not isinstance(point, str):
+        raise BadCursor(repr(point))
     text = point.strip()
     if text.startswith("mark:"):
         return await _mark(database, of, text[5:])
@@ -168,5 +173,6 @@ async def _mark(database: Database, of: Experiment, name: str) -> Cursor:
                 counted_at = at
     if counted_at is not None:
         return counted_at
-    known = ", ".join(f"{each} ({count} times)" if count > 1 else each for each, count in list(seen.items())[:8])
+    users = [(each, count) for each, count in seen.items() if not is_own(each)]
+    known = ", ".join(f"{each} ({count} times)" if count > 1 else each for each, count in users[:8])
     raise BadCursor(f"mark:{name}", f"{of.exp_id} has no such mark; its marks are: {known or 'none'}")

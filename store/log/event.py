@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 
 from messager.msg import Msg, view
 
-from ..db.schema import FROM_DERIVED, REDACTED, TO_DERIVED
+from ..db.codes import FROM_DERIVED, REDACTED, TO_DERIVED
 from ..errors import BadCursor
 from .text import readable, text_of_meta
+
+SEAL = "redaction"
+"""Key of the seal of its redaction, in hex, in the meta of a redacted event."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CURSOR = re.compile(r"(0|-?[1-9]\d{0,18}):([1-9]\d{0,8}):([1-9]\d{0,12})", re.A)
@@ -108,7 +111,7 @@ class Event:
     seq: int
     """The event's number within its recorder, from 1."""
     kind: str
-    """One of `messager_store.db.schema.KINDS`."""
+    """One of `messager_store.db.codes.KINDS`."""
     channel: str | None
     """Text of the channel; `messager.channels.encode` gives its bytes. None for gaps and marks."""
     payload: bytes

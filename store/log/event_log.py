@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequenc
 from types import TracebackType
 from typing import Any
 
+from ..db.codes import AGENT, CHANNEL
 from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL
 from ..errors import ExperimentExists, RecorderFenced
 from ..experiments import lifecycle, registry
 from ..experiments.records import Experiment, RecorderRow
-from . import batch, reading, recorder_rows, tail
+from . import batch, lineage, reading, recorder_rows, tail
 from .cursor import Point
 from .event import Event, Fields, without_schedule
 from .names import all_names
@@ -192,9 +192,22 @@ class EventLog:
         return list((await all_names(self.database, of.id, AGENT)).values())
 
     async def create_experiment(
-        self, exp_id: str, *, name: str | None = None, tags: Iterable[str] = (), meta: Mapping[str, Any] | None = None
+        self,
+        exp_id: str,
+        *,
+        name: str | None = None,
+        tags: Iterable[str] = (),
+        meta: Mapping[str, Any] | None = None,
+        parent: str | Experiment | None = None,
+        at: Point = None,
     ) -> Experiment:
-        """Create an open experiment. Raises `ExperimentExists`, and `StoreError` for an invalid name or tag."""
+        """Create an open experiment. Raises `ExperimentExists`, and `StoreError` for an invalid name or tag.
+
+        With `parent`, it is a fork of that experiment, for copies of its events before the point `at` (None: all).
+        Raises the errors of `messager_store.log.lineage.create_fork` then.
+        """
+        if parent is not None:
+            return await lineage.create_fork(self.database, parent, exp_id, at, name=name, tags=tags, meta=meta)
         made = await lifecycle.create(self.database, exp_id, name=name, tags=tags, meta=dict(meta or {}))
         if made is None:
             raise ExperimentExists(exp_id, "Choose another exp_id.")

@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import BigInteger, Select, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..db.codes import SEQ_BITS
 from ..db.database import Database
-from ..db.schema import SEQ_BITS, event, recorder
+from ..db.schema import event, recorder
 from ..db.statements import Row
 from ..errors import DamagedStore
 from ..experiments.records import Experiment

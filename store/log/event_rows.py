@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import Select, case, func, null, select
 
 from .. import json_text
-from ..db.schema import KINDS, NO_TEXT, SEQ_BITS, SEQ_MASK, event
+from ..db.codes import KINDS, NO_TEXT, SEQ_BITS, SEQ_MASK
+from ..db.schema import event
 from ..db.statements import Row
 from ..errors import BadEvent
 from ..json_text import escapes_half, is_no_text

@@ -16,10 +16,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, select
 
+from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..db.database import Database
-from ..db.schema import KINDS, REDACTED, SEQ_BITS, event, place_at, replay_place
+from ..db.schema import event, place_at, replay_place
 from ..experiments.records import Experiment, RecorderRow
-from .matching import RETRACTING, WITHIN_NS, Matching, key_of, retracted
+from .matching import WITHIN_NS, Matching, key_of
+from .retractions import RETRACTING, retracted
 
 _SENT, _RECEIVED, _GAP = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap"))
 PAGE = 2000

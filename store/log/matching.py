@@ -8,33 +8,13 @@ the listener began, or since its last gap.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
-
-from sqlalchemy import select
-
-from .. import json_text
-from ..db.schema import KINDS, event
 
 WITHIN_NS = 60_000_000_000
 """Maximum time from a sending to its reception; a later reception belongs to another message."""
 COMPACTED = 512
 """Sendings with the same key that have expired before their list is shortened."""
-
-_FAILED = KINDS.index("failed") + 1
-RETRACTING = select(event.c.cause, event.c.ts, event.c.meta).where(event.c.kind == _FAILED, event.c.cause.is_not(None))
-"""SELECT of the events that retract a sending, for `retracted`."""
-
-
-def retracted(rows: Iterable[Any]) -> dict[int, int]:
-    """Return the sendings that rows of `RETRACTING` say were not sent, with the time of the latest such row."""
-    found: dict[int, int] = {}
-    for cause, ts, meta in rows:
-        if json_text.load_object(meta).get("outcome") == "not_sent":  # unknown: it may have been received
-            found[cause] = max(ts, found.get(cause, ts))
-    return found
 
 
 def key_of(channel_id: int | None, payload: bytes) -> bytes:

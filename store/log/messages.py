@@ -13,12 +13,14 @@ A redacted message does not count: there is nothing to publish, and a reception 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 
 from sqlalchemy import func, select
 
-from ..db.schema import KINDS, RECORDER_ID, SEQ_BITS, SEQ_MASK, event
+from ..db.codes import KINDS, SEQ_BITS, SEQ_MASK
+from ..db.schema import RECORDER_ID, event
 from ..experiments.records import Experiment, RecorderRow
 from .event import Event
 from .event_log import EventLog
@@ -96,8 +98,9 @@ async def message_pages(
     above: int | None = None,
     redacted: bool = False,
     brief: bool = False,
-) -> AsyncIterator[list[Event]]:
-    """Yield the messages of an experiment in replay order.
+    backward: bool = False,
+) -> AsyncGenerator[list[Event], None]:
+    """Yield the messages of an experiment in replay order, or with `backward` from the last to the first.
 
     With `above`, only those with more payload bytes than that; with `redacted`, also redacted ones; with `brief`, only
     with the fields that a comparison needs (`event_rows.columns`). `rule` is the result of `sources` for
@@ -107,7 +110,9 @@ async def message_pages(
     rule = rule or await sources(log, of, chosen.kinds)
     wanted = chosen.of_kinds(rule.kinds)
     wanted = wanted if redacted else wanted.without_redacted()
-    async for page in pages(log.database, of, wanted, replace(span, limit=None), above=above, brief=brief):
+    async for page in pages(
+        log.database, of, wanted, replace(span, limit=None), above=above, brief=brief, backward=backward
+    ):
         messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
         if left is not None:
             messages = messages[:left]
@@ -116,6 +121,28 @@ async def message_pages(
             yield messages
         if left == 0:
             return
+
+
+async def last_messages(log: EventLog, of: Experiment, chosen: Selection, span: Span, rule: Sources) -> list[Event]:
+    """Return the last message on each channel in a span, in replay order.
+
+    The log is read backward, one page at a time, and each page leaves out the channels that are found: the database
+    passes over their events.
+    """
+    chosen_here = await log.as_recorded(of, chosen)
+    missing = {channel for channel in await log.channels(of) if chosen_here.takes_channel(channel)}
+    found: dict[str, Event] = {}
+    while missing:
+        left = chosen.without(found)
+        async with aclosing(message_pages(log, of, left, span, rule=rule, backward=True)) as pages:
+            page = await anext(pages, None)
+        if page is None:
+            break
+        for entry in page:
+            found.setdefault(entry.channel or "", entry)
+        missing.difference_update(found)
+        span = replace(span, end=page[-1].cursor)
+    return sorted(found.values(), key=lambda entry: entry.cursor)
 
 
 async def message_count(

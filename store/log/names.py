@@ -11,8 +11,9 @@ from sqlalchemy import select
 
 from messager import channels
 
+from ..db.codes import AGENT, CHANNEL, MESSAGER, RECORDER
 from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL, MESSAGER, RECORDER, name
+from ..db.schema import name
 from ..errors import BadEvent
 from ..json_text import dump, is_no_text
 from . import chain

@@ -5,14 +5,15 @@ No read transaction outlives a page. Each recorder's last seq is fixed when the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import and_, func, select, tuple_
 
+from ..db.codes import SEQ_BITS, SEQ_MASK
 from ..db.database import Database
-from ..db.schema import SEQ_BITS, SEQ_MASK, event, place_at, recorder, replay_place
+from ..db.schema import event, place_at, recorder, replay_place
 from ..experiments.records import Experiment
 from . import event_rows
 from .cursor import Point, resolve
@@ -26,6 +27,7 @@ PAGE = 1000
 PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes of a page, estimated from the experiment's average."""
 _BEFORE_ALL = (-(2**63), -1)
+_BEHIND_ALL = (2**63 - 1, 2**63 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,9 @@ async def pages(
     page: int | None = None,
     above: int | None = None,
     brief: bool = False,
+    backward: bool = False,
 ) -> AsyncIterator[list[Event]]:
-    """Yield the selected events in replay order, in lists of at most `page`.
+    """Yield the selected events in replay order, or with `backward` from last to first, in lists of at most `page`.
 
     With `above`, only those with more payload bytes than that. With `brief`, events have only their position, kind,
     channel, flags and payload. Events committed after the call are not read.
@@ -90,8 +93,13 @@ async def pages(
         place = ts, number - 1
     if span.after is not None:
         place = max(place, _key(span.after, numbers))
-    conditions.append(replay_place > tuple_(parameter("ts"), parameter("number")))
-    order = (event.c.ts, event.c.id)
+    order: Sequence[Any] = (event.c.ts, event.c.id)
+    if backward:
+        if place != _BEFORE_ALL:
+            conditions.append(replay_place > place_at(*place))
+        place, order = _BEHIND_ALL, [column.desc() for column in order]
+    read_on = tuple_(parameter("ts"), parameter("number"))
+    conditions.append(replay_place < read_on if backward else replay_place > read_on)
     query = EventQuery(
         event_rows.columns(brief=brief).where(and_(*conditions)).order_by(*order).limit(parameter("size"))
     )

@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import insert, select, update
 
 from .. import json_text
+from ..db.codes import KINDS, SEQ_BITS
 from ..db.database import Database
-from ..db.schema import CHAIN_VERSION, KINDS, SEQ_BITS, event, experiment, recorder
+from ..db.schema import CHAIN_VERSION, event, experiment, recorder
 from ..errors import ExperimentClosed, RecorderFenced
 from ..experiments import lifecycle, registry
 from ..experiments.provenance import this_process

@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import select
 
 from .. import json_text
+from ..db.codes import REDACTED
 from ..db.database import Database
-from ..db.schema import REDACTED, redaction
+from ..db.schema import redaction
 from . import chain
-from .event import iso
+from .event import SEAL, iso
 
 if TYPE_CHECKING:
     from ..experiments.records import Experiment
-
-SEAL = "redaction"
-"""Key of the seal, in hex, in the meta of a redacted event."""
 
 Recorder = int | str
 """A recorder as redaction records name it: by uuid since schema version 3, by ordinal before."""

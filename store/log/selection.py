@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement, bindparam, or_
 from messager import channels
 from messager.brokers import BROKER_KINDS, BrokerKind
 
+from ..db.codes import AGENT, CHANNEL, KINDS, REDACTED
 from ..db.database import Database
-from ..db.schema import AGENT, CHANNEL, KINDS, REDACTED, event
+from ..db.schema import event
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..experiments.registry import recorders_of

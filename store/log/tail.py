@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator
 
 from sqlalchemy import select
 
+from ..db.codes import SEQ_BITS
 from ..db.database import Database
-from ..db.schema import SEQ_BITS, event, experiment
+from ..db.schema import event, experiment
 from ..experiments.records import Experiment
 from . import event_rows
 from .event import Event

@@ -17,8 +17,9 @@ from shlex import quote
 
 from sqlalchemy import func, select
 
+from ..db.codes import KINDS, REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
-from ..db.schema import KINDS, REDACTED, SEQ_BITS, SEQ_MASK, event
+from ..db.schema import event
 from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
 from ..log.chain_walk import (

@@ -12,8 +12,8 @@ from pathlib import Path
 from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..db.codes import SEQ_BITS
 from ..db.schema import (
-    SEQ_BITS,
     VISIBLE,
     activity,
     batch,

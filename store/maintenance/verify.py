@@ -21,13 +21,11 @@ from shlex import quote
 from sqlalchemy import func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..db.codes import AGENT, RECORDER, SEQ_BITS
 from ..db.database import Database
 from ..db.schema import (
-    AGENT,
     CHAIN_VERSION,
-    RECORDER,
     SCHEMA_VERSION,
-    SEQ_BITS,
     VISIBLE,
     activity,
     batch,

@@ -10,11 +10,12 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
-from ..db.schema import FROM_DERIVED, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED, batch, event, recorder
+from ..db.codes import FROM_DERIVED, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED
+from ..db.schema import batch, event, recorder
 from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
 from ..log.chain_walk import WalkedBatch, encode, fetch_within, walk
-from ..log.redaction_records import SEAL
+from ..log.event import SEAL
 from .json_paths import BLANK
 from .refusal import chain_broken
 

@@ -1,49 +1,39 @@
 """Redaction by JSON path: blank parts of payloads before they are recorded or when they are exported.
 
-A path consists of keys joined by dots, from the payload's root: `content`, `a.b`, `items.*.name`. `*` matches
-any key or index, a number matches an index or a key, `\\.` is a dot inside a key. A path continues inside
-a string that contains JSON, as in AgentSociety's nested messages.
+The paths are those of `json_path`. The paths `$` and `**` blank the whole payload.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..db.schema import FROM_DERIVED
+from ..db.codes import FROM_DERIVED
 from ..errors import StoreError
+from ..json_path import Steps, Wildcard, may_hold_json, parse
 from ..log.event import Event, NewEvent
 from ..recording.derived_ids import DEFAULT_SENDER, DerivedIds
 
 BLANK = "[redacted]"
-_DOT = re.compile(r"(?<!\\)\.")
 
 
 class PathRedactor:
     """Replaces the values at the paths of a payload by "[redacted]".
 
     A payload without these paths is returned unchanged, byte for byte; any other is encoded again with
-    `json.dumps`. A payload that is not JSON is replaced as a whole. Raises `StoreError` for no path, an empty path
-    or a path with an empty key.
+    `json.dumps`. A payload that is not JSON is replaced as a whole. Raises `StoreError` for no path or a wrong
+    one.
     """
 
     def __init__(self, *paths: str) -> None:
         if not paths:
             raise StoreError("there is no path to redact: give at least one path, such as content or items.*.name")
-        self._paths = [self._steps(path) for path in paths]
+        self._paths = [parse(path) for path in paths]
         self.changed = 0
         """Payloads changed so far."""
         self.unreadable = 0
         """Changed payloads that were not JSON and were replaced as a whole."""
-
-    @staticmethod
-    def _steps(path: str) -> list[str]:
-        steps = [step.replace("\\.", ".") for step in _DOT.split(path)]
-        if not all(steps):
-            raise StoreError(f"{path!r} is not a path: give keys joined by dots, such as content or items.*.name")
-        return steps
 
     def __call__(self, payload: bytes) -> bytes:
         """Return the payload with the values at the paths replaced."""
@@ -84,30 +74,40 @@ def loads(text: str | bytes) -> tuple[Any, bool]:
     return json.loads(text, object_pairs_hook=as_dict), duplicate
 
 
-def _without(data: Any, steps: list[str], at: int) -> Any:
+def _without(data: Any, steps: Steps, at: int) -> Any:
     """Return a copy of `data` with the value at the end of the steps blanked; `data` itself if there is none."""
     if at == len(steps):
         return BLANK
-    step = steps[at]
+    if isinstance(data, str):
+        return _without_inside(data, steps, at)
+    step, below = steps[at], at + 1
+    if step is Wildcard.ANY_DEPTH:
+        data = _without(data, steps, at + 1)  # `**` matches nothing
+        step, below = Wildcard.ANY, at
     if isinstance(data, dict):
-        keys = list(data) if step == "*" else [step] if step in data else []
-        new = {key: _without(data[key], steps, at + 1) for key in keys}
+        keys = list(data) if isinstance(step, Wildcard) else [key for key in step if key in data]
+        new = {key: _without(data[key], steps, below) for key in keys}
         return {**data, **new} if any(new[key] is not data[key] for key in keys) else data
     if isinstance(data, list):
-        places = range(len(data)) if step == "*" else [int(step)] if step.isdecimal() and len(step) < 10 else []
+        places = range(len(data)) if isinstance(step, Wildcard) else [key for key in step if isinstance(key, int)]
         items = list(data)
         for place in places:
             if place < len(items):
-                items[place] = _without(items[place], steps, at + 1)
+                items[place] = _without(items[place], steps, below)
         return items if any(new is not old for new, old in zip(items, data, strict=True)) else data
-    if isinstance(data, str) and data.lstrip()[:1] in ("{", "[", '"'):
-        try:
-            inner, duplicate = loads(data)
-        except (ValueError, RecursionError):
-            return data
-        cleaned = _without(inner, steps, at)
-        return data if cleaned is inner and not duplicate else json.dumps(cleaned)
     return data
+
+
+def _without_inside(text: str, steps: Steps, at: int) -> str:
+    """Return a text with the JSON in it redacted; the text itself if it holds none, or nothing at the steps."""
+    if not may_hold_json(text):
+        return text
+    try:
+        inner, duplicate = loads(text)
+    except (ValueError, RecursionError):
+        return text
+    cleaned = _without(inner, steps, at)
+    return text if cleaned is inner and not duplicate else json.dumps(cleaned)
 
 
 def redactor(*paths: str, sender: Sequence[str] = DEFAULT_SENDER) -> Callable[[NewEvent], NewEvent]:

@@ -67,6 +67,7 @@ _SPACELESS = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffef\
 """Characters of scripts without spaces between words."""
 _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}", re.A)
 _WORD = re.compile(r"\w+")
+_WILDCARDS = frozenset("*?[+#")
 _LEAST = 3
 """Minimum length of names that are replaced inside texts; shorter ones would match unrelated text."""
 
@@ -117,6 +118,13 @@ class Pseudonyms:
         if parsed is None or parsed.agent_id is None:
             return self.text(_SEGMENT.sub(lambda found: self._segment(found[0]), channel))
         return self.text(channels.with_agent(channel, self.agent(parsed.agent_id)))
+
+    def pattern(self, pattern: str) -> str:
+        """Return the pattern of subscribed channels with the agent replaced, unless it is a wildcard."""
+        parsed = channels.parse(pattern)
+        if parsed is not None and isinstance(parsed.agent_id, str) and set(parsed.agent_id) & _WILDCARDS:
+            return self.text(pattern)
+        return self.channel(pattern)
 
     def _segment(self, text: str) -> str:
         """Return the pseudonym of a text that is a known id; any other text unchanged."""

@@ -16,7 +16,8 @@ from uuid import uuid4
 from sqlalchemy import delete, except_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.schema import AGENT, SEQ_BITS, SEQ_MASK, event, name, recorder, redaction
+from ..db.codes import AGENT, SEQ_BITS, SEQ_MASK
+from ..db.schema import event, name, recorder, redaction
 from ..experiments.lifecycle import lock
 from ..experiments.records import Experiment, RecorderRow
 from ..experiments.registry import recorders_of
@@ -26,6 +27,7 @@ from ..log.names import NameReader
 from ..log.redaction_records import Ranges, Recorder, RedactionRow, events_json, redactions_of, seals_of
 from ..queries import side_tables
 from .blanking import Blanking
+from .copies import Copies, copies_of
 from .redaction_filter import Found, RedactionFilter, find
 from .refusal import check_allowed, written_meanwhile
 from .scrubbing import finish_scrub, scrub
@@ -51,6 +53,8 @@ class Redaction:
     head_before: str = ""
     head_after: str = ""
     dry_run: bool = False
+    copies: list[Copies] = field(default_factory=list)
+    """Forks, and the parent, that hold unredacted copies of the selected events, as far as they are in the store."""
 
 
 async def redact(
@@ -105,12 +109,13 @@ async def _described(
     return Redaction(
         of.exp_id,
         len(found.ids),
-        found.done,
+        len(found.done),
         found.kinds,
         {names.values.get(number) or "(no channel)": count for number, count in most},
         head,
         head,
         dry_run,
+        await copies_of(log.database, of, recorders, [*found.ids, *found.done]),
     )
 
 

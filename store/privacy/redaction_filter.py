@@ -10,14 +10,17 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, false, or_, select
 
+from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..db.database import Database
-from ..db.schema import KINDS, REDACTED, SEQ_BITS, event
+from ..db.schema import event
 from ..errors import StoreError
+from ..experiments import registry
 from ..experiments.records import Experiment, RecorderRow
 from ..log.cursor import resolve
 from ..log.event import Cursor
 from ..log.event_log import EventLog
 from ..log.selection import Selection
+from .copies import redacted_in
 from .text_search import TextConditions
 
 PAGE = 500
@@ -35,7 +38,8 @@ class RedactionFilter:
     are points (see `messager_store.log.cursor`). `contains` is a text that the payload, the meta or the msg_id
     contains, as raw bytes or after decoding JSON; `matches` is a regular expression searched in the same
     places. A pattern with nested repetitions can take very long; the search runs before anything is changed,
-    so it may be interrupted.
+    so it may be interrupted. `redacted_in` are exp_ids: the events are copies, or the originals, of events that are
+    redacted there, in the parent or a fork.
     """
 
     channels: tuple[str, ...] = ()
@@ -48,6 +52,7 @@ class RedactionFilter:
     until: tuple[Any, ...] = ()
     contains: tuple[str, ...] = ()
     matches: tuple[str, ...] = ()
+    redacted_in: tuple[str, ...] = ()
 
     def checked(self) -> RedactionFilter:
         """Return self. Raises `StoreError` if there is no condition, an empty text or an invalid pattern."""
@@ -75,7 +80,10 @@ class RedactionFilter:
     async def conditions(
         self, database: Database, of: Experiment, recorders: list[RecorderRow]
     ) -> list[ColumnElement[bool]]:
-        """Return the conditions on columns in SQL. Raises `BadCursor`, and `StoreError` for an unknown kind."""
+        """Return the conditions on columns in SQL.
+
+        Raises `BadCursor`, and `StoreError` for an unknown kind, or an experiment without common events.
+        """
         selections = [
             *(Selection(kinds=[kind]) for kind in self.kinds),
             *(Selection(channels=[channel]) for channel in self.channels),
@@ -97,6 +105,8 @@ class RedactionFilter:
                 bound = await resolve(database, of, point)
                 if bound is not None:
                     found.append(_side(bound, recorders, before=before))
+        for exp_id in self.redacted_in:
+            found.append(await redacted_in(database, of, recorders, await registry.find(database, exp_id)))
         return found
 
 
@@ -124,8 +134,8 @@ class Found:
     kinds: dict[str, int] = field(default_factory=dict)
     channels: dict[int | None, int] = field(default_factory=dict)
     """Number of events by the id of the channel's name."""
-    done: int = 0
-    """Selected events that were redacted before."""
+    done: array[int] = field(default_factory=lambda: array("q"))
+    """event.id of selected events that were redacted before."""
 
 
 async def find(
@@ -187,7 +197,7 @@ async def _find(
             ):
                 continue
             if entry.flags & REDACTED and not (ids and (entry.from_id is not None or entry.to_id is not None)):
-                found.done += 1
+                found.done.append(entry.id)
                 continue
             found.ids.append(entry.id)
             kind = KINDS[entry.kind - 1]

@@ -9,8 +9,8 @@ from hashlib import sha256
 from messager import channels
 from messager.brokers import BROKER_KINDS
 
+from ..db.codes import REDACTED
 from ..db.database import Database
-from ..db.schema import REDACTED
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap, spelling

@@ -17,20 +17,12 @@ from sqlalchemy import bindparam, case, delete, func, null, select, tuple_, upda
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
+from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..db.database import Database
-from ..db.schema import (
-    KINDS,
-    REDACTED,
-    SEQ_BITS,
-    delivery,
-    event,
-    indexed_experiment,
-    indexed_recorder,
-    recorder,
-    replay_place,
-)
+from ..db.schema import delivery, event, indexed_experiment, indexed_recorder, recorder, replay_place
 from ..log.event_query import EventQuery, parameter
-from ..log.matching import RETRACTING, WITHIN_NS, Matching, key_of, retracted
+from ..log.matching import WITHIN_NS, Matching, key_of
+from ..log.retractions import RETRACTING, retracted
 from . import side_tables
 from .side_tables import COMPLETE, FIRST_NS
 from .texts import MAX_FETCHED, Progress

@@ -6,12 +6,14 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from ..db.schema import AGENT, CHANNEL, KINDS, name, recorder
+from ..db.codes import AGENT, CHANNEL, KINDS
+from ..db.schema import name, recorder
 from ..experiments.records import Experiment, RecorderRow
-from ..experiments.registry import TOGETHER
+from ..experiments.registry import TOGETHER, by_exp_id
 from ..log.chain import head_of
 from ..log.event import iso
 from ..log.event_log import EventLog
+from ..log.lineage import Parent, forks_of, parent_of
 from ..log.redaction_records import redactions_of
 
 
@@ -44,6 +46,7 @@ async def listing(log: EventLog, experiments: list[Experiment]) -> list[dict[str
             "tags": of.tags,
             "status": of.status,
             "created_at": iso(of.created_at),
+            "parent": None if (parent := parent_of(of)) is None else parent.as_json(),
             **totals.get(of.id, _sum([]) | {"recorders": 0}),
         }
         for of in experiments
@@ -72,7 +75,8 @@ async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
     """Return the full description of an experiment, without reading its events.
 
     Times are ns UTC under `..._ts`, ISO 8601 under `..._at`; `duration_s` is in seconds, sizes in
-    bytes. `head` is the hash to cite; `verify` checks it.
+    bytes. `head` is the hash to cite; `verify` checks it. Of a fork, `parent` has the cursor where the copied part
+    ends, its time, and, if the parent is in the store, the cursor as a point there and whether its head is the same.
     """
     recorders = await log.recorders(of)
     async with log.database.reading() as connection:
@@ -87,6 +91,8 @@ async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
         "status": of.status,
         "created_at": iso(of.created_at),
         "closed_at": None if of.closed_at is None else iso(of.closed_at),
+        "parent": None if (parent := parent_of(of)) is None else await _parent(log, parent),
+        "forks": [_fork(each, recorders) for each in await forks_of(log.database, [of.exp_id])],
         **_sum(recorders),
         "channels": names.get(CHANNEL, 0),
         "agents": names.get(AGENT, 0),
@@ -129,3 +135,26 @@ def _recorder(row: RecorderRow) -> dict[str, Any]:
         "head": row.head_hash.hex(),
         "meta": row.meta,
     }
+
+
+async def _parent(log: EventLog, parent: Parent) -> dict[str, Any]:
+    """Return the description of the parent of a fork."""
+    of = await by_exp_id(log.database, parent.exp_id)
+    recorders = [] if of is None else await log.recorders(of)
+    point = parent.position({row.uuid: row.ordinal for row in recorders})
+    here = of is not None and point is not None
+    return {
+        **parent.as_json(),
+        "at": None if parent.ts is None else iso(parent.ts),
+        "point": str(point) if here else None,
+        "in_store": here,
+        "head_unchanged": head_of(of, recorders) == parent.head if here and of is not None else None,
+    }
+
+
+def _fork(of: Experiment, recorders: list[RecorderRow]) -> dict[str, Any]:
+    """Return the description of a fork of the experiment that has these recorders."""
+    parent = parent_of(of)
+    point = None if parent is None else parent.position({row.uuid: row.ordinal for row in recorders})
+    at = None if parent is None or parent.ts is None else iso(parent.ts)
+    return {"exp_id": of.exp_id, "at": at, "point": None if point is None else str(point)}

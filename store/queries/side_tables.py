@@ -12,19 +12,9 @@ from typing import Any
 from sqlalchemy import Row, bindparam, delete, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..db.codes import SEQ_BITS, SEQ_MASK
 from ..db.database import Database
-from ..db.schema import (
-    SEQ_BITS,
-    SEQ_MASK,
-    activity,
-    delivery,
-    experiment,
-    indexed_experiment,
-    indexed_recorder,
-    recorder,
-    redaction,
-    said,
-)
+from ..db.schema import activity, delivery, experiment, indexed_experiment, indexed_recorder, recorder, redaction, said
 from ..errors import ExperimentNotFound
 from ..experiments.lifecycle import lock
 from ..experiments.records import Experiment

@@ -10,8 +10,9 @@ from sqlalchemy import bindparam, case, delete, func, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
+from ..db.codes import KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
-from ..db.schema import KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, activity, event, indexed_recorder, recorder, said
+from ..db.schema import activity, event, indexed_recorder, recorder, said
 from ..log.event_query import EventQuery, parameter
 from ..log.text import normalised, readable, text_of_meta
 from . import side_tables

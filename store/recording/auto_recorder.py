@@ -23,7 +23,9 @@ from messager.record import MessageRecord
 from ..db.database import Database
 from ..db.databases import in_memory
 from ..errors import StoreError, StoreUnavailable
+from ..experiments.records import Experiment
 from ..log.event_log import EventLog
+from ..log.lineage import PREFIX, REPEATING, parent_of
 from ..log.writer import Writer
 from .recorder import Durability, Recorder
 
@@ -35,6 +37,7 @@ T = TypeVar("T")
 
 _live: set[AutoRecorder] = set()
 _announced: set[str] = set()
+_unrecorded: set[str] = set()  # exp_ids of Messagers in virtual time
 
 log = logging.getLogger("messager_store")
 
@@ -51,13 +54,14 @@ _to_standard_error = _ToStandardError(logging.WARNING)
 
 
 async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
-    """Return the hook that records a Messager of `exp_id`; None if one of its hooks is a `Recorder` already.
+    """Return the hook that records a Messager of `exp_id`; None if one of its hooks is a `Recorder` already, and in
+    virtual time.
 
     It records into the experiment of that exp_id or, if that is closed, into the first of `exp_id-2`, `exp_id-3` ...
     that is open or does not exist, so that all processes of a society use the same one. Registration is retried
     while the store is unreachable, and events go to the spool meanwhile.
     """
-    if any(isinstance(hook, Recorder) for hook in hooks):
+    if any(map(_records, hooks)):
         return None
     if not isinstance(exp_id, str):
         say(f"{exp_id!r} is not recorded: an exp_id is a str, and this is of type {type(exp_id).__name__}")
@@ -72,6 +76,14 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
             "name a file, or postgresql://..."
         )
         return None
+    if getattr(asyncio.get_running_loop(), "is_virtual", False):
+        if exp_id not in _unrecorded:
+            _unrecorded.add(exp_id)
+            say(
+                f"{exp_id} is not recorded: MESSAGER_STORE does not record in virtual time. Add a RecorderThread (of "
+                "messager_store.replay.recorder_thread) as a log hook"
+            )
+        return None
     durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"
     try:
         events = EventLog(Database(store))
@@ -83,6 +95,11 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     made = AutoRecorder(recorder)
     await made.ready()
     return made
+
+
+def _records(hook: LogHook) -> bool:
+    """Return True for a `Recorder`, also one in another thread."""
+    return isinstance(getattr(hook, "recorder", hook), Recorder)
 
 
 class AutoRecorder:
@@ -154,9 +171,14 @@ class AutoRecorder:
     def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
         self._recorder.described(name, meta)
 
+    @property
+    def records_into(self) -> tuple[str, str]:
+        """Location of the store, and the exp_id."""
+        return self._recorder.records_into
+
     def yields_to(self, hook: LogHook) -> bool:
         """Return True for a `Recorder` added by the program, so that nothing is recorded twice."""
-        if not isinstance(hook, Recorder):
+        if not _records(hook):
             return False
         exp_id = self._recorder.exp_id
         text = f"{exp_id} is now recorded by the Recorder that the program added, not by MESSAGER_STORE"
@@ -199,7 +221,17 @@ class AutoRecorder:
         if of not in _announced or "away" in self._said:
             _announced.add(of)
             say(f"recording {of} (MESSAGER_STORE)")
+            self._say_stranger(writer.experiment)
         return writer
+
+    def _say_stranger(self, of: Experiment) -> None:
+        """Say that a program takes no part in the fork into which it is recorded."""
+        parent = parent_of(of)
+        if parent is not None and of.meta.get(PREFIX) == REPEATING and not os.environ.get("MESSAGER_REPLAY"):
+            say(
+                f"{of.exp_id} is a fork that still repeats {parent.exp_id}, and this program takes no part in it. "
+                f"Start it with MESSAGER_REPLAY={parent.exp_id}"
+            )
 
     async def _open(self) -> Writer:
         if not self._opened:

@@ -9,20 +9,9 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
+from ..db.codes import AGENT, CHANNEL, KINDS, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
-from ..db.schema import (
-    AGENT,
-    CHANNEL,
-    KINDS,
-    MESSAGER,
-    RECORDER,
-    SEQ_BITS,
-    SEQ_MASK,
-    batch,
-    event,
-    experiment,
-    recorder,
-)
+from ..db.schema import batch, event, experiment, recorder
 from ..experiments import lifecycle
 from ..experiments.records import GATHERED, RecorderRow
 from ..log import chain

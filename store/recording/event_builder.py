@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from messager.record import MessageRecord
 
-from ..db.schema import FROM_DERIVED, TO_DERIVED
+from ..db.codes import FROM_DERIVED, TO_DERIVED
 from ..log.event import Fields, NewEvent
 from .derived_ids import DerivedIds
 
@@ -45,9 +45,9 @@ class EventBuilder:
             record.receivers,
             cause,
             record.meta,
-            None,
-            None,
-            None,
+            record.messager,
+            record.arrival,
+            record.origin,
         )
         if self._redact is None:
             return entry

@@ -14,8 +14,9 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
+from ..db.codes import KINDS
 from ..db.database import Database
-from ..db.schema import KINDS, VISIBLE, experiment, recorder, redaction, tag
+from ..db.schema import VISIBLE, experiment, recorder, redaction, tag
 from ..experiments import lifecycle
 from ..experiments.records import GATHERED, RecorderRow
 from ..log import chain

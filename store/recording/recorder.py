@@ -17,14 +17,14 @@ from typing import Any, Literal
 
 from messager.clock import Clock
 from messager.errors import MessagesRefused
-from messager.record import MessageRecord, mark_record
+from messager.record import SUBSCRIBED, MessageRecord, mark_record
 
 from .. import json_text
 from ..errors import ExperimentBusy, StoreError, StoreUnavailable
 from ..experiments import lifecycle, validation
 from ..experiments.provenance import circumstances, this_process
 from ..experiments.records import Experiment
-from ..log.event import Fields
+from ..log.event import Fields, NewEvent
 from ..log.event_log import EventLog
 from ..log.writer import Writer, new_uuid
 from .buffer import Buffer
@@ -110,6 +110,8 @@ class Recorder:
         self._landed = asyncio.Event()  # set when the outcome of a batch is known
         self._intents: dict[int, tuple[MessageRecord, int, int]] = {}  # position and ts of the intents in flight
         self._stamps = self.clock
+        self._subscriptions: dict[str | None, list[Fields]] = {}  # marks of each Messager, for a successor
+        self._unrepeated: list[Fields] = []  # those that a successor has not logged yet
         self._describing: asyncio.Task[None] | None = None
 
     @property
@@ -121,6 +123,11 @@ class Recorder:
     def exp_id(self) -> str:
         """Exp_id of the recorded experiment; the requested one before the registration."""
         return str(self._buffer.spool.facts["exp_id"])
+
+    @property
+    def records_into(self) -> tuple[str, str]:
+        """Location of the store, and the exp_id."""
+        return self.log.location, self.exp_id
 
     @property
     def durability(self) -> str:
@@ -303,7 +310,23 @@ class Recorder:
             log.exception("a failed event cannot be read; only its outcome is recorded")
             entry = outcome_only(record, ts, cause, error)
         if entry is not None:
+            if record.kind == "mark" and record.meta is not None and record.meta["name"] == SUBSCRIBED:
+                known = self._subscriptions.setdefault(record.messager, [])
+                if not record.meta["fields"].get("added"):
+                    known.clear()
+                known.append(entry)
             self._accept(entry)
+
+    def copy(self, entry: NewEvent) -> int | None:
+        """Accept an event as it is, such as the copy of one of another experiment.
+
+        Returns its position among the events of this recorder, from 1, or None if it was dropped, as `after` drops
+        events. A cause is `(0, position)` of an earlier event of this recorder.
+        """
+        if self._committer is not None and self._committer.ending:
+            self._buffer.lost += 1
+            return None
+        return self._accept(entry)
 
     def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
         """Store the URL of the broker, the anchor of the clock of the records, and the offset of the broker's clock."""
@@ -380,6 +403,15 @@ class Recorder:
         self._experiment = None
         await self._buffer.succeed(self.uuid, self._registration.as_dict())
         self._keep_registration()
+        self._unrepeated = [mark for marks in self._subscriptions.values() for mark in marks]
+        if self._buffer.waiting:
+            self._repeat_subscriptions()
+
+    def _repeat_subscriptions(self) -> None:
+        """Log the subscriptions again, in the experiment of a successor. Its first event, if any, creates that."""
+        marks, self._unrepeated = self._unrepeated, []
+        for mark in marks:
+            self._accept(NewEvent._make(mark)._replace(ts=self._stamps.now()))
 
     def _prepare(self) -> None:
         if self._committer is not None:
@@ -426,6 +458,8 @@ class Recorder:
 
     def _accept(self, entry: Fields) -> int | None:
         """Put an event into the buffer; return its position, or None if it was dropped."""
+        if self._unrepeated:
+            self._repeat_subscriptions()
         position = self._buffer.add(entry)
         if position is None:
             if self._buffer.lost == 1:

@@ -23,6 +23,7 @@ import asyncpg
 
 from messager import Clock, Messager, MessageRecord
 from messager.brokers import Broker, MqttBroker, kind_of
+from messager.record import SUBSCRIBED
 from messager_store.recording.auto_recorder import AutoRecorder
 from messager_store.testing import Databases, execute
 from tests.support import forks
@@ -178,10 +179,11 @@ def _in_postgres(statement: str) -> str:
 
 
 class Listed:
-    """Log hook that keeps its records and connections."""
+    """Log hook that keeps its connections and records; those of subscriptions are in a list of their own."""
 
     def __init__(self) -> None:
         self.records: list[MessageRecord] = []
+        self.subscriptions: list[MessageRecord] = []
         self.before: list[int] = []
         self.connections: list[tuple[str, Clock, int | None]] = []
 
@@ -189,7 +191,8 @@ class Listed:
         self.before.append(len(records))
 
     def after(self, record: MessageRecord) -> None:
-        self.records.append(record)
+        subscribed = record.kind == "mark" and (record.meta or {})["name"] == SUBSCRIBED
+        (self.subscriptions if subscribed else self.records).append(record)
 
     def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
         self.connections.append((url, clock, clock_offset_ns))

@@ -77,13 +77,13 @@ class MemoryBroker:
     def interrupt(self) -> None:
         """Begin an outage."""
         if self._down_since is None:
-            self._down_since = time.monotonic_ns()
+            self._down_since = _monotonic_ns()
 
     def resume(self) -> None:
         """End the outage; every subscriber gets a gap."""
         if self._down_since is None:
             return
-        gap = {"type": "gap", "reason": "interrupted", "since": self._down_since, "until": time.monotonic_ns()}
+        gap = {"type": "gap", "reason": "interrupted", "since": self._down_since, "until": _monotonic_ns()}
         self._down_since = None
         for subscriber in self._subscribers:
             subscriber.put(dict(gap), 0)
@@ -106,24 +106,33 @@ class MemoryBroker:
 class MemoryPubSub:
     """Subscriber of a `MemoryBroker`."""
 
+    listen_timeout: float | None = None
+    """Time-out of a listener's calls of `get_message`: none, as there is no connection to check."""
+
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
         self._queue: deque[tuple[dict[str, Any], int]] = deque()
         self._arrived = asyncio.Event()
-        self._read_to = time.monotonic_ns()  # when the queue was last empty
+        self._read_to = _monotonic_ns()  # when the queue was last empty
         self.patterns: dict[bytes, None] = {}
+        self._matching: dict[bytes, tuple[bytes, ...]] = {}  # by channel, the patterns that match it
         self.waiting_bytes = 0
 
     async def psubscribe(self, *patterns: str | bytes) -> None:
         await self._broker.connect()
         self.patterns.update(dict.fromkeys(channels.encode(pattern) for pattern in patterns))
+        self._matching.clear()
         self._broker.attach(self)
 
     async def punsubscribe(self, *patterns: str | bytes) -> None:
         for pattern in patterns or list(self.patterns):
             self.patterns.pop(channels.encode(pattern), None)
+        self._matching.clear()
 
-    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
+    async def get_message(
+        self, ignore_subscribe_messages: bool = True, timeout: float | None = 0.0
+    ) -> dict[str, Any] | None:
+        """Return as `PubSub.get_message` does; with None as `timeout`, wait until a message arrives."""
         if not self._queue:
             self._arrived.clear()
             try:
@@ -134,7 +143,7 @@ class MemoryPubSub:
         message, size = self._queue.popleft()
         self.waiting_bytes -= size
         if not self._queue:
-            self._read_to = time.monotonic_ns()
+            self._read_to = _monotonic_ns()
         return message
 
     def lost_since(self) -> int | None:
@@ -156,15 +165,17 @@ class MemoryPubSub:
 
     def deliver(self, channel: bytes, payload: bytes) -> int:
         """Queue one copy for each matching pattern. Return the number of matching patterns."""
-        count = 0
-        for pattern in self.patterns:
-            if channels.matches(pattern, channel):
-                count += 1
-                if is_hidden(pattern, channel):
-                    continue
+        matching = self._matching.get(channel)
+        if matching is None:
+            matching = tuple(pattern for pattern in self.patterns if channels.matches(pattern, channel))
+            if len(self._matching) >= _MOST_CHANNELS:
+                self._matching.clear()
+            self._matching[channel] = matching
+        for pattern in matching:
+            if not is_hidden(pattern, channel):
                 message = {"type": "pmessage", "pattern": pattern, "channel": channel, "data": payload}
                 self.put(message, len(channel) + len(payload))
-        return count
+        return len(matching)
 
     def put(self, message: dict[str, Any], size: int) -> None:
         """Queue one message."""
@@ -173,6 +184,17 @@ class MemoryPubSub:
         self._arrived.set()
 
 
+_MOST_CHANNELS = 10_000
+
+
 def _answer(answer: asyncio.Future[Any], results: list[Any]) -> None:
     if not answer.done():
         answer.set_result(results)
+
+
+def _monotonic_ns() -> int:
+    """Return the time of the running event loop, which may be virtual, in ns; outside of one, the monotonic clock."""
+    try:
+        return round(asyncio.get_running_loop().time() * 1e9)
+    except RuntimeError:
+        return time.monotonic_ns()

@@ -39,6 +39,7 @@ def _show(data: dict[str, Any]) -> None:
         ("name", data["name"] or "-"),
         ("status", data["status"]),
         ("tags", " ".join(data["tags"]) or "-"),
+        *_lineage(data),
         ("created", data["created_at"]),
         ("first event", "-" if first is None else iso(first)),
         ("last event", "-" if last is None else iso(last)),
@@ -82,6 +83,24 @@ def _show(data: dict[str, Any]) -> None:
         spares=("PID", "STARTED"),
     )
     _show_unrecorded(data)
+
+
+def _lineage(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines about the parent and the forks. A point in brackets is one of the parent."""
+    found = []
+    if (parent := data["parent"]) is not None:
+        changed = {True: "", False: ", which has changed since", None: ", which is not in this store"}
+        head = f"; its head was {parent['head'][:12]}{changed[parent['head_unchanged']]}"
+        found.append(("fork of", f"{parent['exp_id']}{_until(parent, parent['cursor'])}{head}"))
+    found += [("fork", f"{fork['exp_id']}{_until(fork, None)}") for fork in data["forks"]]
+    return found
+
+
+def _until(part: dict[str, Any], otherwise: str | None) -> str:
+    point = part["point"] or otherwise
+    if part["at"] is None:
+        return f" until {point}" if point else ""
+    return f" until {part['at']}" + (f" ({point})" if point else "")
 
 
 def _show_unrecorded(data: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import click
 from ...text import plural
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import length, note, print_json, table
+from ..tree import as_tree
 
 
 @click.command()
@@ -24,7 +25,7 @@ from ..output import length, note, print_json, table
 async def command(
     name: str | None, tags: tuple[str, ...], since: str | None, limit: int | None, store: str, as_json: bool
 ) -> None:
-    """List the experiments of a store, oldest first."""
+    """List the experiments of a store, oldest first, and forks below their parent."""
     from ...log.event import iso
     from ...queries.overview import listing
 
@@ -36,21 +37,26 @@ async def command(
         print_json(rows)
         return
     if rows:
-        titles = ("EXP_ID", "NAME", "STATUS", "BEGUN", "LENGTH", "EVENTS", "TAGS")
+        titles = ["EXP_ID", "NAME", "STATUS", "BEGUN", "LENGTH", "EVENTS", "TAGS"]
+        shown = as_tree(rows)
+        if any(elsewhere for _, _, elsewhere in shown):
+            titles.append("FORK OF")
         table(
             [(title, "right" if title in ("LENGTH", "EVENTS") else "left") for title in titles],
             [
                 (
-                    row["exp_id"],
+                    f"{branch}{row['exp_id']}",
                     row["name"] or "-",
                     row["status"],
                     (row["created_at"] if row["first_ts"] is None else iso(row["first_ts"]))[:19].replace("T", " "),
                     length(row["duration_s"]),
                     f"{row['events']:,}",
                     " ".join(row["tags"]),
-                )
-                for row in rows
+                    elsewhere or "-",
+                )[: len(titles)]
+                for branch, row, elsewhere in shown
             ],
+            gives=("NAME", "TAGS", "FORK OF", "EXP_ID"),
         )
     note(f"{plural(len(rows), 'experiment')} in {where}")
 

@@ -10,7 +10,7 @@ import click
 from ...text import plural
 from ..options import asynchronous, confirm, json_option, open_log, store_option
 from ..output import note, print_json
-from .rm import remove_all, show
+from .rm import note_forks, remove_all, show
 
 if TYPE_CHECKING:
     from ...maintenance.retention import Usage
@@ -68,6 +68,7 @@ async def command(
                 note(f"not removed: {exp_id} has events in {each.spool}; `messager drain` copies them into the store")
         found = [each for each in found if not each.spool]
         gone: list[Usage] = []
+        await note_forks(log, found)
         if not found:
             note(f"nothing to remove in {log.location}")
         elif dry_run:

@@ -16,6 +16,7 @@ from ..output import note
 from ..progress import Progress
 
 if TYPE_CHECKING:
+    from ...privacy.copies import Copies
     from ...privacy.redaction import Redaction
     from ...privacy.redaction_filter import RedactionFilter
 
@@ -33,6 +34,7 @@ _FIELDS = {
     "until": "until",
     "contains": "contains",
     "matches": "matches",
+    "redacted-in": "redacted_in",
 }
 
 
@@ -69,7 +71,8 @@ async def command(
     """Erase the payloads of events permanently, with their hashes and every copy in the file.
 
     KEY is channel (a glob), agent, from, to (ids as for `events`), kind, cursor, since, until (a POINT as for
-    `events`), contains (text, also inside JSON) or matches (a regular expression).
+    `events`), contains (text, also inside JSON), matches (a regular expression) or redacted-in (a fork or the parent
+    of EXP: the events that are redacted there).
 
     The events remain, with time, channel and, without --ids, sender and recipient. The head of the experiment
     changes. Who redacted which events, when and why is recorded. One message may be several events, one sent and one
@@ -168,7 +171,16 @@ async def _redact(
     else:
         many = plural(done.done_before, "event")
         click.echo(safe(f"nothing to do: {many} of {of.exp_id} that match were redacted before"))
+    for copies in done.copies:
+        command = f"messager redact {quote(copies.exp_id)} --where {quote('redacted-in=' + of.exp_id)}"
+        more = " --ids" if ids else ""
+        note(f"{_held(copies, of.exp_id)}: `{command} --why {quote(why)}{more}` redacts them there")
     return True
+
+
+def _held(copies: Copies, exp_id: str) -> str:
+    what = f"a fork of {exp_id}, holds copies" if copies.is_fork else f"the parent of {exp_id}, holds the originals"
+    return f"{copies.exp_id}, {what} of {copies.events:,} of them"
 
 
 def _preview(planned: Redaction) -> None:
@@ -180,6 +192,8 @@ def _preview(planned: Redaction) -> None:
         note(f"  and {len(planned.channels) - SHOWN:,} more channels")
     if planned.done_before:
         note(f"{planned.done_before:,} more match and were redacted before")
+    for copies in planned.copies:
+        note(f"{_held(copies, planned.exp_id)}, which remain")
 
 
 async def _mask_meta(exp: str, dry_run: bool, yes: bool, store: str) -> bool:

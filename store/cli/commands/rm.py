@@ -47,6 +47,7 @@ async def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> 
         if not force:
             await _refuse_busy(log, found)
             _refuse_spooled(found)
+        await note_forks(log, found)
         confirm(
             f"Remove {'it' if len(found) == 1 else 'them'} from {log.location}?",
             yes,
@@ -74,6 +75,16 @@ def _refuse_spooled(found: list[Usage]) -> None:
                 f"{each.experiment.exp_id} has events in {each.spool}. Copy them into the store with "
                 "`messager drain`, or remove the experiment without them with --force."
             )
+
+
+async def note_forks(log: EventLog, found: list[Usage]) -> None:
+    """Say which experiments remain that were forked from one to be removed."""
+    from ...log.lineage import forks_of
+
+    going = {each.experiment.exp_id for each in found}
+    for fork in await forks_of(log.database, going):
+        if fork.exp_id not in going:
+            note(f"{fork.exp_id} was forked from {fork.parent_exp_id} and remains: it is complete by itself")
 
 
 def show(found: list[Usage]) -> None:

@@ -11,12 +11,34 @@ earlier line), `redacted` (true if the payload was erased), `messager`, `arrival
 
 Events of equal `ts` keep the order of their lines within a recorder. Import assigns new sequence numbers in line
 order, without holes.
+
+The names of this package are imported when they are first used: the parser alone needs no database.
 """
 
-from .event_text import EventText, event_to_dict
-from .reader import import_jsonl
-from .reader import import_jsonl as read
-from .writer import export_jsonl
-from .writer import export_jsonl as write
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .event_text import EventText, event_to_dict
+    from .reader import import_jsonl
+    from .reader import import_jsonl as read
+    from .writer import export_jsonl
+    from .writer import export_jsonl as write
 
 __all__ = ["EventText", "event_to_dict", "export_jsonl", "import_jsonl", "read", "write"]
+
+_EXPORTS = {
+    "EventText": ("event_text", "EventText"),
+    "event_to_dict": ("event_text", "event_to_dict"),
+    "export_jsonl": ("writer", "export_jsonl"),
+    "import_jsonl": ("reader", "import_jsonl"),
+    "read": ("reader", "import_jsonl"),
+    "write": ("writer", "export_jsonl"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _EXPORTS[name]
+    return getattr(import_module(f".{module}", __name__), attribute)

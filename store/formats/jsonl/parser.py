@@ -10,11 +10,10 @@ from typing import Any
 
 from messager import channels
 
-from ...db.schema import FROM_DERIVED, KINDS, REDACTED, SEQ_BITS, TO_DERIVED
+from ...db.codes import FROM_DERIVED, KINDS, REDACTED, SEQ_BITS, TO_DERIVED
 from ...errors import BadFile, StoreError
 from ...experiments import validation
-from ...log.event import Fields
-from ...log.redaction_records import SEAL
+from ...log.event import SEAL, Fields
 from ..fields import INT64, KINDS_1, NO_CHANNEL, InvalidEntry, bytes_of, check_depth, integer, integer_of, text, text_of
 from ..input_file import InputFile
 from ..unique_keys import parse_unique

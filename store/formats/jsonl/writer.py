@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ...db.schema import REDACTED
+from ...db.codes import REDACTED
 from ...experiments.records import Experiment, RecorderRow
 from ...log.event import Event
 from ...log.event_log import EventLog

@@ -7,7 +7,7 @@ import json
 from json.encoder import encode_basestring as quoted
 from typing import Any
 
-from ...db.schema import KINDS, SEQ_BITS, SEQ_MASK
+from ...db.codes import KINDS, SEQ_BITS, SEQ_MASK
 from ...log.chain_walk import MOST_NAMES, Names, WalkedPage
 from ..fields import bytes_field
 

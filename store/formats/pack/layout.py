@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
 
-from ...db.schema import KINDS, SEQ_BITS, batch, experiment, recorder, redaction
+from ...db.codes import KINDS, SEQ_BITS
+from ...db.schema import batch, experiment, recorder, redaction
 from ...log import chain
 from ...log.chain_walk import kind_of, payload_of, ts_of
 from ..fields import InvalidEntry, integer, text

@@ -8,8 +8,9 @@ from uuid import uuid4
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
+from ...db.codes import AGENT, KINDS, SEQ_BITS
 from ...db.database import Database
-from ...db.schema import AGENT, KINDS, SEQ_BITS, batch, event, experiment, recorder, redaction, tag
+from ...db.schema import batch, event, experiment, recorder, redaction, tag
 from ...db.statements import EVENT_COLUMNS
 from ...errors import ExperimentExists, RecorderExists, StoreError
 from ...experiments.provenance import this_process

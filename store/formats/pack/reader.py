@@ -13,19 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ...db.schema import (
-    AGENT,
-    CHAIN_VERSION,
-    CHANNEL,
-    KINDS,
-    MESSAGER,
-    NO_TEXT,
-    REDACTED,
-    SCHEMA_VERSION,
-    SEQ_BITS,
-    VISIBLE,
-)
-from ...db.schema import RECORDER as RECORDER_NAME
+from ...db.codes import AGENT, CHANNEL, KINDS, MESSAGER, NO_TEXT, REDACTED, SEQ_BITS
+from ...db.codes import RECORDER as RECORDER_NAME
+from ...db.schema import CHAIN_VERSION, SCHEMA_VERSION, VISIBLE
 from ...db.statements import EVENT_COLUMNS
 from ...errors import ExperimentExists, StoreError
 from ...experiments import validation

@@ -95,6 +95,22 @@ async def test_a_pattern_that_was_given_up_brings_nothing(broker: Broker) -> Non
     await pubsub.aclose()
 
 
+async def test_patterns_that_change_between_messages_of_a_channel_hold_from_then_on(broker: Broker) -> None:
+    pubsub = broker.pubsub()
+    await pubsub.psubscribe("a")
+    assert await broker.publish([(b"b", b"1")]) == told(broker, 0)
+    await pubsub.psubscribe("b")
+    assert await broker.publish([(b"b", b"2")]) == told(broker, 1)
+    assert [data for _, _, data in await collect(pubsub, 1)] == [b"2"]
+    await pubsub.punsubscribe("b")
+
+    async def gone() -> bool:
+        return await broker.publish([(b"b", b"3")]) == told(broker, 0)
+
+    await until(gone)
+    await pubsub.aclose()
+
+
 async def test_get_message_gives_up_after_its_timeout(broker: Broker) -> None:
     pubsub = broker.pubsub()
     await pubsub.psubscribe("silence")

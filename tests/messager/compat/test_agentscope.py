@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from messager import MemoryBroker, Messager, Msg
 from messager.compat.agentscope import Version, to_agentscope
-from messager.messager import to_wire
+from messager.payload import to_wire
 from messager_store import EventLog, Recorder
 from tests.support.wheels import importable, wheel
 

@@ -14,8 +14,9 @@ from sqlalchemy import text
 
 from messager_store import EventLog, NewEvent
 from messager_store.db import migrations
+from messager_store.db.codes import MESSAGER, RECORDER
 from messager_store.db.database import Database
-from messager_store.db.schema import HEAD_REVISION, MESSAGER, RECORDER
+from messager_store.db.schema import HEAD_REVISION
 from messager_store.errors import DowngradeRefused
 from messager_store.log.names import intern
 from messager_store.maintenance.verify import verify, verify_all

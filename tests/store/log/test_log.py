@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from messager import channels
 from messager_store import Cursor, Event, EventLog, NewEvent
-from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
+from messager_store.db.codes import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import AmbiguousExperiment, BadCursor, ExperimentNotFound, StoreError
 from messager_store.experiments import validation
 from messager_store.log.cursor import resolve

@@ -12,7 +12,8 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Replay
-from messager_store.db.schema import SEQ_BITS, delivery
+from messager_store.db.codes import SEQ_BITS
+from messager_store.db.schema import delivery
 from messager_store.experiments.records import SILENT_NS, Experiment
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log import late_receptions

@@ -12,15 +12,15 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Replay
-from messager_store.db.schema import FROM_DERIVED, TO_DERIVED
+from messager_store.db.codes import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import StoreError
 from messager_store.formats.jsonl import export_jsonl
 from messager_store.log.reading import Span, count
 from messager_store.log.selection import Selection
 from messager_store.queries.compare import Comparison, compare
 from messager_store.recording.closing import close
-from tests.store.cli.test_cli import one_line
 from tests.support import messager
+from tests.support.command_line import one_line
 from tests.support.logs import filled, sent
 
 SAID = [

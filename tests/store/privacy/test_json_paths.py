@@ -30,6 +30,19 @@ NESTED = json.dumps({"content": "hi", "day": 1})
         ("content.content", {"content": NESTED}, {"content": json.dumps({"content": B, "day": 1})}),
         ("content", {"content": NESTED}, {"content": B}),
         ("content", {"content": None}, {"content": B}),
+        ("**.name", {"name": "s", "a": [{"name": "s", "b": 1}]}, {"name": B, "a": [{"name": B, "b": 1}]}),
+        ("**.name", {"name": {"name": "s"}}, {"name": B}),
+        ("a.**.name", {"name": 1, "a": {"b": {"name": "s"}}}, {"name": 1, "a": {"b": {"name": B}}}),
+        ("**.day", {"content": NESTED}, {"content": json.dumps({"content": "hi", "day": B})}),
+        ("a.**", {"a": [1], "b": 2}, {"a": B, "b": 2}),
+        ("**", {"a": 1}, B),
+        ("$", {"a": 1}, B),
+        ("$.content", {"content": "s", "a": 1}, {"content": B, "a": 1}),
+        ('$.a[1]["b c"]', {"a": [1, {"b c": "s"}]}, {"a": [1, {"b c": B}]}),
+        ('$["d.e"]', {"d.e": "s", "d": {"e": 1}}, {"d.e": B, "d": {"e": 1}}),
+        ('["*"]', {"*": "s", "a": 1}, {"*": B, "a": 1}),
+        ("[0]", ["s", 1], [B, 1]),
+        ("items[*].name", {"items": [{"name": "s"}, 5]}, {"items": [{"name": B}, 5]}),
     ],
 )
 def test_what_stands_at_a_path_is_replaced(path: str, data: Any, expected: Any) -> None:
@@ -49,10 +62,11 @@ def test_what_stands_at_a_path_is_replaced(path: str, data: Any, expected: Any) 
         b'["content"]',
         b'{"b": {"content": "\\u0068"}}',
         b'{"content2": 1}',
+        b'{"a": [{"b": "{\\"c\\":1}"}]}',
     ],
 )
 def test_a_payload_without_the_path_stays_byte_for_byte(payload: bytes) -> None:
-    clean = PathRedactor("content", "a.b.*", "x.1")
+    clean = PathRedactor("content", "a.b.*", "x.1", "**.nothing", 'a["0"]', "b[0]")
     assert clean(payload) is payload and clean.changed == 0
 
 
@@ -68,7 +82,7 @@ def test_a_value_that_hides_behind_its_own_key_goes_too() -> None:
     assert b"secret" not in PathRedactor("a")(b'{"a": "secret", "a": 1}')
 
 
-@pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b"])
+@pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b", "$.", "$..a", "a[b]", 'a["b', "a[0"])
 def test_a_path_that_is_none_is_refused(path: str) -> None:
     with pytest.raises(StoreError, match="is not a path"):
         PathRedactor(path)

@@ -11,9 +11,9 @@ from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import ExperimentBusy
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.meta_credentials import mask_meta
-from tests.store.cli.test_cli import one_line
 from tests.store.privacy.test_redaction import on_disk
 from tests.support import messager
+from tests.support.command_line import one_line
 
 OLD = {"command": ["run", "--passphrase", "hunter2", "--seed", "7"], "host": "h"}
 """Meta of a recorder of an earlier version that masked less."""

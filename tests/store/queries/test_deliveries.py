@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messager_store import EventLog, Experiment, NewEvent
-from messager_store.db.schema import KINDS, REDACTED, SEQ_BITS
+from messager_store.db.codes import KINDS, REDACTED, SEQ_BITS
 from messager_store.log.matching import WITHIN_NS
 from messager_store.log.text import normalised
 from messager_store.log.writer import Writer

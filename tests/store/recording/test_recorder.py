@@ -43,7 +43,7 @@ async def test_a_message_goes_from_send_message_to_its_row(broker: Broker, log: 
             await messager.send_message(channel, {"from": 3, "content": "h\u00e9"}, 3, 4)
             await messager.send_message(channel, Msg("alice", "hi", "user"))
             messager.mark("tick", number=1)
-            await until(lambda: recorder.accepted == 5)
+            await until(lambda: recorder.accepted == 6)  # with the subscription
     events = [entry async for entry in log.read("e1", kinds=["sent", "received"])]
     by_payload: dict[bytes, list[Any]] = {}
     for entry in events:

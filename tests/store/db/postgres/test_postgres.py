@@ -14,9 +14,9 @@ import pytest
 
 from messager_store import EventLog, Recorder
 from messager_store.db import migrations
+from messager_store.db.codes import SEQ_BITS
 from messager_store.db.database import Database
 from messager_store.db.postgres import append
-from messager_store.db.schema import SEQ_BITS
 from messager_store.errors import RecorderFenced, StoreUnavailable
 from messager_store.experiments import lifecycle
 from messager_store.log.writer import new_uuid
