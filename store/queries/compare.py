@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
@@ -20,7 +21,9 @@ from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE, message_pages
 from ..log.reading import Span
 from ..log.selection import Selection
+from .absent_paths import AbsentPaths
 from .comparison import Comparison, Difference
+from .match import Match
 
 __all__ = ["Comparison", "Difference", "compare"]
 
@@ -28,15 +31,19 @@ DETAILED = 100
 """Maximum number of channels whose difference is returned; the others are only counted."""
 
 _MOST_NAMES = 100_000
+_SENDER = "\0from "
+"""Between a channel and its sender in a key."""
 
 _Seen = tuple[Cursor, bytes | None]
-"""Cursor of a message, and the digest of its payload, or None if it was redacted."""
+"""Cursor of a message, and the digest of its payload (with a `Match` its payload), or None if it was redacted."""
+_Pair = tuple[_Seen, _Seen]
+"""A message of A and its counterpart of B."""
 
 
 class _ChannelComparison:
     """Comparison of one channel while both sides are read; side 0 is A, side 1 is B."""
 
-    __slots__ = ("_before", "ahead", "counts", "index", "last", "pair", "redacted", "side")
+    __slots__ = ("_before", "ahead", "counts", "index", "last", "matched", "pair", "redacted", "side")
 
     def __init__(self) -> None:
         self.ahead: deque[_Seen] = deque()
@@ -49,6 +56,8 @@ class _ChannelComparison:
         self.index = 0
         """Number of equal messages so far; `before` is the last of them."""
         self.redacted = 0
+        self.matched = 0
+        """Number of messages that are equal by the `Match`, but not byte for byte."""
         self.pair: tuple[list[Cursor], list[Cursor]] | None = None
         """After the first difference: its cursors and those of the next messages, of A and B."""
 
@@ -57,8 +66,8 @@ class _ChannelComparison:
         """Cursor of A's last equal message."""
         return self._before if self.last is None else self.last.cursor
 
-    def add(self, side: int, seen: _Seen) -> None:
-        """Compare a message with its counterpart, or keep it until that is read."""
+    def add(self, side: int, seen: _Seen) -> _Pair | None:
+        """Compare a message with its counterpart, or keep it until that is read. Return the two if they are unequal."""
         self.counts[side] += 1
         if self.pair is not None:
             if len(self.pair[side]) < 2:
@@ -68,14 +77,23 @@ class _ChannelComparison:
             self.ahead.append(seen)
         else:
             other = self.ahead.popleft()
-            if other[1] == seen[1] or other[1] is None or seen[1] is None:
-                self.redacted += other[1] is None or seen[1] is None
-                self._before, self.last = seen[0] if side == 0 else other[0], None
-                self.index += 1
-            else:
-                theirs = [other[0], *(cursor for cursor, _ in list(self.ahead)[:1])]
-                self.pair = ([seen[0]], theirs) if side == 0 else (theirs, [seen[0]])
-                self.ahead.clear()
+            a, b = (seen, other) if side == 0 else (other, seen)
+            if a[1] != b[1] and a[1] is not None and b[1] is not None:
+                return a, b
+            self.redacted += a[1] is None or b[1] is None
+            self.equal(a)
+        return None
+
+    def equal(self, a: _Seen) -> None:
+        """Count a message of A that is equal to its counterpart."""
+        self._before, self.last = a[0], None
+        self.index += 1
+
+    def differ(self, a: _Seen, b: _Seen) -> None:
+        """These are the first messages that differ."""
+        self.pair = [a[0]], [b[0]]
+        self.pair[self.side].extend(cursor for cursor, _ in list(self.ahead)[:1])
+        self.ahead.clear()
 
     def end(self) -> None:
         """Both sides are read: the first message without a counterpart is the difference."""
@@ -98,6 +116,8 @@ async def compare(
     limit: int | None = None,
     mapping: ChannelMap | None = None,
     keep_names: bool = False,
+    match: Match | None = None,
+    by_sender: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Comparison:
     """Compare the payloads of the messages of two experiments. Messages are those that a replay would publish.
@@ -110,8 +130,15 @@ async def compare(
     the other from MQTT, `exps/...` counts as `exps:...` on both sides, and `selection` may use either, unless
     `keep_names`. For an import of unknown origin, the channel names decide, if they are all of one form.
 
+    Payloads are compared byte for byte, or by `match`: `Match()` compares JSON values. It changes which payloads are
+    equal, not the order: a message is compared with the one at the same position of its channel.
+
+    With `by_sender`, the messages of each sender on a channel are compared on their own. The order between the senders
+    of a channel then makes no difference, as in a replay with live agents, which reproduces the order of each Messager.
+
     A message that is redacted on one side counts as equal to its counterpart. Memory use is one digest per message by
-    which one side is ahead of the other on a channel. `progress` is called with the number of messages read.
+    which one side is ahead of the other on a channel; with `match` it is one payload. `progress` is called with the
+    number of messages read.
     """
     other = log_b or log
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
@@ -125,26 +152,34 @@ async def compare(
         chosen = _EitherSpelling(chosen)
     part = since, until, after, limit
     sides = (
-        _Side(log, of_a, chosen, await log.span(of_a, *part), mapping, as_one),
-        _Side(other, of_b, chosen, await other.span(of_b, *part), None, as_one),
+        _Side(log, of_a, chosen, await log.span(of_a, *part), mapping, as_one, by_sender),
+        _Side(other, of_b, chosen, await other.span(of_b, *part), None, as_one, by_sender),
     )
-    known = await _read(sides, progress)
+    if match is not None and match.bytes_only and match.judge is None:
+        match = None
+    absent = AbsentPaths(() if match is None else (*match.ignore, *match.shape))
+    known = await _read(sides, match, absent, progress)
     result = Comparison(
         *(of_a.exp_id, of_b.exp_id, sides[0].read, sides[1].read),
         channels=len(known),
         redacted=sum(channel.redacted for channel in known.values()),
+        matched=sum(channel.matched for channel in known.values()),
         translated=as_one,
         exp_ids=_exp_ids_apart(known) if mapping is None else None,
+        by_sender=by_sender,
+        absent_paths=absent.paths,
     )
     for name, channel in sorted(known.items()):
         if channel.pair is not None:
             result.differing += 1
             if result.differing <= DETAILED:
-                result.differences.append(await _detailed(name, channel, channel.pair, sides))
+                result.differences.append(await _detailed(name, channel, channel.pair, sides, match))
     return result
 
 
-async def _read(sides: tuple[_Side, _Side], progress: Callable[[int], None] | None) -> dict[str, _ChannelComparison]:
+async def _read(
+    sides: tuple[_Side, _Side], match: Match | None, absent: AbsentPaths, progress: Callable[[int], None] | None
+) -> dict[str, _ChannelComparison]:
     """Read and compare both sides; return the comparison of each channel."""
     known: dict[str, _ChannelComparison] = {}
     waiting: list[list[Event]] = [[], []]
@@ -156,14 +191,17 @@ async def _read(sides: tuple[_Side, _Side], progress: Callable[[int], None] | No
                 page = await anext(sides[side].pages, None)
                 ended[side] = page is None
                 waiting[side] = page or []
+                if absent.paths:
+                    for entry in waiting[side]:
+                        absent.search(entry.payload)
         together = min(map(len, waiting))
         if together:
-            _compare(sides, known, waiting[0][:together], waiting[1][:together])
+            await _compare(sides, match, known, waiting[0][:together], waiting[1][:together])
         for side in (0, 1):
             rest = waiting[side][together:]
             if not together or ended[1 - side]:  # the other side has ended
                 for entry in rest:
-                    _add(sides, known, side, entry)
+                    await _add(sides, match, known, side, entry)
                 rest = []
             sides[side].read += len(waiting[side]) - len(rest)
             waiting[side] = rest
@@ -176,23 +214,29 @@ async def _read(sides: tuple[_Side, _Side], progress: Callable[[int], None] | No
     return known
 
 
-def _compare(
-    sides: tuple[_Side, _Side], known: dict[str, _ChannelComparison], these: list[Event], those: list[Event]
+async def _compare(
+    sides: tuple[_Side, _Side],
+    match: Match | None,
+    known: dict[str, _ChannelComparison],
+    these: list[Event],
+    those: list[Event],
 ) -> None:
     """Compare as many messages of either side, in replay order.
 
     If neither side is ahead on a channel, and both continue with equal messages of it, their digests are not needed.
     """
     name_a, name_b = sides[0].name, sides[1].name
+    key_a, key_b = sides[0].key, sides[1].key
+    by_sender = sides[0].by_sender
     for a, b in zip(these, those, strict=True):
-        name = name_a(a.channel)
+        name = key_a(a) if by_sender else name_a(a.channel)
         channel = known.get(name)
         if (
             channel is not None
             and not channel.ahead
             and channel.pair is None
             and a.payload == b.payload
-            and name == name_b(b.channel)
+            and name == (key_b(b) if by_sender else name_b(b.channel))
             and not (a.flags | b.flags) & REDACTED
         ):
             channel.counts[0] += 1
@@ -200,22 +244,33 @@ def _compare(
             channel.index += 1
             channel.last = a
         else:
-            _add(sides, known, 0, a)
-            _add(sides, known, 1, b)
+            await _add(sides, match, known, 0, a)
+            await _add(sides, match, known, 1, b)
 
 
-def _add(sides: tuple[_Side, _Side], known: dict[str, _ChannelComparison], side: int, entry: Event) -> None:
+async def _add(
+    sides: tuple[_Side, _Side], match: Match | None, known: dict[str, _ChannelComparison], side: int, entry: Event
+) -> None:
     """Compare a message with its counterpart on the other side, or keep it until that is read."""
-    name = sides[side].name(entry.channel)
+    name = sides[side].key(entry)
     channel = known.get(name)
     if channel is None:
         channel = known[name] = _ChannelComparison()
-    channel.add(side, (entry.cursor, None if entry.redacted else sha256(entry.payload).digest()))
+    content = None if entry.redacted else entry.payload if match is not None else sha256(entry.payload).digest()
+    unequal = channel.add(side, (entry.cursor, content))
+    if unequal is None:
+        return
+    (_, of_a), (_, of_b) = unequal
+    if match is not None and of_a is not None and of_b is not None and await match.accepts(of_a, of_b):
+        channel.matched += 1
+        channel.equal(unequal[0])
+    else:
+        channel.differ(*unequal)
 
 
 def _exp_ids_apart(known: dict[str, _ChannelComparison]) -> tuple[str, str] | None:
     """Return the exp_ids in the channels of both sides if only they keep all channels apart; else None."""
-    a, b = ({name for name, channel in known.items() if channel.counts[side]} for side in (0, 1))
+    a, b = ({_parts(key)[0] for key, channel in known.items() if channel.counts[side]} for side in (0, 1))
     if a & b:
         return None
     of_a, of_b = ({parsed.exp_id for name in names if (parsed := channels.parse(name))} for names in (a, b))
@@ -229,29 +284,55 @@ def _exp_ids_apart(known: dict[str, _ChannelComparison]) -> tuple[str, str] | No
     return (exp_a, exp_b) if any(channels.decode(renamed(name)) in b for name in a) else None
 
 
+def _parts(key: str) -> tuple[str, str]:
+    """Return the channel and the sender, as JSON, of a key of `_Side.key`; without `by_sender`, the sender is empty."""
+    name, _, sender = key.partition(_SENDER)
+    return name, sender
+
+
 async def _detailed(
-    name: str, channel: _ChannelComparison, pair: tuple[list[Cursor], list[Cursor]], sides: tuple[_Side, _Side]
+    key: str,
+    channel: _ChannelComparison,
+    pair: tuple[list[Cursor], list[Cursor]],
+    sides: tuple[_Side, _Side],
+    match: Match | None,
 ) -> Difference:
     """Return the difference on a channel, with its events."""
     a, a_next, *_ = [await sides[0].event(cursor) for cursor in (*pair[0], None, None)]
     b, b_next, *_ = [await sides[1].event(cursor) for cursor in (*pair[1], None, None)]
-    return Difference(name, channel.index, a, b, await sides[0].event(channel.before), a_next, b_next, *channel.counts)
+    before = await sides[0].event(channel.before)
+    counts = {"messages_a": channel.counts[0], "messages_b": channel.counts[1]}
+    name, sender = _parts(key)
+    return Difference(name, channel.index, a, b, before, a_next, b_next, **counts, match=match, sender=sender)
 
 
 class _Side:
     """One side of a comparison: an experiment and its messages, in replay order."""
 
     def __init__(
-        self, log: EventLog, of: Experiment, chosen: Selection, span: Span, mapping: ChannelMap | None, as_one: bool
+        self,
+        log: EventLog,
+        of: Experiment,
+        chosen: Selection,
+        span: Span,
+        mapping: ChannelMap | None,
+        as_one: bool,
+        by_sender: bool,
     ) -> None:
         self._log = log
         self._of = of
-        self.pages = message_pages(log, of, chosen, span, redacted=True, brief=True)
+        self.pages = message_pages(log, of, chosen, span, redacted=True, brief=not by_sender)
+        self.by_sender = by_sender
         self.read = 0
         """Number of messages compared."""
         self._mapping = mapping
         self._as_one = as_one
         self._names: dict[str | None, str] = {}
+
+    def key(self, entry: Event) -> str:
+        """Return what a message is compared by: its channel, or with `by_sender`, its channel and its sender."""
+        name = self.name(entry.channel)
+        return f"{name}{_SENDER}{json.dumps(entry.from_id)}" if self.by_sender else name
 
     def name(self, channel: str | None) -> str:
         """Return the name under which a channel is compared."""

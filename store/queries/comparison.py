@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 
 from ..log.event import Event
 from ..text import plural, safe
-from .text_diff import LEAD, LONGEST, common_prefix, differing_path, shortened
+from .match import Match, ValueDifference
+from .text_diff import LEAD, LONGEST, common_prefix, shortened
 
 SHOWN = 3
 """Channels whose difference is shown in the text of a comparison."""
 CONTEXT = 100
 """Characters of the messages before and after a difference."""
+_EXACT = Match(bytes_only=True)
 
 
 @dataclass(slots=True)
@@ -31,35 +33,53 @@ class Difference:
     messages_a: int = 0
     """Messages of A on the channel."""
     messages_b: int = 0
+    match: Match | None = None
+    """The rules of the comparison; None: byte for byte."""
+    sender: str = ""
+    """The sender as JSON, in a comparison by sender; else empty."""
 
     @property
     def title(self) -> str:
         """Return the channel, the position of the difference and the number of messages."""
-        return f"{safe(self.channel)}, message {self.index + 1:,} (A has {self.messages_a:,}, B {self.messages_b:,})"
+        where = safe(self.channel) + (f", from {safe(self.sender)}" if self.sender else "")
+        return f"{where}, message {self.index + 1:,} (A has {self.messages_a:,}, B {self.messages_b:,})"
 
     @property
     def path(self) -> str | None:
-        """Return the JSON path of the first value that differs; None unless both payloads are JSON objects."""
-        return None if self.a is None or self.b is None else differing_path(self.a.payload, self.b.payload)
+        """Return the JSON path of the first value that differs, under the `match` if there is one.
+
+        For the whole payload, and if one is not JSON, `$` with a `match` and None without.
+        """
+        if self.a is None or self.b is None:
+            return None
+        found = self._found(self.a, self.b)
+        return None if found is None else found.path
+
+    def _found(self, a: Event, b: Event) -> ValueDifference | None:
+        """Return the first value that differs, with the path of `path`."""
+        if self.match is not None:
+            return self.match.first_difference(a.payload, b.payload)
+        found = _EXACT.first_difference(a.payload, b.payload)
+        return None if found is None or found.path == "$" else found  # A and B are the whole payloads
 
     def lines(self, *, full: bool = False) -> list[tuple[str, str]]:
         """Return the difference as lines of text, each with its sign.
 
         " " is the last equal message, A and B are the first different ones, "~" tells where they differ, and
         a and b are the next messages. Long texts are shortened, those of A and B around the first different
-        character, unless `full`.
+        character, unless `full`. "~" has the path with both values; without a path, the character if texts are long.
         """
         lines = [] if self.before is None else [(" ", _context(self.before, full))]
         start, where = 0, ""
         a, b = _texts(self.a, self.b)
-        if a is not None and b is not None:
-            at = common_prefix(a, b)
-            long = len(a) > LONGEST or len(b) > LONGEST
-            start = max(at - LEAD, 0) if long else 0
-            path = self.path
-            if long or path is not None:
-                where = f"differs at character {at + 1:,}"
-                where += "" if path is None else f", in {safe(shortened(path, full=full))}"
+        if self.a is not None and self.b is not None and a is not None and b is not None:
+            found = self._found(self.a, self.b)
+            if found is not None:
+                where = _values(found, full)
+            if self.match is None and (len(a) > LONGEST or len(b) > LONGEST):
+                at = common_prefix(a, b)
+                start = max(at - LEAD, 0)
+                where = where or f"differs at character {at + 1:,}"
         for sign, entry, text in (("A", self.a, a), ("B", self.b, b)):
             if entry is None or text is None:
                 lines.append((sign, "(no message: it ends here)"))
@@ -69,6 +89,19 @@ class Difference:
             lines.append(("~", where))
         lines += [(sign, _context(entry, full)) for sign, entry in (("a", self.a_next), ("b", self.b_next)) if entry]
         return lines
+
+
+def _values(found: ValueDifference, full: bool) -> str:
+    """Return where two payloads differ, and how: long values from shortly before their first different character."""
+    where = f"differs in {safe(shortened(found.path, full=full))}"
+    if found.path == "$":
+        return where
+    start = max(common_prefix(found.expected or "", found.actual or "") - LEAD, 0)
+    texts = [
+        "no value" if text is None else safe(shortened(text, start if len(text) > LONGEST else 0, full=full))
+        for text in (found.expected, found.actual)
+    ]
+    return f"{where}: {texts[0]} in A, {texts[1]} in B"
 
 
 def _context(entry: Event, full: bool) -> str:
@@ -99,8 +132,14 @@ class Comparison:
     """The first `DETAILED` differences, by channel name."""
     redacted: int = 0
     """Messages that are redacted on at least one side, and count as equal."""
+    matched: int = 0
+    """Messages that are equal by the `Match`, but not byte for byte."""
     translated: bool = False
     """True if `exps/...` counted as `exps:...`, because the sides come from different kinds of broker."""
+    by_sender: bool = False
+    """True if the messages of each sender on a channel were compared on their own. `channels` counts these then."""
+    absent_paths: list[str] = field(default_factory=list)
+    """Paths of the `match` that no JSON payload of either side has, so that they have no effect."""
     exp_ids: tuple[str, str] | None = None
     """The exp_ids in the channels of A and B, if no channel is on both sides and `to_exp` would change that."""
 
@@ -126,9 +165,16 @@ class Comparison:
         counts = f"{safe(self.a)}: {a}, {safe(self.b)}: {b}"
         if self.redacted:
             counts += f" ({self.redacted:,} redacted, not compared)"
+        if self.matched:
+            counts += f" ({self.matched:,} equal by value, not byte for byte)"
         if self.equal:
-            return f"{counts}, on {plural(self.channels, 'channel')}"
-        return f"{counts}; {self.differing:,} of {self.channels:,} channels differ"
+            return f"{counts}, {'of' if self.by_sender else 'on'} {plural(self.channels, self.unit)}"
+        return f"{counts}; {self.differing:,} of {self.channels:,} {self.unit}s differ"
+
+    @property
+    def unit(self) -> str:
+        """Return the name of what `channels` counts."""
+        return "sender and channel pair" if self.by_sender else "channel"
 
     def __str__(self) -> str:
         shown = self.differences[:SHOWN]
@@ -136,7 +182,7 @@ class Comparison:
         for difference in shown:
             lines += ["", difference.title, *(f"  {sign} {line}" for sign, line in difference.lines())]
         if self.differing > len(shown):
-            lines += ["", f"and {plural(self.differing - len(shown), 'more channel')}"]
+            lines += ["", f"and {plural(self.differing - len(shown), f'more {self.unit}')}"]
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...text import plural
+from ...text import plural, safe
 from ..filters import filter_options, library_filters, note_unknown
+from ..match_options import given_match, match_options
 from ..options import asynchronous, json_option, open_log, pairs, store_option
 from ..output import note, print_json, table
 from ..progress import Progress
@@ -32,6 +34,12 @@ COLOURS = {"A": "red", "B": "green", "~": "yellow"}
     help="Do not translate names if one side comes from Redis and the other from MQTT. By default, exps/... "
     "means exps:... then.",
 )
+@click.option(
+    "--by-sender",
+    is_flag=True,
+    help="Compare the messages of each sender on a channel on their own; the order between senders does not matter.",
+)
+@match_options
 @click.option("--full", is_flag=True, help="Print long texts completely, not only the part around the difference.")
 @click.option("--store-b", metavar="URL", help="The store of B, if it is a different one.")
 @store_option
@@ -43,6 +51,11 @@ async def command(
     mapping: tuple[str, ...],
     to_exp: str | None,
     keep_names: bool,
+    by_sender: bool,
+    ignore: tuple[str, ...],
+    shape: tuple[str, ...],
+    tolerance: float | None,
+    bytes_only: bool,
     full: bool,
     store_b: str | None,
     store: str,
@@ -52,14 +65,21 @@ async def command(
     """Compare the payloads of two experiments, channel by channel, in replay order.
 
     For each channel that differs, the first difference is printed. The lines start with a sign: none for the last
-    equal message, A and B for the first different messages, ~ for the place of the difference, and a and b for the
-    next message on either side.
+    equal message, A and B for the first different messages, ~ for the place of the difference with both values if the
+    messages are JSON, and a and b for the next message on either side.
 
     If many channels differ, a table comes first: the number of messages in A and in B, and the number of equal
     messages (SAME) before the first difference.
 
     The filters and POINT are those of `events`. They apply to each side: a POINT is resolved in each experiment,
     --limit counts the messages of each, and --kind compares events of this kind instead of messages.
+
+    Payloads are compared byte for byte. With --ignore, --shape or --tolerance, payloads that are JSON are compared as
+    JSON values, in which the order of keys, white space, and 1 for 1.0 make no difference. A PATH that no payload
+    has is noted.
+
+    A replay with live agents reproduces the order in which each Messager sent its messages, not the order between
+    Messagers: use --by-sender if several of them send on one channel.
 
     Exit code 0 if nothing differs, 1 if something does.
     """
@@ -68,6 +88,7 @@ async def command(
     from ...replay import ChannelMap
 
     renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
+    match = given_match(ignore, shape, tolerance, bytes_only)
     given = library_filters(**filters)
     part = {key: given.pop(key) for key in ("since", "until", "after", "limit") if key in given}
     async with open_log(store) as log, open_log(store_b or store) as log_b:
@@ -79,6 +100,8 @@ async def command(
                 **part,
                 mapping=renamed,
                 keep_names=keep_names,
+                match=match,
+                by_sender=by_sender,
                 progress=progress,
             )
         if result.channels:
@@ -86,6 +109,9 @@ async def command(
                 await note_unknown(each, await each.experiment(exp), filters)
     if (given or part) and not result.channels:
         raise click.UsageError(f"nothing to compare: no message of {result.a} or {result.b} matches the filters")
+    if result.absent_paths and result.channels:
+        paths = ", ".join(result.absent_paths)
+        note(f"no JSON payload that was compared has {paths}: check these paths of --ignore and --shape")
     if as_json:
         print_json(_as_dict(result))
     else:
@@ -105,11 +131,14 @@ def _as_dict(result: Comparison) -> dict[str, Any]:
         "channels_same": result.same,
         "channels_differing": result.differing,
         "redacted": result.redacted,
+        "matched": result.matched,
+        "absent_paths": result.absent_paths,
         "translated": result.translated,
         "to_exp": None if result.exp_ids is None else result.exp_ids[1],
         "differences": [
             {
                 "channel": difference.channel,
+                **({"sender": json.loads(difference.sender)} if difference.sender else {}),
                 "index": difference.index,
                 "path": difference.path,
                 "messages_a": difference.messages_a,
@@ -133,23 +162,34 @@ def _show(result: Comparison, full: bool) -> None:
     if result.translated:
         note("one side comes from Redis, the other from MQTT: exps/... means exps:... (--keep-names turns that off)")
     click.echo(f"{click.style(result.verdict, fg='green' if result.equal else 'red')}  {result.counts}")
+    if result.exp_ids:
+        a, b = map(safe, result.exp_ids)
+        hint = f"no channel is on both sides: A has channels of {a}, B of {b}; compare them with --to-exp {quote(b)}"
+        click.secho(hint, fg="yellow")
     if result.differing > SHOWN:
         click.echo()
         _show_table(result)
     for difference in result.differences[:SHOWN]:
         _show_difference(difference, full)
     if result.differing > SHOWN:
-        click.echo(f"\nand {plural(result.differing - SHOWN, 'more channel')}: see them with --channel or --json")
-    if result.exp_ids:
-        a, b = result.exp_ids
-        note(f"no channel is on both sides: A has channels of {a}, B of {b}; compare them with --to-exp {quote(b)}")
+        click.echo(
+            f"\nand {plural(result.differing - SHOWN, f'more {result.unit}')}: see them with --channel or --json"
+        )
 
 
 def _show_table(result: Comparison) -> None:
     """Print, for each channel that differs, the messages of both sides and those before the first difference."""
+    senders = [("FROM", "left")] if result.by_sender else []
     table(
-        [("CHANNEL", "left"), ("A", "right"), ("B", "right"), ("SAME", "right")],
-        [(one.channel, f"{one.messages_a:,}", f"{one.messages_b:,}", f"{one.index:,}") for one in result.differences],
+        [("CHANNEL", "left"), *senders, ("A", "right"), ("B", "right"), ("SAME", "right")],
+        [
+            (
+                one.channel,
+                *((one.sender,) if result.by_sender else ()),
+                *(f"{count:,}" for count in (one.messages_a, one.messages_b, one.index)),
+            )
+            for one in result.differences
+        ],
         gives=("CHANNEL",),
     )
     if result.differing > len(result.differences):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from messager_store import Event
+from messager_store import Event, Match
 from messager_store.cli.commands.diff import _show, command
 from messager_store.queries.comparison import CONTEXT, Comparison, Difference
 from messager_store.queries.text_diff import LEAD, LONGEST
@@ -53,17 +53,50 @@ def test_short_texts_are_shown_whole_without_a_place() -> None:
 def test_texts_are_shown_as_events_shows_them() -> None:
     a, b = (json.dumps({"n": 1, "content": f"\u4f60\u597d {word}"}) for word in ("blue", "red"))
     assert "\\u4f60" in a
-    assert lines_of(a, b) == {"A": "你好 blue", "B": "你好 red", "~": "differs at character 4, in $.content"}
+    assert lines_of(a, b) == {
+        "A": "你好 blue",
+        "B": "你好 red",
+        "~": 'differs in $.content: "你好 blue" in A, "你好 red" in B',
+    }
+
+
+def test_the_values_at_the_first_path_that_differs_are_shown_also_if_the_texts_do_not_contain_them() -> None:
+    a, b = '{"id": 1, "content": "hello"}', '{"content": "yo", "id": 1.0, "more": 2}'
+    assert lines_of(a, b) == {"A": "hello", "B": "yo", "~": "differs in $.id: 1 in A, 1.0 in B"}
+    assert lines_of('{"content": "a", "n": 1}', '{"content": "a"}')["~"] == "differs in $.n: 1 in A, no value in B"
+    long = lines_of(*(json.dumps({"id": at, "content": f"{LOREM}{at}"}) for at in (1, 2)))
+    assert long["~"] == "differs in $.id: 1 in A, 2 in B" and long["A"] == f"…{LOREM[-LEAD:]}1"
 
 
 def test_payloads_are_shown_where_the_decoded_texts_are_alike() -> None:
     a, b = '{"content": "same", "n": 1}', '{"content": "same", "n": 2}'
-    assert lines_of(a, b) == {"A": a, "B": b, "~": "differs at character 26, in $.n"}
+    assert lines_of(a, b) == {"A": a, "B": b, "~": "differs in $.n: 1 in A, 2 in B"}
     assert lines_of('{"content": "\\u4f60"}', '{"content": "你"}') == {
         "A": '{"content": "\\u4f60"}',
         "B": '{"content": "你"}',
     }
     assert lines_of(b"\xff", rb"\xff") == {"A": r"b'\xff'", "B": r"b'\\xff'"}
+
+
+def test_the_path_continues_inside_a_string_that_contains_json() -> None:
+    a, b = ({"content": json.dumps({"day": day})} for day in (1, 2))
+    assert difference(json.dumps(a), json.dumps(b)).path == "$.content.day"
+    assert difference(json.dumps(a), json.dumps({"content": '{"day":1}'})).path == "$.content"
+
+
+def test_both_values_are_shown_under_a_match_and_cut_around_their_difference() -> None:
+    def place(a: Any, b: Any, match: Match, **how: Any) -> str:
+        found = Difference("c", 0, said(json.dumps(a)), said(json.dumps(b)), None, match=match)
+        return dict(found.lines(**how)).get("~", "")
+
+    match = Match(ignore=["id"])
+    assert place({"id": 1, "n": [1]}, {"id": 2, "n": [1, 2]}, match) == "differs in $.n[1]: no value in A, 2 in B"
+    assert place([LOREM], {"id": 2}, match) == "differs in $"
+    a, b = {"id": "x" * 500, "n": LOREM + "a"}, {"id": "y" * 500, "n": LOREM + "b"}
+    cut = place(a, b, match)
+    assert cut.startswith("differs in $.n: …") and cut.count(LOREM[-LEAD + 1 :]) == 2 and len(cut) < 4 * LEAD
+    assert place(a, b, match, full=True).count(LOREM) == 2
+    assert place({"\x1b[31m": "\x1b"}, {"\x1b[31m": "\x07"}, match).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +112,7 @@ def test_payloads_are_shown_where_the_decoded_texts_are_alike() -> None:
         ({"odd key": 1}, {"odd key": 2}, '$["odd key"]'),
         ({"a": float("nan"), "b": 1}, {"a": float("nan"), "b": 2}, "$.b"),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}, None),
-        ([1], [2], None),
+        ([1], [2], "$[0]"),
         ("a", {"a": 1}, None),
     ],
 )
@@ -97,7 +130,7 @@ def test_what_no_json_reader_takes_has_no_path() -> None:
 def test_nothing_recorded_reaches_a_terminal_as_it_is() -> None:
     bad = "\x1b[31m\x07\u202e"
     lines = lines_of(json.dumps({bad: bad}), json.dumps({bad: bad + "!"}))
-    assert all(line.isprintable() for line in lines.values()) and lines["~"].endswith(r"1b[31m\u0007\u202e" + '"]')
+    assert all(line.isprintable() for line in lines.values()) and r"1b[31m\u0007\u202e" + '"]:' in lines["~"]
     before = Difference("c", 1, said(bad), None, said(bad), said(bad))
     assert all(line.isprintable() for _, line in before.lines())
 
@@ -133,11 +166,11 @@ def test_runs_that_only_their_exp_ids_keep_apart_are_told_the_option(capsys: pyt
     result = Comparison("one", "two", 1, 1, 2, 2, exp_ids=("a", "b'\x1b"))
     _show(result, full=False)
     shown = capsys.readouterr()
-    assert shown.err.endswith("""B of b'\\x1b; compare them with --to-exp 'b'"'"'\\x1b'\n""")
-    assert "--to-exp" not in shown.out
+    verdict, hint = shown.out.splitlines()
+    assert "different" in verdict and hint.endswith("""B of b'\\x1b; compare them with --to-exp 'b'"'"'\\x1b'""")
     result.exp_ids = None
     _show(result, full=False)
-    assert capsys.readouterr().err == ""
+    assert "--to-exp" not in capsys.readouterr().out
 
 
 def differing(number: int) -> Comparison:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from messager_store import EventLog, NewEvent
+from messager_store import EventLog, Match, NewEvent
 from messager_store.log.selection import Selection
 from messager_store.queries.compare import Comparison, compare
 from messager_store.replay import ChannelMap
@@ -117,6 +117,101 @@ async def test_channels_that_only_their_exp_ids_keep_apart_are_known_as_such(
     assert (await compare(log, "a", "b", mapping=ChannelMap(None, "a"))).exp_ids is None
 
 
+async def by_match(log: EventLog, match: Match | None, a: list[bytes], b: list[bytes]) -> Comparison:
+    """Compare one channel under a match, in new experiments."""
+    number = len(await log.experiments())
+    names = [f"a{number}", f"b{number}"]
+    for name, payloads in zip(names, (a, b), strict=True):
+        await filled(log, run(*(("x", payload) for payload in payloads)), name)
+    return await compare(log, *names, match=match)
+
+
+async def test_payloads_are_compared_byte_for_byte_unless_there_is_a_match(log: EventLog) -> None:
+    a, b = [b'{"id": 1, "n": 1}', b'{"id": 2}'], [b'{"n": 1.0, "id": 1}', b'{"id": 2}']
+    for match in (None, Match(bytes_only=True)):
+        result = await by_match(log, match, a, b)
+        assert [difference.path for difference in result.differences] == ["$.n"] and result.matched == 0
+    result = await by_match(log, Match(), a, b)
+    assert result.equal and result.matched == 1 and "(1 equal by value, not byte for byte)" in str(result)
+
+
+async def test_a_match_says_which_messages_are_equal_and_where_the_first_unequal_ones_differ(log: EventLog) -> None:
+    match = Match(ignore=["id", "**.t"])
+    a = [json.dumps({"id": at, "said": f"s{at}", "at": {"t": at}}).encode() for at in range(6)]
+    b = [json.dumps({"id": -at, "said": f"s{at}", "at": {"t": -at}}).encode() for at in range(6)]
+    assert (await by_match(log, match, a, b)).matched == 5  # the first is equal byte for byte
+    b[3] = b[3].replace(b"s3", b"other")
+    b[4] = b[4].replace(b"s4", b"other")
+    result = await by_match(log, match, a, b)
+    [difference] = result.differences
+    assert (difference.index, difference.path, result.matched) == (3, "$.said", 2)
+    found = (difference.before, difference.a, difference.b, difference.a_next, difference.b_next)
+    assert [entry and entry.payload for entry in found] == [a[2], a[3], b[3], a[4], b[4]]
+    assert dict(difference.lines())["~"] == 'differs in $.said: "s3" in A, "other" in B'
+
+
+async def test_a_match_compares_messages_by_position_also_when_one_side_is_ahead(log: EventLog) -> None:
+    a = [("x", b"%d" % at) for at in range(50)]
+    b = [("x", b"%d.0" % at) for at in range(50)]
+    other = [("y", b"1")] * 50
+    await filled(log, run(*a, *other), "a")
+    await filled(log, run(*other, *b), "b")
+    result = await compare(log, "a", "b", match=Match())
+    assert result.equal and result.matched == 50
+    await filled(log, run(*other, *b[1:], b[0]), "moved")
+    [difference] = (await compare(log, "a", "moved", match=Match())).differences
+    assert (difference.channel, difference.index, difference.path) == ("x", 0, "$")
+    assert difference.a_next is not None and difference.b_next is not None
+    assert (difference.a_next.payload, difference.b_next.payload) == (b"1", b"2.0")
+
+
+@pytest.mark.parametrize(
+    ("ignore", "shape", "absent"),
+    [
+        (["id", "$.id", "id"], [], []),
+        (["ids", "a.b"], ["x", "ids"], ["ids", "a.b", "x"]),
+        (["$"], ["**"], []),
+        (["only_a"], ["only_b"], []),
+        (["id.**", "id.**.x", "**.t", "items.*.n"], ["items[1]", "items[2]"], ["id.**.x", "items[2]"]),
+        (["text.t", "text.u"], ["t"], ["text.u", "t"]),
+        (["same", "Same"], ["redacted"], ["Same", "redacted"]),
+    ],
+)
+async def test_paths_that_no_payload_of_either_side_has_are_returned(
+    log: EventLog, ignore: list[str], shape: list[str], absent: list[str]
+) -> None:
+    a = [b"no json", b'{"same": 1}', b'{"id": 1, "only_a": 1}', b'{"items": [{"n": 1}, 2]}', b"1"]
+    b = [b"\xff", b'{"same": 1}', b'{"id": 1}', b'{"items": []}', b'{"text": "{\\"t\\": 1}", "only_b": 1}']
+    assert (await by_match(log, Match(ignore=ignore, shape=shape), a, b)).absent_paths == absent
+
+
+async def test_payloads_too_deep_for_python_have_no_paths(log: EventLog) -> None:
+    deep = b"[" * 100_000 + b"]" * 100_000
+    inner = json.dumps({"a": deep.decode(), "id": 1}).encode()
+    assert (await by_match(log, Match(ignore=["[0]"]), [deep], [deep])).absent_paths == ["[0]"]
+    assert (await by_match(log, Match(ignore=["a", "a[0]", "id"]), [inner], [inner])).absent_paths == ["a[0]"]
+
+
+async def test_a_judge_decides_what_the_other_rules_do_not_accept(log: EventLog) -> None:
+    asked = []
+
+    async def judge(expected: object, actual: object) -> bool:
+        asked.append((expected, actual))
+        return "no" not in str(actual)
+
+    match = Match(judge=judge)
+    result = await by_match(log, match, [b'"hi"', b'"a"', b'"b"', b'"c"'], [b'"hello"', b'"a"', b'"no"', b'"d"'])
+    [difference] = result.differences
+    assert (difference.index, result.matched, asked) == (2, 1, [("hi", "hello"), ("b", "no")])
+    assert (await by_match(log, Match(bytes_only=True, judge=judge), [b"x"], [b"y"])).equal
+
+
+async def test_a_message_without_a_counterpart_differs_under_any_match(log: EventLog) -> None:
+    result = await by_match(log, Match(ignore=["**"]), [b"1", b"2"], [b"3"])
+    [difference] = result.differences
+    assert (difference.index, difference.path, difference.b) == (1, None, None)
+
+
 async def test_progress_is_told_in_messages_of_both_sides(log: EventLog) -> None:
     seen: list[int] = []
     await filled(log, [sent(at) for at in range(1500)], "a")
@@ -133,14 +228,72 @@ def test_the_verb_says_where_two_runs_differ_and_how_they_compare(tmp_path: Path
         assert messager("import", "run.jsonl", "--exp", exp, cwd=tmp_path).returncode == 0
     apart = messager("diff", "a", "b 1", cwd=tmp_path)
     assert apart.returncode == 1
-    assert apart.stderr.endswith("A has channels of a, B of b; compare them with --to-exp b\n")
+    assert apart.stdout.splitlines()[1].endswith("A has channels of a, B of b; compare them with --to-exp b")
     together = ("diff", "a", "b 1", "--to-exp", "b")
     done = messager(*together, cwd=tmp_path)
     assert done.stderr == "" and "message 1 (A has 1, B 1)\n" in done.stdout
-    assert "~ differs at character 3,622, in $.items[0].name\n" in done.stdout and "lorem " * 600 not in done.stdout
-    assert messager(*together, "--full", cwd=tmp_path).stdout.count("lorem " * 600) == 2
+    assert "~ differs in $.items[0].name: …" in done.stdout and 'blue" in A, …' in done.stdout
+    assert "lorem " * 600 not in done.stdout
+    assert messager(*together, "--full", cwd=tmp_path).stdout.count("lorem " * 600) == 4
     found = json.loads(messager(*together, "--json", cwd=tmp_path).stdout)
     [difference] = found["differences"]
     assert [difference[key] for key in ("path", "messages_a", "messages_b")] == ["$.items[0].name", 1, 1]
     assert found["to_exp"] is None
     assert json.loads(messager("diff", "a", "b 1", "--json", cwd=tmp_path).stdout)["to_exp"] == "b"
+
+
+def test_the_verb_takes_the_options_of_a_match(tmp_path: Path) -> None:
+    for exp, payload in (("a", {"id": 1, "n": 1.0, "said": "hi"}), ("b", {"n": 1.2, "said": "ho", "id": 2})):
+        line = {"ts": 1, "channel": "x", "payload": json.dumps(payload)}
+        (tmp_path / "run.jsonl").write_text(json.dumps(line) + "\n")
+        assert messager("import", "run.jsonl", "--exp", exp, cwd=tmp_path).returncode == 0
+
+    def diff(*options: str) -> tuple[int, str]:
+        done = messager("diff", "a", "b", *options, cwd=tmp_path)
+        return done.returncode, done.stdout + done.stderr
+
+    code, diff_of_all = diff("--ignore", "id", "--tolerance", "0.5", "--shape", "said")
+    assert code == 0
+    code, text = diff("--ignore", "id", "--tolerance", "0.5")
+    assert code == 1 and '~ differs in $.said: "hi" in A, "ho" in B\n' in text
+    code, text = diff("--tolerance", "0")
+    assert code == 1 and "~ differs in $.id: 1 in A, 2 in B\n" in text
+    code, text = diff("--ignore", "id", "--ignore", "**.n", "--shape", "said", "--json")
+    assert code == 0 and json.loads(text)["matched"] == 1
+    assert diff()[0] == diff("--bytes")[0] == 1
+    assert diff("--ignore", "$.id", "--tolerance", "0.5", "--shape", '$["said"]') == (0, diff_of_all)
+    code, text = diff("--ignore", "$.id", "--ignore", "ids", "--shape", "Said", "--shape", "n")
+    assert code == 1 and text.endswith(
+        "no JSON payload that was compared has ids, Said: check these paths of --ignore and --shape\n"
+    )
+    code, text = diff("--ignore", "**", "--ignore", "ids")
+    assert code == 0 and text.count("no JSON payload that was compared has ids:") == 1
+    code, text = diff("--ignore", "**", "--json")
+    assert code == 0 and json.loads(text)["absent_paths"] == []
+    for wrong in (
+        ["--ignore", "a..b"],
+        ["--tolerance", "-1"],
+        ["--bytes", "--tolerance", "0"],
+        ["--bytes", "--shape", "x"],
+    ):
+        code, text = diff(*wrong)
+        assert code == 2 and "Traceback" not in text, text
+
+
+async def test_by_sender_the_order_between_the_senders_of_a_channel_makes_no_difference(log: EventLog) -> None:
+    def by(*said: tuple[object, bytes]) -> list[NewEvent]:
+        return [sent(at, payload, "x")._replace(from_id=sender) for at, (sender, payload) in enumerate(said)]
+
+    await filled(log, by((3, b"a"), (7, b"b"), (3, b"c"), (7, b"d")), "a")
+    await filled(log, by((7, b"b"), (7, b"d"), (3, b"a"), (3, b"c")), "b")
+    await filled(log, by((3, b"a"), (7, b"d"), (7, b"b"), (3, b"c")), "c")
+    await filled(log, by((3, b"a"), ("7", b"b"), (3, b"c"), ("7", b"d")), "d")
+    assert not (await compare(log, "a", "b")).equal
+    found = await compare(log, "a", "b", by_sender=True)
+    assert found.equal and (found.channels, found.messages_a) == (2, 4)
+    assert "4 messages, of 2 sender and channel pairs" in str(found)
+    [difference] = (await compare(log, "a", "c", by_sender=True)).differences
+    assert (difference.channel, difference.sender, difference.index) == ("x", "7", 0)
+    assert difference.title == "x, from 7, message 1 (A has 2, B 2)"
+    other_type = await compare(log, "a", "d", by_sender=True, match=Match())
+    assert [one.sender for one in other_type.differences] == ['"7"', "7"]

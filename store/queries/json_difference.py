@@ -1,0 +1,185 @@
+"""First difference of two JSON values under rules: paths left out, paths compared by shape, a tolerance for numbers.
+
+Objects are compared by key in any order, arrays by position. An int equals a float of the same value, true is not 1,
+NaN equals NaN. Different strings that both contain JSON are compared as the values they contain.
+
+The shape of a value is its type (object, array, text, number, boolean, null). Objects of one shape have the same
+keys, each with values of one shape. Arrays of one shape may differ in length and order: for each element of one there
+is an element of the same shape in the other, and an empty array has the shape of any array. All texts have one shape.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from ..json_path import PathState, compiled, may_hold_json, text_of
+
+IGNORED: Final = 1
+"""Bit of the paths that are left out, in `PathState.ends`."""
+SHAPED: Final = 2
+"""Bit of the paths that are compared by shape."""
+
+
+class Missing:
+    """Type of `MISSING`."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing()
+"""Stands for a value that only one side has."""
+
+
+class Found(NamedTuple):
+    """The first difference of two values."""
+
+    steps: list[str | int]
+    """Keys and indices from the difference up to the root."""
+    a: Any
+    """Value of A there, or `MISSING`."""
+    b: Any
+
+    @property
+    def path(self) -> str:
+        """Return the place as text: `$.items[2].name`, `$` for the whole value."""
+        return text_of(reversed(self.steps))
+
+
+class Rules:
+    """Rules of a comparison. With `exact`, equal leaves must also be written alike: 1 is not 1.0."""
+
+    __slots__ = ("_exact", "_tolerance", "root")
+
+    def __init__(self, root: PathState | None = None, tolerance: float = 0.0, *, exact: bool = False) -> None:
+        self.root = compiled((), ()) if root is None else root
+        self._tolerance = tolerance
+        self._exact = exact
+
+    def difference(self, a: Any, b: Any) -> Found | None:
+        """Return the first difference of two decoded JSON values, or None. Raises `RecursionError`."""
+        return self._values(a, b, self.root)
+
+    def _values(self, a: Any, b: Any, state: PathState) -> Found | None:
+        if state.ends:
+            return None if state.ends & IGNORED else _shapes(a, b, state)
+        kind, other = type(a), type(b)
+        if kind is dict and other is dict:
+            return self._objects(a, b, state)
+        if kind is list and other is list:
+            return self._arrays(a, b, state)
+        if kind is str and other is str:
+            return None if a == b else self._texts(a, b, state)
+        if kind is bool or other is bool or a is None or b is None:
+            return None if a is b else Found([], a, b)
+        if kind in _NUMBERS and other in _NUMBERS and self._numbers(a, b):
+            return None
+        return Found([], a, b)
+
+    def _objects(self, a: dict[str, Any], b: dict[str, Any], state: PathState) -> Found | None:
+        for key, one in a.items():
+            below = state.child(key)
+            other = b.get(key, MISSING)
+            if other is MISSING:
+                if not below.ends & IGNORED:
+                    return Found([key], one, MISSING)
+            elif (found := self._values(one, other, below)) is not None:
+                found.steps.append(key)
+                return found
+        return _surplus(a, b, state)
+
+    def _arrays(self, a: list[Any], b: list[Any], state: PathState) -> Found | None:
+        for at in range(max(len(a), len(b))):
+            below = state.child(at)
+            if at < len(a) and at < len(b):
+                if (found := self._values(a[at], b[at], below)) is not None:
+                    found.steps.append(at)
+                    return found
+            elif not below.ends & IGNORED:
+                return Found([at], a[at] if at < len(a) else MISSING, b[at] if at < len(b) else MISSING)
+        return None
+
+    def _texts(self, a: str, b: str, state: PathState) -> Found | None:
+        """Compare different texts: equal if both contain JSON, and the values are equal."""
+        if may_hold_json(a) and may_hold_json(b):
+            try:
+                inner_a, inner_b = json.loads(a), json.loads(b)
+            except (ValueError, RecursionError):
+                return Found([], a, b)
+            found = self._values(inner_a, inner_b, state)
+            if found is not None or not self._exact:
+                return found
+        return Found([], a, b)
+
+    def _numbers(self, a: int | float, b: int | float) -> bool:
+        if self._exact:
+            return type(a) is type(b) and repr(a) == repr(b)
+        if a == b or (a != a and b != b):
+            return True
+        try:
+            return self._tolerance > 0 and abs(a - b) <= self._tolerance
+        except OverflowError:  # an int beyond all floats
+            return False
+
+
+_NUMBERS = (int, float)
+
+
+def _surplus(a: dict[str, Any], b: dict[str, Any], state: PathState) -> Found | None:
+    """Return the first key that only B has."""
+    for key, other in b.items():
+        if key not in a and not state.child(key).ends & IGNORED:
+            return Found([key], MISSING, other)
+    return None
+
+
+_Shape = str | tuple[str, Any]
+"""Type of a scalar, ("object", ((key, shape), ...)) in order of the keys, or ("array", frozenset of shapes)."""
+
+
+def _shapes(a: Any, b: Any, state: PathState) -> Found | None:
+    """Return the first difference in shape."""
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return None if _fits(_shape(a, state), _shape(b, state)) else Found([], a, b)
+    for key, one in a.items():
+        below = state.child(key)
+        if below.ends & IGNORED:
+            continue
+        if key not in b:
+            return Found([key], one, MISSING)
+        if (found := _shapes(one, b[key], below)) is not None:
+            found.steps.append(key)
+            return found
+    return _surplus(a, b, state)
+
+
+def _shape(value: Any, state: PathState) -> _Shape:
+    if isinstance(value, dict):
+        kept = [(key, below) for key in value if not (below := state.child(key)).ends & IGNORED]
+        return "object", tuple(sorted((key, _shape(value[key], below)) for key, below in kept))
+    if isinstance(value, list):
+        places = [(item, below) for at, item in enumerate(value) if not (below := state.child(at)).ends & IGNORED]
+        return "array", frozenset(_shape(item, below) for item, below in places)
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bool):
+        return "boolean"
+    return "null" if value is None else "number"
+
+
+def _fits(a: _Shape, b: _Shape) -> bool:
+    if a == b:
+        return True
+    if isinstance(a, str) or isinstance(b, str) or a[0] != b[0]:
+        return False
+    one, other = a[1], b[1]
+    if a[0] == "object":
+        return [key for key, _ in one] == [key for key, _ in other] and all(
+            _fits(mine, theirs) for (_, mine), (_, theirs) in zip(one, other, strict=True)
+        )
+    if not one or not other:
+        return True
+    return all(any(_fits(mine, theirs) for theirs in other) for mine in one) and all(
+        any(_fits(mine, theirs) for mine in one) for theirs in other
+    )
