@@ -21,6 +21,7 @@ test: $(VENV)/ray lint  ## Lint, check the types, and run every test with fixed 
 lint: $(VENV)/test  ## Run ruff, mypy --strict, and the contracts between the packages
 	@mkdir -p build/typecheck
 	@ln -sfn ../../messager build/typecheck/messager
+	@ln -sfn ../../messager_pytest build/typecheck/messager_pytest
 	@ln -sfn ../../store build/typecheck/messager_store
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

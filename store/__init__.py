@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from .privacy.redaction_filter import RedactionFilter
     from .queries.compare import compare
     from .queries.comparison import Comparison
+    from .queries.match import Match
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
-    from .replay import Replay, ReplayReport
+    from .replay import Fork, ForkReport, Replay, ReplayReport
 
 _MODULE_OF = {
     "ChannelMap": "log.channel_map",
@@ -35,6 +36,9 @@ _MODULE_OF = {
     "Event": "log.event",
     "EventLog": "log.event_log",
     "Experiment": "experiments.records",
+    "Fork": "replay",
+    "ForkReport": "replay",
+    "Match": "queries.match",
     "NewEvent": "log.event",
     "Recorder": "recording.recorder",
     "RecorderRow": "experiments.records",
@@ -62,6 +66,9 @@ __all__ = [
     "Event",
     "EventLog",
     "Experiment",
+    "Fork",
+    "ForkReport",
+    "Match",
     "NewEvent",
     "Recorder",
     "RecorderRow",

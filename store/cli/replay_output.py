@@ -13,7 +13,7 @@ from .output import facts, length, note, print_json, table
 from .progress import Progress
 
 if TYPE_CHECKING:
-    from ..replay import ReplayReport
+    from ..replay import Control, Replay, ReplayReport
 
 LONGEST = 100
 """Maximum number of characters of a channel."""
@@ -31,18 +31,25 @@ class ReplayProgress(Progress):
         self._subscribers = subscribers
         self._quiet = quiet
         self._stalled = False
+        self._control: Control | None = None
+        self._speed: float | None = None
+        self._keys = False
 
     def __enter__(self) -> ReplayProgress:
         if self._subscribers and not self._quiet:
             super().__call__(0, description=f"waiting for {plural(self._subscribers, 'subscriber')}")
         return self
 
+    def follow(self, replay: Replay, *, keys: bool) -> None:
+        """Show pauses and changes of speed as well, and whether there are keys."""
+        self._control, self._speed, self._keys = replay.control, replay.report.requested_speed, keys
+
     def __call__(self, report: ReplayReport) -> None:  # type: ignore[override]
         """Show the state of a replay."""
         if self._quiet:
             return
         stalled = report.stalled_s > STALLED
-        description = f"replaying (held back {report.held_back_s:.1f} s)" if report.held_back_s else None
+        description = self._doing(report) + (", ? for keys" if self._keys else "")
         if stalled:
             description = f"held back: {safe(report.held_by or '')} has read nothing for {report.stalled_s:.0f} s"
             if not self._stalled and not sys.stderr.isatty():
@@ -51,8 +58,20 @@ class ReplayProgress(Progress):
                     f"for {STALLED:g} s (Ctrl-C ends the replay, --max-hold gives up automatically)"
                 )
         self._stalled = stalled
-        total = report.planned * (report.loops + 1) if report.published > report.planned else report.planned
-        super().__call__(report.published, total, description)
+        done = report.published - report.repeated - report.state_messages
+        total = report.planned * (report.loops + 1) if done > report.planned else report.planned
+        super().__call__(done, total, description)
+
+    def _doing(self, report: ReplayReport) -> str:
+        changed = self._control is not None and report.requested_speed not in (None, self._speed)
+        speed = f"{report.requested_speed:g} times the speed" if changed else ""
+        if self._control is not None and self._control.paused:
+            offset = self._control.status()["offset_s"]
+            at = "paused" if offset is None else f"paused at {offset:.3f} s"
+            return f"{at}, {speed}" if speed else at
+        if report.held_back_s:
+            return f"replaying (held back {report.held_back_s:.1f} s)"
+        return f"replaying at {speed}" if speed else "replaying"
 
 
 def show_report(report: ReplayReport, *, waited: bool = False) -> None:
@@ -68,8 +87,10 @@ def show_report(report: ReplayReport, *, waited: bool = False) -> None:
     _show_internal(report)
     _show_unrecorded_senders(report)
     if report.published and report.no_subscriber == report.published:
-        remedy = "patterns of other channels count as well" if waited else "--wait-for-subscribers 1 waits for one"
-        click.secho(f"nobody was listening; {remedy}", fg="yellow", err=True)
+        remedy = "; patterns of other channels count as well" if waited else "; --wait-for-subscribers 1 waits for one"
+        if report.cast is not None and not waited:
+            remedy = " on the channels of the recorded messages"  # live programs were there, see the notes of the cast
+        click.secho(f"nobody was listening{remedy}", fg="yellow", err=True)
 
 
 def show_stopped(report: ReplayReport, as_json: bool) -> None:
@@ -96,17 +117,24 @@ def _show_dry_run(report: ReplayReport) -> None:
 
 
 def _result(report: ReplayReport) -> list[tuple[str, str]]:
+    from ..replay import ReplayState
+
     rate = report.published / report.duration_s if report.duration_s else 0.0
     requested = "max" if report.requested_speed is None else f"{report.requested_speed:g}"
     achieved = "-" if report.achieved_speed is None else f"{report.achieved_speed:,.4g}"
     unheard = "unknown: the broker does not report it" if report.no_subscriber is None else f"{report.no_subscriber:,}"
+    ended = "" if report.state is ReplayState.FINISHED else ", ended before the last message"
+    published = f"{plural(report.published, 'message')} in {length(report.duration_s)} ({rate:,.0f} a second){ended}"
     lines = [
-        ("published", f"{plural(report.published, 'message')} in {length(report.duration_s)} ({rate:,.0f} a second)"),
+        ("published", published),
         ("skipped", f"{plural(report.skipped, 'event')}: not messages, filtered out, or of the server"),
         ("no subscriber", unheard),
         ("held back", length(report.held_back_s) + (" for slow subscribers" if report.held_back_s else "")),
-        ("speed", f"{achieved} times (requested: {requested})"),
     ]
+    if report.cast is None:
+        lines.append(("speed", f"{achieved} times (requested: {requested})"))
+    if report.seeks:
+        lines.append(("seeks", _seeks(report)))
     if report.requested_rate is not None:
         lines.append(("rate", f"at most {report.requested_rate:,.4g} messages a second"))
     lag = report.to_dict()["lag_ms"]
@@ -117,6 +145,15 @@ def _result(report: ReplayReport) -> list[tuple[str, str]]:
     if not report.flow_control:
         lines.append(("flow control", "off: the broker does not report the backlog of its subscribers"))
     return lines
+
+
+def _seeks(report: ReplayReport) -> str:
+    counts = [
+        f"{plural(report.repeated, 'message')} repeated",
+        f"{report.passed_over:,} passed over",
+        f"{report.state_messages:,} of a state published",
+    ]
+    return f"{report.seeks:,}: {', '.join(counts)}"
 
 
 def _failures(report: ReplayReport) -> Iterator[tuple[str, str]]:

@@ -28,6 +28,7 @@ VERBS = {
         Verb("Read", "events", "Print the events of an experiment, or follow them."),
         Verb("Read", "index", "Bring text, deliveries and activity in SQL up to date."),
         Verb("Replay and compare", "replay", "Publish the messages of an experiment again, in timestamp order."),
+        Verb("Replay and compare", "fork", "Repeat an experiment up to a point, and continue differently."),
         Verb("Replay and compare", "diff", "Compare two experiments, channel by channel."),
         Verb("Replay and compare", "export", "Export an experiment to a JSON Lines file."),
         Verb("Manage experiments", "tag", "Add tags to an experiment, or remove them."),

@@ -11,11 +11,10 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from messager import channels as grammar
 from messager.brokers import Broker, Retaining, kind_of
 from messager.errors import MessagerError
 
@@ -23,43 +22,36 @@ from ..errors import ReplayFailed, ReplayRefused, StoreError
 from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap
 from ..log.cursor import Point
-from ..log.event import Event
+from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE
 from ..log.selection import Selection
-from .clock import Rate, ReplayClock, Timeline
+from ..queries.match import Match
+from .clock import Rate, ReplayClock, Timeline, checked_rate, checked_speed
+from .control import Control, Sought, Target
+from .coverage import Coverage
 from .flow_control import FlowControl, Message
 from .guard import Guard
-from .plan import Plan, make_plan
+from .lockstep.cast import Live
+from .lockstep.joining import joined
+from .lockstep.loading import load_recording
+from .lockstep.play import Agents, LiveAgents
+from .lockstep.recording import key
+from .lockstep.run import PATIENCE_S, Lockstep, OnTimeout
+from .lockstep.watchdog import Watchdog
+from .plan import Plan, make_plan, prefetched
 from .report import ReplayReport
-from .waiting import ReplayState, Waits
+from .state import ReplayState
+from .virtual_time import VirtualLoop, run_in_thread
+from .waiting import Waits
+
+if TYPE_CHECKING:
+    from messager import Messager
 
 BATCH_MESSAGES = 500
+STATE_MESSAGES = 10  # of the state of a seek, published together
 
 Progress = Callable[[ReplayReport], None]
-
-
-def checked_speed(speed: float | str) -> float | None:
-    """Return a speed as a positive number, or None for "max". Raises `StoreError`."""
-    value = math.inf if speed == "max" else _number(speed)
-    if not value > 0:
-        raise StoreError(f"{speed!r} is not a speed: give a number above zero (10 is ten times as fast), or max")
-    return None if value == math.inf else value
-
-
-def checked_rate(rate: float | str) -> float:
-    """Return a rate as messages per second. Raises `StoreError`."""
-    value = _number(rate)
-    if not 0 < value < math.inf:
-        raise StoreError(f"{rate!r} is not a rate: give messages per second, a number above zero")
-    return value
-
-
-def _number(given: float | str) -> float:
-    try:
-        return float(given)
-    except ValueError:
-        return math.nan
 
 
 class Replay:
@@ -87,6 +79,10 @@ class Replay:
 
     Refusals: a payload for which the broker would disconnect its subscribers, unless `force`; channels that a live
     recorder records into this experiment, unless `into_live` (see `guard`).
+
+    Live agents: `live` are the agents whose messages are expected instead of published ("all": everybody). Their
+    Messagers follow the recorded schedule (`attach`, or MESSAGER_REPLAY in other processes). `match`, `patience` and
+    `on_timeout` are as in `messager_store.replay.lockstep.run.Lockstep`. The report is `report.cast`.
 
     Messages that the broker refuses are counted and named in the report. `dry_run` publishes nothing and names the
     messages that are certain to be refused. `progress` is called with the report whenever it changes.
@@ -119,6 +115,10 @@ class Replay:
         dry_run: bool = False,
         force: bool = False,
         into_live: bool = False,
+        live: Live = None,
+        match: Match | None = None,
+        patience: float = PATIENCE_S,
+        on_timeout: OnTimeout = "continue",
         progress: Progress | None = None,
         clock: ReplayClock | None = None,
     ) -> None:
@@ -126,8 +126,13 @@ class Replay:
         most = None if rate is None else checked_rate(rate)
         if max_hold is not None and not max_hold > 0:
             raise StoreError(f"{max_hold!r} is not a time to hold back: give seconds, more than zero")
-        if max_gap is not None and not max_gap >= 0:
+        if max_gap is not None and not 0 <= max_gap < math.inf:
             raise StoreError(f"{max_gap!r} is not a gap: give seconds, zero or more")
+        self._refuse_speed(live, paced)
+        if live is not None and (loops != 1 or max_gap is not None):
+            raise StoreError("a replay with live agents runs once, in lockstep: leave out loops and max_gap")
+        if live is not None and any(one is not None for one in (kinds, agents, from_ids, to_ids)):
+            raise StoreError("a replay with live agents takes all messages of a channel: select by channels only")
         if loops < 0:
             raise StoreError(f"{loops!r} is not a number of loops: give 1 or more, or 0 for no end")
         if wait_for_subscribers and not kind_of(broker.url).reports_subscribers:
@@ -148,15 +153,24 @@ class Replay:
         self._loops = loops
         self._subscribers, self._wait_timeout = wait_for_subscribers, wait_timeout
         self._progress = progress or (lambda report: None)
-        self.clock = clock or ReplayClock(paced or 1.0)
-        """Clock of the replay; it can be paused, resumed and changed in speed while the replay runs."""
+        self._live, self._match = live, match
+        self._patience, self._on_timeout = patience, on_timeout
+        self._plan: Plan | None = None
+        self.lockstep: Lockstep | None = None
+        """The replay with live agents; known after the first `attach`, or when `run` has begun."""
+        self.clock = clock or ReplayClock(speed)
+        """Clock of the replay; `control` pauses it, moves it and changes its speed while the replay runs."""
         self.report = ReplayReport("", paced, dry_run, most)
         """Result so far."""
         limit = None if most is None else Rate(most, self.clock)
         self._together = BATCH_MESSAGES if limit is None else min(BATCH_MESSAGES, limit.together)
-        self._flow = FlowControl(broker, max_hold=max_hold, holding=self._tell)
-        self._waits = Waits(self.clock, limit, self._flow, self._enter)
-        self._guard = Guard(broker, self._flow, paced is not None or most is not None, force, into_live)
+        self._flow = FlowControl(broker, max_hold=max_hold, holding=self._hold)
+        self._guard = Guard(broker, self._flow, self.report, force, into_live)
+        self.control = Control(self.clock, self.report, self._guard)
+        """Pause, resume, step, next, seek and speed of the running replay."""
+        self._waits = Waits(self.clock, limit, self._flow, self.control, self._enter)
+        self._coverage = Coverage()
+        self._first_ts: int | None = None
         self._started = 0
 
     async def run(self) -> ReplayReport:
@@ -166,8 +180,14 @@ class Replay:
         published, and `ReplayFailed` if the broker is unreachable or the replay cannot continue. After an error,
         `report` holds what was done.
         """
-        plan = await self._planned()
-        await self._guard.refuse_feedback(plan)
+        try:
+            plan = await self._planned()
+            await self._guard.refuse_feedback(plan)
+            return await self._run(plan)
+        finally:
+            self.control.end()
+
+    async def _run(self, plan: Plan) -> ReplayReport:
         if self.report.dry_run:
             with contextlib.suppress(MessagerError):  # a dry run needs no broker, but applies its limits if reachable
                 await self._flow.begin()
@@ -180,12 +200,13 @@ class Replay:
             await self._guard.refuse_oversized(plan)
             self._guard.refuse_unsafe()
             await self._wait_for_subscribers(plan)
+            self.clock.begin()
+            self.control.begin(plan)
             self._tell()
-            while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
-                if self.report.loops:
-                    await self._guard.refuse_feedback(plan)  # a recorder may have started during the last pass
-                await self._pass(plan)
-                self.report.loops += 1
+            if self.lockstep is not None:
+                await self._in_lockstep(plan, self.lockstep)
+            else:
+                await self._passes(plan)
             self._enter(ReplayState.FINISHED)
         except (MessagerError, ReplayRefused) as error:
             if isinstance(error, ReplayRefused) and not self.report.published:
@@ -195,10 +216,105 @@ class Replay:
             if self.report.state is not ReplayState.FINISHED:
                 self._enter(ReplayState.STOPPED)
             self._tell()
+            self.control.end()
         return self.report
 
+    async def attach(self, messager: Messager, agents: Iterable[Any] | int | str | None = None) -> None:
+        """Let a Messager of this process play these agents, which must be live. Call it before its first message.
+
+        Without `agents`, there must be only one part that no Messager plays. Raises `CastError` and `StoreError`.
+        """
+        await self._planned()
+        if self.lockstep is None:
+            raise StoreError("no agent is live in this replay: give live=[...] or live='all'")
+        self.lockstep.attach(messager, agents)
+
+    async def play(
+        self,
+        agents: Agents,
+        *,
+        virtual_time: bool = False,
+        connected: Callable[[Messager], None] = lambda messager: None,
+    ) -> ReplayReport:
+        """Run with live agents in this process: async functions of a Messager, by the id of their agent.
+
+        With `virtual_time`, agents and replay run in a thread with an event loop whose time jumps to its next timer;
+        the broker must be a `MemoryBroker`, and log hooks are called in that thread (use `RecorderThread`). `connected`
+        is called with each Messager before its function, for example to add a log hook. The functions are cancelled
+        when the replay ends, or the caller is cancelled. Raises as `run` and `attach` do.
+        """
+        if virtual_time and not kind_of(self._broker.url).in_process:
+            raise StoreError("virtual time has no sockets: give the replay a MemoryBroker, or leave out virtual_time")
+        if self._live is None:
+            self._live = [agent for ids in agents for agent in (ids if isinstance(ids, tuple) else (ids,))]
+            self._refuse_speed(self._live, self.report.requested_speed)
+            self.report.requested_speed = None
+        plan = await self._planned()
+        assert self.lockstep is not None
+        await self._guard.refuse_feedback(plan)
+        if not virtual_time:
+            return await self._play(plan, self.lockstep, agents, connected)
+        first = self.lockstep.recording.events[0].ts if self.lockstep.recording.events else None
+        lockstep = self.lockstep
+        return await run_in_thread(lambda: self._play(plan, lockstep, agents, connected), start_ns=first)
+
+    def _refuse_speed(self, live: Live, speed: float | None) -> None:
+        if live is not None and speed not in (1.0, None):
+            raise StoreError(
+                "live agents set the pace: leave out the speed, or limit the messages with a rate (--rate)"
+            )
+
+    async def _play(
+        self, plan: Plan, lockstep: Lockstep, agents: Agents, connected: Callable[[Messager], None]
+    ) -> ReplayReport:
+        await self._broker.connect()
+        loop = asyncio.get_running_loop()
+        clock = loop.clock if isinstance(loop, VirtualLoop) else None
+        exp_id = self._map.to_exp or self.report.exp_id
+        async with LiveAgents(lockstep, self._broker, exp_id, agents, clock=clock, connected=connected):
+            return await self._run(plan)
+
     async def _planned(self) -> Plan:
-        """Make the plan and put its figures into the report."""
+        """Make the plan once, and put its figures into the report."""
+        if self._plan is None:
+            self._plan = await self._make_plan()
+            if self._live is not None:
+                await self._cast(self._plan)
+        return self._plan
+
+    async def _cast(self, plan: Plan) -> None:
+        """Read the recording, and find what live agents are expected to say."""
+        recording = await load_recording(self._log, plan)
+        self.lockstep = Lockstep(
+            recording,
+            kind_of(self._broker.url),
+            plan.channel_map,
+            live=self._live,
+            match=self._match,
+            patience=self._patience,
+            on_timeout=self._on_timeout,
+            continues=self._until is not None,
+            paused=lambda: self.control.waiting or self.report.state is ReplayState.RATE,
+        )
+        self.lockstep.admit = self.control.admit
+        self.control.fixed_order = "its live agents follow the recorded order"
+        self.report.requested_speed = None  # the pace is that of the live agents
+        self.report.cast = self.lockstep.report
+        self.report.planned = sum(1 for entry in recording.messages if key(entry) not in self.lockstep.cast.expected)
+
+    async def _in_lockstep(self, plan: Plan, lockstep: Lockstep) -> None:
+        """Publish the recorded messages between those of live agents."""
+        self._started = time.monotonic_ns()
+        exp_id = self._map.to_exp or self.report.exp_id
+        joining = joined(lockstep, self._broker, exp_id, without_messager=self._subscribers > 0)
+        with Watchdog(self._patience):
+            async with joining as observer, aclosing(lockstep.releases()) as batches:
+                async for batch in batches:
+                    observer.published([plan.message(entry) for entry in batch])
+                    await self._publish(plan, batch, [])
+        self.report.loops = 1
+
+    async def _make_plan(self) -> Plan:
         found = self._experiment
         of = found if isinstance(found, Experiment) else await self._log.experiment(found)
         report = self.report
@@ -215,26 +331,17 @@ class Replay:
         )
         report.internal = plan.internal
         if report.dry_run:
-            await self._preview(plan)
+            async for channel, entry, fault in plan.preview(kind_of(self._broker.url)):
+                report.planned += 1
+                report.channels[channel] = report.channels.get(channel, 0) + 1
+                if fault is not None:
+                    report.count_failure(channel, entry.cursor, "refused", fault)
         else:
             report.planned = await plan.count()
         report.skipped = plan.events - report.planned
         if plan.complete:
             report.unrecorded_senders = plan.sources.unrecorded_senders
         return plan
-
-    async def _preview(self, plan: Plan) -> None:
-        """Count the messages of a dry run by channel, and those that are certain to be refused."""
-        kind = kind_of(self._broker.url)
-        async for page in plan.pages():
-            self.report.planned += len(page)
-            for entry in page:
-                wire, payload = plan.message(entry)
-                channel = grammar.decode(wire)
-                self.report.channels[channel] = self.report.channels.get(channel, 0) + 1
-                fault = kind.publish_fault(wire, len(payload))
-                if fault is not None:
-                    self.report.count_failure(channel, entry.cursor, "refused", fault)
 
     async def _wait_for_subscribers(self, plan: Plan) -> None:
         if not self._subscribers or not self.report.planned:
@@ -251,56 +358,105 @@ class Replay:
 
         await self._waits.for_subscribers(self._subscribers, self._wait_timeout, count, url)
 
+    async def _passes(self, plan: Plan) -> None:
+        while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
+            if self.report.loops:
+                await self._guard.refuse_feedback(plan)  # a recorder may have started during the last pass
+            await self._pass(plan)
+            self.report.loops += 1
+
     async def _pass(self, plan: Plan) -> None:
-        """Publish every message of the plan once."""
+        """Publish every message of the plan once, unless `control` seeks: then continue from there."""
+        self._coverage, seeks, ended = Coverage(), self.report.seeks, False
+        while not ended:
+            target = self.control.take()
+            try:
+                with contextlib.suppress(Sought):
+                    await self._part(plan, target)
+                    self.control.check()
+                    ended = True
+            finally:
+                self.report.recorded_s += self.control.part_ns / 1e9
+            self._flow.release()
+            self._coverage.jump()
+        if self.report.seeks > seeks:
+            self.report.passed_over += self.report.planned - self._coverage.different
+
+    async def _part(self, plan: Plan, target: Target | None) -> None:
+        """Publish the messages of the plan from its beginning, or from the point of a seek on."""
         timeline = Timeline(self._max_gap)
-        async with aclosing(_prefetched(plan.pages())) as pages:
+        start = None if target is None else await self._sought(plan, target, timeline)
+        async with aclosing(prefetched(plan.pages(start=start))) as pages:
             async for page in pages:
                 if not timeline.begun:
-                    self.clock.seek(page[0].ts)
-                    self._started = self._started or time.monotonic_ns()
+                    self._first_ts = page[0].ts
+                    self._move(page[0].ts, timeline)
+                self._started = self._started or time.monotonic_ns()
                 async for batch, dues in self._due_batches(page, timeline):
                     await self._publish(plan, batch, dues)
-        self.report.recorded_s += timeline.length / 1e9
+
+    async def _sought(self, plan: Plan, target: Target, timeline: Timeline) -> Cursor | None:
+        """Carry out a seek, up to setting the clock; return the point to read from."""
+        self.report.seeks += 1
+        await self._guard.refuse_feedback(plan)  # a recorder may have started
+        if target.cursor is None:
+            return None
+        if target.state:
+            messages = await plan.last_messages(target.cursor)
+            self.control.grant(len(messages))
+            for at in range(0, len(messages), STATE_MESSAGES):
+                await self._publish(plan, messages[at : at + STATE_MESSAGES], None)
+        earliest = plan.first_ts if self._first_ts is None else self._first_ts
+        self._move(max(target.cursor.ts, earliest), timeline)
+        return target.cursor
+
+    def _move(self, ts: int, timeline: Timeline) -> None:
+        """Set the clock to the recorded time at which a part of a pass begins."""
+        self.control.moved(timeline.due(ts), timeline)
+        self._tell()
 
     async def _due_batches(self, page: list[Event], timeline: Timeline) -> AsyncIterator[tuple[list[Event], list[int]]]:
         """Yield messages that are due together, with their due times, when they are due; at full speed, all at once."""
-        paced = self.report.requested_speed is not None
-        if not paced and self._max_gap is None:
-            timeline.due(page[0].ts)
-            timeline.due(page[-1].ts)
-            for at in range(0, len(page), self._together):
-                yield page[at : at + self._together], []
-            return
         batch: list[Event] = []
         dues: list[int] = []
-        for entry in page:
+        at = 0
+        while at < len(page):
+            paced = self.report.requested_speed is not None
+            if not paced and self._max_gap is None and not batch:
+                together = page[at : at + self._together]
+                timeline.due(together[-1].ts)
+                yield together, []
+                at += len(together)
+                continue
+            entry = page[at]
             due = timeline.due(entry.ts)
             early = paced and self.clock.overdue(due) < 0
-            if early or len(batch) >= self._together:
+            if batch and (early or len(batch) >= self._together):
                 yield batch, dues
                 batch, dues = [], []
             if early:
                 await self._waits.until_due(due)
             batch.append(entry)
             dues.append(due)
-        yield batch, dues
+            at += 1
+        if batch:
+            yield batch, dues
 
-    async def _publish(self, plan: Plan, batch: list[Event], dues: list[int]) -> None:
-        """Publish messages in parts that the subscribers can take."""
+    async def _publish(self, plan: Plan, batch: list[Event], dues: list[int] | None) -> None:
+        """Publish messages in parts that are permitted; `dues` is empty if they are due at once, None for a state."""
         wire = [plan.message(entry) for entry in batch]
         begin = 0
         while begin < len(wire):
-            end = self._flow.together(wire, begin)
-            await self._publish_part(plan, batch[begin:end], wire[begin:end], dues[begin:end])
+            end = min(self._flow.together(wire, begin), begin + self._together)
+            end = begin + await self._waits.until_publishable(batch[begin:end], wire[begin:end], timed=dues is not None)
+            await self._publish_part(plan, batch[begin:end], wire[begin:end], dues and dues[begin:end])
             begin = end
 
-    async def _publish_part(self, plan: Plan, batch: list[Event], wire: list[Message], dues: list[int]) -> None:
-        await self._waits.until_publishable(wire)
+    async def _publish_part(self, plan: Plan, batch: list[Event], wire: list[Message], dues: list[int] | None) -> None:
         self._guard.refuse_unsafe(batch, wire)  # after the wait, which may have found more subscriptions of a client
         report = self.report
-        if report.requested_speed is not None:
-            for due in dues:
+        if report.requested_speed is not None and not self.clock.paused:
+            for due in dues or ():
                 report.lag.add(self.clock.overdue(due))
         results: Sequence[Any]
         if isinstance(self._broker, Retaining):
@@ -314,10 +470,21 @@ class Replay:
             raise ReplayFailed(
                 f"{lost[1]}; {report.published} messages were published, up to {lost[0].cursor}{unknown}"
             )
+        if dues is None:
+            report.state_messages += len(batch)
+            self.control.published(batch, None)
+        else:
+            report.repeated += self._coverage.add(batch)
+            self.control.published(batch, dues[-1] if dues else batch[-1].ts)
         self._tell()
 
     def _enter(self, state: ReplayState) -> None:
         self.report.state = state
+
+    def _hold(self) -> None:
+        """Tell about a slow subscriber. Raises `Sought`."""
+        self._tell()
+        self.control.check()
 
     def _tell(self) -> None:
         """Update the report and call `progress`."""
@@ -327,19 +494,3 @@ class Replay:
         self.report.held_by, self.report.stalled_s = self._flow.held_by, self._flow.stalled_ns / 1e9
         self.report.flow_control = self._flow.active
         self._progress(self.report)
-
-
-async def _prefetched(pages: AsyncIterator[list[Event]]) -> AsyncGenerator[list[Event], None]:
-    """Yield the pages; each is read while the previous one is used."""
-
-    async def fetch() -> list[Event] | None:
-        return await anext(pages, None)
-
-    task = asyncio.create_task(fetch())
-    try:
-        while (page := await task) is not None:
-            task = asyncio.create_task(fetch())
-            yield page
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -42,7 +42,7 @@ class FlowControl:
     """Spends credit on messages and renews it by looking at the output buffers of the subscribers.
 
     `max_hold` is the number of seconds that a subscriber may read nothing before the replay
-    fails; None is unlimited. `holding` is called after each look while holding back.
+    fails; None is unlimited. `holding` is called after each look while holding back; it may raise to end the wait.
     """
 
     def __init__(
@@ -159,6 +159,10 @@ class FlowControl:
             self._copies[channel] = max(self._copies.get(channel, 1), copies)
             self._credit -= (len(payload) + OVERHEAD) * copies
 
+    def release(self) -> None:
+        """Stop waiting for a subscriber."""
+        self.held_by, self.stalled_ns = None, 0
+
     async def _renew(self, need: int) -> None:
         """Wait until the largest output buffer is small enough, and renew the credit."""
         allowed = self._hold_above if need <= self._most_credit else min(DRAINED, self._hold_above)
@@ -181,6 +185,6 @@ class FlowControl:
                     f"{backlog.waiting:,} bytes waiting for it. End it, or allow a longer time with --max-hold"
                 )
             backlog = await self._broker.backlog()
-        self.held_by, self.stalled_ns = None, 0
+        self.release()
         self._look(backlog)
         self._credit = max(self._most_credit, need)

@@ -24,6 +24,7 @@ from ..experiments.records import RecorderRow
 from ..log.event import Event
 from .flow_control import FlowControl, Message
 from .plan import Plan
+from .report import ReplayReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class Guard:
 
     broker: Broker
     flow: FlowControl
-    limited: bool
-    """A speed or a rate is given."""
+    report: ReplayReport
+    """The requested speed and rate: without either, the replay is limited by flow control alone."""
     force: bool
     into_live: bool
 
@@ -49,22 +50,14 @@ class Guard:
         A tap does so if one of its patterns matches. A recorder inside a program may be subscribed to any channel
         of the experiment.
         """
-        if self.into_live or plan.of.status != "open":
+        if self.into_live or (found := await feedback(plan, self.broker)) is None:
             return
-        log, of = plan.log, plan.of
-        alive = [row for row in await log.recorders(of) if row.state == "alive" and _may_hear(row, self.broker.url)]
-        if not alive:
-            return
-        targets = await plan.published_channels()
-        own = {channels.encode(channel) for channel in await log.channels(of)}
-        for row in alive:
-            heard = next((target for target in targets if _hears(row, target, own)), None)
-            if heard is not None:
-                raise ReplayRefused(
-                    f"recorder {row.ordinal} of {of.exp_id!r} ({row.role}, {row.host}, pid {row.pid}) is recording "
-                    f"{channels.decode(heard)!r} and would append the replay to its own source. Replay "
-                    "as another experiment with --to-exp, onto other channels with --map, or anyway with --into-live"
-                )
+        row, heard = found
+        raise ReplayRefused(
+            f"recorder {row.ordinal} of {plan.of.exp_id!r} ({row.role}, {row.host}, pid {row.pid}) is recording "
+            f"{heard!r} and would append the replay to its own source. Replay as another experiment with --to-exp, "
+            "onto other channels with --map, or anyway with --into-live"
+        )
 
     async def refuse_oversized(self, plan: Plan) -> None:
         """Refuse a payload that is larger than the output buffer of a subscriber may be."""
@@ -79,11 +72,8 @@ class Guard:
 
     def refuse_unsafe(self, batch: Sequence[Event] = (), wire: Sequence[Message] = ()) -> None:
         """Refuse unlimited speed without flow control, and payloads whose copies for one subscriber are too large."""
-        if not self.limited and not self.flow.active:
-            raise ReplayRefused(
-                f"{self.broker.url} does not report what its subscribers have not read yet{self.refusal}, so "
-                "full speed could disconnect them. Limit the messages per second with --rate, or give a speed"
-            )
+        if self.report.requested_speed is None:
+            self.refuse_unlimited()
         if self.force or not wire or (at := self.flow.cut_off(wire)) is None:
             return
         raise ReplayRefused(
@@ -91,6 +81,35 @@ class Guard:
             f"{self.flow.copies(wire[at][0])} times: above {self.flow.largest_payload:,} bytes in total the broker "
             "disconnects it. Leave the payload out with --exclude, --since and --until, or publish it with --force"
         )
+
+    def refuse_unlimited(self) -> None:
+        """Refuse unlimited speed without flow control and without a rate."""
+        if self.report.requested_rate is None and not self.flow.active:
+            remedy = "" if self.report.cast is not None else ", or give a speed"  # live agents set the pace
+            raise ReplayRefused(
+                f"{self.broker.url} does not report what its subscribers have not read yet{self.refusal}, so "
+                f"full speed could disconnect them. Limit the messages per second with --rate{remedy}"
+            )
+
+
+async def feedback(plan: Plan, broker: Broker) -> tuple[RecorderRow, str] | None:
+    """Return a live recorder that would append what is published to the source of a plan, and a channel that it hears.
+
+    None if there is no such recorder.
+    """
+    log, of = plan.log, plan.of
+    if of.status != "open":
+        return None
+    alive = [row for row in await log.recorders(of) if row.state == "alive" and _may_hear(row, broker.url)]
+    if not alive:
+        return None
+    targets = await plan.published_channels()
+    own = {channels.encode(channel) for channel in await log.channels(of)}
+    for row in alive:
+        heard = next((target for target in targets if _hears(row, target, own)), None)
+        if heard is not None:
+            return row, channels.decode(heard)
+    return None
 
 
 def _may_hear(row: RecorderRow, broker_url: str) -> bool:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from messager import channels
-from messager.brokers import kind_of
+from messager.brokers import BrokerKind, kind_of
 
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow
 from ..log.channel_map import ChannelMap, between
 from ..log.cursor import Point
-from ..log.event import Event
+from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
-from ..log.messages import Sources, message_count, message_pages, sources
-from ..log.reading import Span
+from ..log.messages import Sources, last_messages, message_count, message_pages, sources
+from ..log.reading import Span, pages
 from ..log.selection import Selection
 from .flow_control import Message
 
@@ -51,13 +52,42 @@ class Plan:
         """Return the payload bytes of the experiment."""
         return sum(row.payload_bytes for row in self.recorders)
 
-    def pages(self, *, above: int | None = None) -> AsyncIterator[list[Event]]:
-        """Read the messages in replay order; with `above`, only those with more payload bytes."""
-        return message_pages(self.log, self.of, self.selection, self.span, rule=self.sources, above=above)
+    @property
+    def first_ts(self) -> int:
+        """Return the earliest time of the plan, ns UTC: its start, or the first event of the experiment."""
+        first = min((row.first_ts for row in self.recorders if row.first_ts is not None), default=0)
+        return first if self.span.start is None else max(first, self.span.start.ts)
+
+    def pages(self, *, start: Cursor | None = None, above: int | None = None) -> AsyncIterator[list[Event]]:
+        """Read the messages in replay order, from `start` on; with `above`, only those with more payload bytes."""
+        span = self.span
+        if start is not None and (span.start is None or start > span.start):
+            span = replace(span, start=start)
+        return message_pages(self.log, self.of, self.selection, span, rule=self.sources, above=above)
+
+    async def last_messages(self, before: Cursor) -> list[Event]:
+        """Return the last message before a point on each channel, in replay order."""
+        span = self.span
+        if span.end is None or before < span.end:
+            span = replace(span, end=before)
+        return await last_messages(self.log, self.of, self.selection, span, self.sources)
 
     async def count(self) -> int:
         """Return the number of messages."""
         return await message_count(self.log, self.of, self.selection, self.span, self.sources)
+
+    async def experiment_events(self, *kinds: str) -> list[Event]:
+        """Return all events of the experiment, of these kinds (none: of any), that it had when the plan was made."""
+        everything = Span(last_seqs=self.span.last_seqs)
+        read = pages(self.log.database, self.of, Selection(kinds or None), everything)
+        return [entry async for page in read for entry in page]
+
+    def is_message(self, entry: Event) -> bool:
+        """Return whether an event is one of the experiment's messages, in whichever part of it."""
+        rule = self.sources
+        return (
+            entry.kind in rule.kinds and not entry.redacted and entry.channel not in self.internal and rule.takes(entry)
+        )
 
     def message(self, entry: Event) -> Message:
         """Return the channel and payload to publish."""
@@ -67,6 +97,13 @@ class Plan:
         """Return how the message was delivered when it was recorded."""
         default = self.delivery_defaults.get(entry.cursor.recorder)
         return {**default, **(entry.meta or {})} if default else entry.meta
+
+    async def preview(self, kind: BrokerKind) -> AsyncIterator[tuple[str, Event, str | None]]:
+        """Yield each message with its channel, and the reason for which this kind of broker refuses it, or None."""
+        async for page in self.pages():
+            for entry in page:
+                wire, payload = self.message(entry)
+                yield channels.decode(wire), entry, kind.publish_fault(wire, len(payload))
 
     async def published_channels(self) -> list[bytes]:
         """Return the channels that the replay may publish on, sorted. Only channel patterns restrict them."""
@@ -138,3 +175,19 @@ async def _leave_out_internal(plan: Plan, names: set[str], broker_url: str) -> N
             counts.update(entry.channel or "" for entry in page)
         plan.internal = dict(counts.most_common())
         plan.selection = plan.selection.without(internal)
+
+
+async def prefetched(pages: AsyncIterator[list[Event]]) -> AsyncGenerator[list[Event], None]:
+    """Yield the pages; each is read while the previous one is used."""
+
+    async def fetch() -> list[Event] | None:
+        return await anext(pages, None)
+
+    task = asyncio.create_task(fetch())
+    try:
+        while (page := await task) is not None:
+            task = asyncio.create_task(fetch())
+            yield page
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

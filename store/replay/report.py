@@ -11,7 +11,8 @@ from messager import channels
 from messager.errors import PublishError
 
 from ..log.event import Cursor, Event
-from .waiting import ReplayState
+from .lockstep.report import CastReport
+from .state import ReplayState
 
 NAMED = 10
 """Kinds of failure that are listed; the others are only counted."""
@@ -69,7 +70,7 @@ class ReplayReport:
 
     exp_id: str
     requested_speed: float | None
-    """Recorded seconds per second; None for the maximum."""
+    """Recorded seconds per second, as last requested; None for the maximum."""
     dry_run: bool = False
     requested_rate: float | None = None
     """Maximum number of messages per second; None without a limit."""
@@ -95,6 +96,13 @@ class ReplayReport:
     """Current state, or FINISHED or STOPPED."""
     loops: int = 0
     """Completed passes."""
+    seeks: int = 0
+    repeated: int = 0
+    """Messages that were published again in one pass, after a seek back. They count as published."""
+    passed_over: int = 0
+    """Messages that completed passes did not publish, because of seeks."""
+    state_messages: int = 0
+    """Messages that were published by seeks with `state`. They count as published."""
     duration_s: float = 0.0
     held_back_s: float = 0.0
     """Time of waiting for slow subscribers."""
@@ -108,6 +116,8 @@ class ReplayReport:
     """Recorded time that was replayed, after `max_gap`."""
     lag: LagHistogram = field(default_factory=LagHistogram, repr=False)
     """Publish time minus due time of each message. Empty at full speed."""
+    cast: CastReport | None = None
+    """Messages of live agents, compared with the recording; None without live agents."""
     channels: dict[str, int] = field(default_factory=dict)
     """Dry run only: messages by channel to publish on."""
 
@@ -173,6 +183,10 @@ class ReplayReport:
             "unknown": self.unknown,
             "failures": [asdict(failure) for failure in self.failures],
             "loops": self.loops,
+            "seeks": self.seeks,
+            "repeated": self.repeated,
+            "passed_over": self.passed_over,
+            "state_messages": self.state_messages,
             "duration_s": round(self.duration_s, 6),
             "held_back_s": round(self.held_back_s, 6),
             "flow_control": self.flow_control,
@@ -186,6 +200,8 @@ class ReplayReport:
                 "max": _ms(self.lag.max if self.lag.count else None),
             },
         }
+        if self.cast is not None:
+            data["live"] = self.cast.to_dict()
         if self.dry_run:
             data["channels"] = self.channels
         return data

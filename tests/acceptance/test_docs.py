@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shlex
 import sqlite3
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,9 @@ def test_the_pictures_show_what_the_commands_print() -> None:
 
 
 def test_paths_on_the_architecture_page_exist() -> None:
-    paths = re.findall(r"`((?:messager|store|migrations|tests|bench|docs)/[\w./-]*)`", TEXT["architecture.md"])
+    paths = re.findall(
+        r"`((?:messager(?:_pytest)?|store|migrations|tests|bench|docs)/[\w./-]*)`", TEXT["architecture.md"]
+    )
     assert len(paths) > 30
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
@@ -92,7 +96,7 @@ PROGRAMS = [
     (page, at)
     for page in TEXT
     for at, code in enumerate(fenced(page, "python"))
-    if "asyncio.run" in code and "def test_" not in code
+    if "asyncio.run" in code and "def test_" not in code and page != "reproducing.md"  # see test_reproducing.py
 ]
 
 
@@ -110,126 +114,127 @@ def test_programs_in_the_documents_run(
     assert done.returncode == 0, done.stderr
     if "Recorder" in code:
         rows = json.loads(messager("info", "exp-1", "--json", cwd=tmp_path).stdout)
-        assert rows["kinds"]["sent"] == 2 and rows["kinds"]["received"] == 1 and rows["kinds"]["mark"] == 1
+        assert rows["kinds"]["sent"] == 2 and rows["kinds"]["received"] == 1 and rows["kinds"]["mark"] == 2
 
 
-LATE = """
-            async def nothing() -> None:
-                pass
+BUYER = """
 
-            async def answer_again() -> None:
-                await asyncio.sleep(0.2)
-                await messager.send_message(messager.get_agent_chat_channel(asked["from"]), answer, 3, asked["from"])
-
-            {}
+async def buyer(messager: Messager) -> None:
+    for fruit in ("apple", "pear"):
+        await messager.send_message(messager.get_agent_chat_channel(3), {"from": 7, "content": fruit}, 7, 3)
+        while not await messager.fetch_messages():
+            await asyncio.sleep(0.01)
 """
-ANSWERED = """await messager.send_message(messager.get_agent_chat_channel(asked["from"]), answer, 3, asked["from"])
+RECORD = """
+
+async def main() -> None:
+    from messager import MemoryBroker
+    from messager_store import EventLog, Recorder
+
+    broker = MemoryBroker()
+    async with EventLog.open("messager.db") as log, Recorder(log, "exp-1") as recorder:
+        async with Messager(broker, "exp-1") as of_seller, Messager(broker, "exp-1") as of_buyer:
+            for agent, messager in ((3, of_seller), (7, of_buyer)):
+                messager.add_log_hook(recorder)
+                await messager.subscribe_and_start_listening([messager.get_subtopic_channel(agent, "*")])
+            selling = asyncio.create_task(seller(of_seller))
+            await buyer(of_buyer)
+            selling.cancel()
+
+
+asyncio.run(main())
 """
 
 
-def said(at: int, who: int, to: int, **payload: str) -> dict[str, object]:
-    channel = f"exps:g:agents:{to}:agent-chat"
-    return {"ts": at, "channel": channel, "from_id": who, "to_id": to, "payload": {"from": who, **payload}}
+class Example:
+    """The project of docs/testing.md."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark, agents = fenced("testing.md", "python")
+        self.agents = textwrap.dedent(agents)
+        self.recording = folder / "tests" / "recordings" / "shop.jsonl"
 
-def golden(folder: Path, *lines: dict[str, object]) -> None:
-    """Recording that the test in the documents reads."""
-    (folder / "golden.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    def record(self) -> None:
+        """Record the experiment, and export it with the commands of the page."""
+        code = self.agents.replace("import pytest\n", "") + BUYER + RECORD
+        done = subprocess.run([sys.executable, "-c", code], cwd=self.folder, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        self.recording.parent.mkdir(parents=True)
+        [export] = [words for words in commands("testing.md") if words[1] == "export"]
+        assert messager(*export[1:], cwd=self.folder).returncode == 0
 
-
-def run_example(folder: Path, *changes: tuple[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run the test in the documents with these parts of its text replaced."""
-    [program] = fenced("testing.md", "python")
-    for old, new in changes:
-        assert old in program
-        program = program.replace(old, new)
-    (folder / "test_seller.py").write_text(program)
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "test_seller.py"]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60)
+    def run(self, *arguments: str, change: tuple[str, str] = ("", ""), test: str | None = None) -> tuple[int, str]:
+        """Run pytest, after a change of the agents. Return its exit code and what it printed."""
+        assert change[0] in self.agents
+        tests = self.folder / "tests"
+        tests.mkdir(exist_ok=True)
+        agents = self.agents.replace(*change) if change[0] else self.agents
+        (tests / "test_shop.py").write_text(f"{agents}{BUYER}\n\n{self.mark if test is None else test}")
+        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "120"}
+        start = "import sys, pytest; sys.argv[0] = 'pytest'; sys.exit(pytest.main())"  # as the command `pytest` does
+        words = [sys.executable, "-c", start, "-p", "messager", "-p", "no:cacheprovider", *arguments]
+        done = subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
 
 
 @pytest.fixture
-def sold(tmp_path: Path) -> Path:
-    """Folder with a recording of the seller."""
-    talk = [(1, 3, "apple"), (3, 1, "apple: 2"), (2, 3, "pear"), (3, 2, "pear: 3"), (1, 2, "cheap!")]
-    golden(tmp_path, *(said(at, who, to, content=text) for at, (who, to, text) in enumerate(talk)))
-    return tmp_path
+def example(tmp_path: Path) -> Example:
+    """The project of docs/testing.md, with its recording."""
+    made = Example(tmp_path)
+    made.record()
+    return made
 
 
-def test_the_test_in_the_documents_passes_for_an_agent_that_answers_as_it_did(sold: Path) -> None:
-    done = run_example(sold)
-    assert done.returncode == 0, done.stdout
+def test_the_test_in_the_documents_passes_for_an_agent_that_answers_as_it_did(example: Example) -> None:
+    code, shown = example.run()
+    assert code == 0 and "1 passed" in shown, shown
 
 
-def test_the_test_in_the_documents_fails_for_another_answer(sold: Path) -> None:
-    done = run_example(sold, ('"pear": 3', '"pear": 4'))
-    assert done.returncode == 1 and "pear: 4" in done.stdout
+def test_the_test_in_the_documents_fails_as_the_page_shows_and_passes_after_its_command(example: Example) -> None:
+    dearer = ('"pear": 3', '"pear": 4')
+    code, shown = example.run(change=dearer)
+    [text] = [textwrap.dedent(block) for block in fenced("testing.md", "text")]
+    assert code == 1 and text in shown, shown
+    [accept] = re.findall(r"^if the change is right: pytest (.*)$", text, re.MULTILINE)
+    assert example.run(*shlex.split(accept), change=dearer)[0] == 0
+    assert example.run(change=dearer)[0] == 0
 
 
-def test_the_test_in_the_documents_fails_with_the_exception_of_the_agent(sold: Path) -> None:
-    done = run_example(sold, ('"pear": 3', '"plum": 3'))
-    assert done.returncode == 1 and "KeyError: 'pear'" in done.stdout, done.stdout
+def test_the_recording_in_the_documents_can_be_made_by_the_agents_themselves(tmp_path: Path) -> None:
+    example = Example(tmp_path)
+    both = example.mark.replace("replay(3, seller) ", "replay({3: seller, 7: buyer}) ")
+    assert example.run("--recording=new", test=both)[0] == 0
+    assert example.run(test=example.mark)[0] == 0
 
 
-def test_the_test_in_the_documents_fails_with_the_exception_of_a_task_that_the_agent_started(sold: Path) -> None:
-    fails = """
-            async def fails() -> None:
-                raise KeyError("in a task")
-
-            asyncio.create_task(fails())
-"""
-    done = run_example(sold, (ANSWERED, ANSWERED + fails))
-    assert done.returncode == 1 and "KeyError('in a task')" in done.stdout, done.stdout
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        "await answer_again()",
-        "late = asyncio.create_task(answer_again())",
-        # ends in its first step: its callback has run before the agent or the test can run again
-        "asyncio.create_task(nothing()).add_done_callback(lambda _: asyncio.create_task(answer_again()))",
-    ],
-)
-def test_the_test_in_the_documents_fails_for_an_extra_answer_that_comes_late(how: str, sold: Path) -> None:
-    done = run_example(sold, (ANSWERED, ANSWERED + LATE.format(how)))
-    assert done.returncode == 1 and "golden: 2 messages, again: 4 me" in done.stdout, done.stdout
+def test_a_line_by_hand_in_the_documents_is_a_recording(tmp_path: Path) -> None:
+    example = Example(tmp_path)
+    [line] = re.findall(r"^ +(\{\"ts\".*\})$", TEXT["testing.md"], re.MULTILINE)
+    answer = {**json.loads(line), "ts": 2, "channel": "exps:shop:agents:7:agent-chat", "from_id": 3}
+    answer["payload"] = {"from": 3, "content": "apple: 2"}
+    example.recording.parent.mkdir(parents=True)
+    example.recording.write_text(f"{line}\n{json.dumps(answer)}\n")
+    assert example.run()[0] == 0
+    assert messager("import", str(example.recording), "--exp", "by-hand", cwd=tmp_path).returncode == 0
 
 
-def test_what_differs_each_time_is_blanked_where_it_is_compared_and_not_where_the_agent_hears_it(
-    tmp_path: Path,
-) -> None:
-    golden(tmp_path, said(1, 1, 3, content="apple", id="q1"), said(2, 3, 1, content="q1 apple: 2", id="an old id"))
-    agent = (
-        """{"from": 3, "content": f"{asked['content']}: {PRICES[asked['content']]}"}""",
-        """{"from": 3, "content": f"{asked['id']} {asked['content']}: {PRICES[asked['content']]}", "id": "a new id"}""",
-    )
-    changes = [
-        agent,
-        ('Recorder(log, "again")', 'Recorder(log, "again", redact=redactor("id"))'),
-        ('"golden", "again", selection', '"expected", "again", selection'),
-        (
-            '        await import_jsonl(log, golden, "golden")\n',
-            '        await import_jsonl(log, golden, "golden")\n'
-            '        await import_jsonl(log, "expected.jsonl", "expected")\n',
-        ),
-        ("import asyncio\n", "import asyncio\nfrom messager_store import redactor\n"),
-    ]
-    for line in (
-        'redactor("id")',
-        'import_jsonl(log, "expected.jsonl", "expected")',
-        'compare(log, "expected", "again"',
-    ):
-        assert line in TEXT["testing.md"]
-    assert messager("import", "golden.jsonl", "--exp", "exp-1", cwd=tmp_path).returncode == 0
-    for words in commands("testing.md"):
-        if words[1] == "export":
-            assert messager(*words[1:], cwd=tmp_path).returncode == 0
-    assert run_example(tmp_path, agent).returncode == 1  # the ids differ
-    done = run_example(tmp_path, *changes)
-    assert done.returncode == 0, done.stdout
-    (tmp_path / "expected.jsonl").replace(tmp_path / "golden.jsonl")
-    assert "[redacted] apple: 2" in run_example(tmp_path, agent).stdout  # the agent has heard what is blanked
+def test_options_and_the_mark_on_the_page_about_testing_are_those_of_the_plugin(tmp_path: Path) -> None:
+    example = Example(tmp_path)
+    shown = " ".join(example.run("--help")[1].split())
+    for option in {*re.findall(r"`(--recording[\w-]*)", TEXT["testing.md"])}:
+        assert option in shown
+    [mark] = re.findall(r"`(recording\(path=.*?\))`", TEXT["testing.md"])
+    assert mark in " ".join(example.run("--markers")[1].split())
+
+
+def test_commands_on_the_page_about_testing_have_their_options(tmp_path: Path) -> None:
+    found = [*commands("testing.md"), ["messager", "replay", "--live"]]
+    assert len(found) == 5
+    for words in found:
+        helped = messager(words[1], "--help", cwd=tmp_path).stdout
+        for option in (word for word in words[2:] if word.startswith("-")):
+            assert re.search(rf"{re.escape(option)}\b", helped), (words, option)
 
 
 def test_there_are_programs_to_run() -> None:

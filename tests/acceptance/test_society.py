@@ -66,7 +66,8 @@ async def test_a_driver_and_groups_in_processes_of_their_own_are_recorded_on_all
     kinds = Counter(entry.kind for entry in events)
     chats = ROUNDS * len(pairs)
     surveys = paybacks = len(AGENTS)
-    assert kinds == {"sent": chats + surveys + paybacks, "received": chats + surveys + paybacks, "blocked": ROUNDS}
+    messages = chats + surveys + paybacks
+    assert kinds == {"sent": messages, "received": messages, "blocked": ROUNDS, "mark": len(recorders)}
     assert sum(report["received"] for report in reports) == kinds["received"]
     assert sum(report["log_list"] for report in reports) == kinds["sent"] + kinds["blocked"]
 

@@ -1,15 +1,12 @@
 """Traffic of realistic size, imported, verified, replayed at full speed, recorded again and compared.
 
-It resembles recorded chats: many equal times, steps back in time, many names, long texts. Set MESSAGER_TEST_DATA to a
-folder of `.jsonl.gz` files to use those instead.
+Set MESSAGER_TEST_DATA to a folder of `.jsonl.gz` files to use those instead of generated ones (see `support.traffic`).
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +15,10 @@ import pytest
 
 from messager.testing import RedisServer
 from tests.support import MESSAGER, messager
+from tests.support.traffic import FILES, lines_of, made
 
 pytestmark = pytest.mark.any_database
 
-DATA = os.environ.get("MESSAGER_TEST_DATA")
-FILES = sorted(Path(DATA).glob("*.jsonl.gz")) if DATA else []
 SUBSCRIBER = """
 import asyncio, base64, json, sys
 from redis.asyncio import Redis
@@ -47,36 +43,13 @@ asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
 """
 
 
-def made(folder: Path) -> Path:
-    """Generated traffic that resembles real recordings."""
-    dice = random.Random(8)
-    words = ["h\u00e9", "\u65e5\u672c\u8a9e", "ok", "\U0001f600", "over", "bread", "\u2028", "tab\t"]
-    ts = 1_700_000_000_000_000_000
-    path = folder / "made.jsonl.gz"
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        for number in range(30_000):
-            if dice.random() < 0.02:
-                ts += dice.choice([60, 60, 3600, -120]) * 1_000_000_000
-            payload = {"n": number, "text": " ".join(dice.choices(words, k=dice.randrange(1, 40)))}
-            line = {
-                "ts": ts,
-                "kind": "sent",
-                "channel": f"exps:g{dice.randrange(40)}:broadcast:agent-chat",
-                "from_id": dice.choice([str(dice.randrange(5000)), dice.randrange(20)]),
-                "to_id": None,
-                "payload": json.dumps(payload, ensure_ascii=dice.random() < 0.5),
-            }
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return path
-
-
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("file", FILES or [None], ids=lambda file: file.name if file else "made")
 def test_traffic_is_imported_replayed_byte_for_byte_and_recorded_again_the_same(
     redis: RedisServer, store: str, tmp_path: Path, file: Path | None
 ) -> None:
     source = file or made(tmp_path)
-    lines = [json.loads(line) for line in gzip.decompress(source.read_bytes()).decode().split("\n") if line]
+    lines = lines_of(source)
     in_order = sorted(range(len(lines)), key=lambda at: (lines[at]["ts"], at))
     expected = [(lines[at]["channel"].encode(), lines[at]["payload"].encode()) for at in in_order]
 

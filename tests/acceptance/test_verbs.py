@@ -23,6 +23,7 @@ LINES = [
     ("replay", "e1", "--speed", "max", "--to-exp", "again"),
     ("diff", "e1", "e2"),
     ("export", "e1", "-o", "b.jsonl"),
+    ("fork", "e1", "--into", "e1-fork", "--live", "none"),
     ("tag", "e1", "paper"),
     ("close", "e1"),
     ("verify", "--all"),

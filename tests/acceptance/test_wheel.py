@@ -18,7 +18,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", "messager", "store", "migrations"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "messager", "messager_pytest", "store", "migrations"):
         subprocess.run(["cp", "-r", str(ROOT / name), str(source / name)], check=True)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     done = subprocess.run([*command, "-w", str(folder), str(source)], capture_output=True, text=True, timeout=100)
@@ -27,12 +27,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_it_holds_both_packages_the_migrations_and_the_types_and_no_top_level_store(wheel: Path) -> None:
+def test_it_holds_the_packages_the_migrations_and_the_types_and_no_top_level_store(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"messager", "messager_store"}
+    packages = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    assert packages == {"messager", "messager_pytest", "messager_store"}
     for name in (
         "messager/py.typed",
         "messager_store/py.typed",
+        "messager_pytest/py.typed",
+        "messager_pytest/plugin.py",
         "messager_store/migrations/env.py",
         "messager_store/migrations/script.py.mako",
         "messager_store/migrations/versions/r0001_the_log.py",
@@ -41,6 +44,12 @@ def test_it_holds_both_packages_the_migrations_and_the_types_and_no_top_level_st
         assert name in names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "store").rglob("*.py")}
     assert {f"messager_store/{name.removeprefix('store/')}" for name in modules} <= set(names)
+
+
+def test_pytest_finds_the_plugin(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        [entry_points] = [name for name in opened.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        assert "[pytest11]\nmessager = messager_pytest.plugin\n" in opened.read(entry_points).decode()
 
 
 def test_a_project_with_its_own_store_keeps_its_imports_and_its_pytest_runs(wheel: Path, tmp_path: Path) -> None:

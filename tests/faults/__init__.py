@@ -24,6 +24,8 @@ MODULES = (
     "gathering",
     "clocks",
     "replaying",
+    "lockstep",
+    "forking",
     "tampering",
 )
 """Modules with faults, in the order of the table."""

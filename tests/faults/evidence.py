@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from messager_store import EventLog
-from messager_store.db.schema import KINDS, SEQ_BITS
+from messager_store.db.codes import KINDS, SEQ_BITS
 from messager_store.maintenance.verify import verify_all
 from messager_store.testing import execute
 

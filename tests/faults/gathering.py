@@ -13,7 +13,7 @@ from typing import Any
 
 from messager.testing import redis_server
 from messager_store import EventLog, NewEvent
-from messager_store.db.schema import SEQ_BITS
+from messager_store.db.codes import SEQ_BITS
 from messager_store.recording.closing import close
 from messager_store.recording.gather import GatheredExperiment, GatheredPart, gather
 

@@ -296,6 +296,34 @@ async def import_(store: str, file: str, exp: str) -> None:
     say("done")
 
 
+async def live(**options: Any) -> None:
+    """Play an agent of `living`."""
+    from . import living
+
+    await living.live(say, **options)
+
+
+async def around(**options: Any) -> None:
+    """Replay around the agents of `living`."""
+    from . import living
+
+    await living.around(say, **options)
+
+
+async def fork(**options: Any) -> None:
+    """Fork the society of `forking`."""
+    from . import forking
+
+    await forking.fork(say, **options)
+
+
+async def fork_around(**options: Any) -> None:
+    """Fork around the agents of `living`."""
+    from . import living
+
+    await living.fork_around(say, **options)
+
+
 VERBS: dict[str, Callable[..., Any]] = {
     "send": send,
     "tap": tap,
@@ -304,6 +332,10 @@ VERBS: dict[str, Callable[..., Any]] = {
     "gather": gather_,
     "migrate": migrate,
     "import": import_,
+    "live": live,
+    "around": around,
+    "fork_around": fork_around,
+    "fork": fork,
 }
 
 

@@ -182,7 +182,7 @@ def test_the_example_shows_one_experiment_with_a_recorder_for_each(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     recorders = [line.split() for line in done.stdout.splitlines() if " messager  ended " in line]
     assert [line[0] for line in recorders] == ["1", "2", "3", "4"] and len({line[5] for line in recorders}) == 4
-    assert "90 (40 sent, 40 received, 5 blocked, 5 mark)" in done.stdout
+    assert "93 (40 sent, 40 received, 5 blocked, 8 mark)" in done.stdout
     assert "40 messages were sent, 40 were received again" in done.stdout
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from ..filters import library_filters, note_unknown, range_options, selection_options
+from ..live_options import LIVE_OPTIONS, given_live, live_options, show_cast
 from ..options import asynchronous, broker_at, broker_option, json_option, open_log, pairs, store_option
-from ..output import print_json
+from ..output import note, print_json
+from ..replay_keys import run_controlled
 from ..replay_output import ReplayProgress, show_report, show_stopped
 
 
@@ -50,6 +52,14 @@ from ..replay_output import ReplayProgress, show_report, show_stopped
     "--force", is_flag=True, help="Also publish payloads above 28 MB, although Redis disconnects subscribers."
 )
 @click.option("--into-live", is_flag=True, help="Also publish on channels that are being recorded into EXP now.")
+@live_options
+@click.option("--paused", is_flag=True, help="Begin paused, before the first message.")
+@click.option(
+    "--control",
+    metavar="PATH",
+    help="Make a local socket at PATH, for this user only, that takes pause, resume, step, next, seek, speed, status "
+    "and subscribe as JSON lines (docs/replay.md).",
+)
 @click.option("--dry-run", is_flag=True, help="List what would be published, and publish nothing.")
 @store_option
 @broker_option
@@ -70,11 +80,13 @@ async def command(
     subscribers: int,
     force: bool,
     into_live: bool,
+    paused: bool,
+    control: str | None,
     dry_run: bool,
     store: str,
     broker: str,
     as_json: bool,
-    **filters: Any,
+    **others: Any,
 ) -> None:
     """Publish the messages of an experiment again, in timestamp order, byte for byte.
 
@@ -83,21 +95,35 @@ async def command(
     an offset from the first event (90, 1.5h; -30s is from the last event), a cursor ts:recorder:seq, or mark:NAME
     (mark:NAME#2 is the second mark of this name).
 
+    With --live, the messages of these agents are expected from live programs instead: each recorded message is
+    published when the live ones before it were said, and what the agents say is compared with the recording. The exit
+    code is 1 if it differs.
+
     The replay waits for slow subscribers, at any speed, so that Redis does not disconnect them. If the broker does
     not report the backlog of its subscribers, as with MQTT, --speed max needs --rate.
 
     Messages that the server published itself, such as __sentinel__:hello, __keyspace@0__:... and $SYS/..., are left
     out and counted. Messages that the broker refuses, for example because of an invalid MQTT topic, are counted and
     listed, and the exit code is 1. A dry run lists both. A lost connection ends the replay with exit code 3.
+
+    In a terminal, keys control the replay: space pauses and resumes, s publishes one message, the arrow keys move by
+    5 s and 1 min of recorded time, + and - change the speed, q ends the replay and ? lists the keys.
     """
     from ...replay import Replay, checked_rate, checked_speed
 
+    lives = {name: others.pop(name) for name in LIVE_OPTIONS}
+    filters = others
     checked = checked_speed(speed)
     most = None if rate is None else checked_rate(rate)
     async with open_log(store) as log, broker_at(broker) as carrier:
         of = await log.experiment(exp)
         if not as_json:
             await note_unknown(log, of, filters)
+            if lives["live"] and not subscribers and not dry_run:
+                exp_id = to_exp or of.exp_id
+                note(
+                    f"live programs with the exp_id {exp_id} join with MESSAGER_REPLAY={of.exp_id} in their environment"
+                )
         with ReplayProgress(subscribers=subscribers, quiet=dry_run) as progress:
             replay = Replay(
                 log,
@@ -118,10 +144,14 @@ async def command(
                 dry_run=dry_run,
                 force=force,
                 into_live=into_live,
+                **await given_live(log, of, _seconds, **lives),
                 progress=progress,
             )
             try:
-                report = await replay.run()
+                if dry_run:
+                    await replay.run()
+                else:
+                    await run_controlled(replay, progress, socket=control, paused=paused)
             finally:
                 report = replay.report
                 if (report.published or report.failures) and sys.exc_info()[0] is not None:
@@ -131,7 +161,11 @@ async def command(
         print_json(report.to_dict())
     else:
         show_report(report, waited=subscribers > 0)
-    if report.failed:
+        if report.cast is not None and not dry_run:
+            show_cast(report.cast)
+        elif report.cast is not None:
+            click.echo("live agents  a dry run compares nothing: their messages are expected, not published")
+    if report.failed or (report.cast is not None and not report.cast.equal):
         raise click.exceptions.Exit(1)
 
 
@@ -140,5 +174,5 @@ def _seconds(option: str, text: str | None) -> float | None:
 
     try:
         return None if text is None else duration_ns(text) / 1e9
-    except ValueError as error:
+    except (OverflowError, ValueError) as error:
         raise click.UsageError(f"{option}: {error}") from None

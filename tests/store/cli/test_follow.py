@@ -19,8 +19,8 @@ from messager_store import EventLog, NewEvent
 from messager_store.errors import StoreNotFound, StoreUnavailable
 from messager_store.recording.closing import close
 from messager_store.testing import PostgresServer, execute
-from tests.store.cli.test_cli import one_line
 from tests.support import MESSAGER, messager
+from tests.support.command_line import one_line
 from tests.support.logs import filled, sent
 
 pytestmark = pytest.mark.any_database

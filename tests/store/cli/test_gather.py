@@ -13,8 +13,8 @@ import pytest
 
 from messager_store import EventLog
 from messager_store.recording.closing import close
-from tests.store.cli.test_cli import one_line
 from tests.support import messager
+from tests.support.command_line import one_line
 from tests.support.logs import sent
 
 pytestmark = pytest.mark.sqlite

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog
-from tests.store.cli.test_cli import one_line
 from tests.store.maintenance.test_housekeeping import spooled
 from tests.support import asked, messager
+from tests.support.command_line import one_line
 
 Run = Callable[..., Any]
 

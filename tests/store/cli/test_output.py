@@ -16,6 +16,7 @@ from messager_store.cli.commands.rm import show
 from messager_store.cli.output import table
 from messager_store.cli.progress import Progress
 from messager_store.cli.replay_output import ReplayProgress
+from messager_store.replay.report import ReplayReport
 
 
 class Terminal(io.StringIO):
@@ -37,7 +38,7 @@ def terminal_of(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_a_replay_says_for_whom_it_waits_and_then_that_it_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_of(monkeypatch)
-    report: Any = SimpleNamespace(published=0, planned=7, loops=0, held_back_s=0.0, stalled_s=0.0, held_by=None)
+    report = ReplayReport("e", 1.0, planned=7)
     with ReplayProgress(subscribers=3) as show:
         before = len(terminal.getvalue())
         show(report)
@@ -207,6 +208,7 @@ def test_recorders_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, events: i
     numbers = ["duration_s", "events", "channels", "agents", "gaps", "payload_bytes", "store_bytes"]
     data: dict[str, Any] = dict.fromkeys(words, "-") | dict.fromkeys(numbers, 0)
     data |= {"kinds": {}, "first_ts": None, "last_ts": None, "tags": [], "meta": {}, "redactions": []}
+    data |= {"parent": None, "forks": []}
     _show({**data, "recorders": [recorder]})
     title, row = columns_of(terminal.getvalue())[-2:]
     assert max(len(title), len(row)) <= 80

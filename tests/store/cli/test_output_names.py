@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.store.cli.test_cli import one_line
 from tests.support import MESSAGER, messager
+from tests.support.command_line import one_line
 
 Run = Callable[..., Any]
 LINE = {"ts": 1, "channel": "exps:e:agents:7:chat", "from_id": 3, "to_id": 7, "payload": "said"}

@@ -17,8 +17,8 @@ import pytest
 from messager.testing import RedisServer
 from messager_store.cli.commands.demo import _own_name
 from messager_store.errors import ScrubUnfinished, WrongRevision
-from tests.store.cli.test_cli import one_line
 from tests.support import MESSAGER, messager
+from tests.support.command_line import one_line
 
 Run = Callable[..., Any]
 EVENTS = [{"ts": at, "channel": f"exps:g:agents:{at}:chat", "payload": "x"} for at in range(3)]

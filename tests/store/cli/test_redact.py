@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.store.cli.test_cli import one_line
 from tests.support import asked, messager
+from tests.support.command_line import one_line
 
 Run = Callable[..., Any]
 LINES = [

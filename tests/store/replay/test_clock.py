@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from messager_store.errors import StoreError
 from messager_store.replay import ReplayClock
 
 SECOND = 1_000_000_000
@@ -106,3 +109,22 @@ async def test_a_waiting_clock_notices_a_pause() -> None:
     await replay.wait_until(SECOND)
     assert pauses == 1
     assert time.now_ns / SECOND == pytest.approx(2.0, abs=1e-3)  # ten sleeps of 0.1 s passed in the pause
+
+
+@pytest.mark.parametrize("speed", [1e-9, 1e9])
+async def test_the_slowest_and_the_fastest_clock_have_times(speed: float) -> None:
+    replay, time = clock(speed)
+    replay.seek(0)
+    assert replay.overdue(2**63 - 1) < 0
+    time.now_ns = 2**63 - 1
+    assert replay.position() > 0
+
+
+@pytest.mark.parametrize("speed", [0, -1, 5e-324, 1e308, math.nan])
+def test_a_clock_refuses_a_speed_with_which_no_time_can_be_told(speed: float) -> None:
+    with pytest.raises(StoreError, match="give a number"):
+        ReplayClock(speed)
+    replay, _ = clock()
+    with pytest.raises(StoreError, match="give a number"):
+        replay.set_speed(speed)
+    assert replay.speed == 1.0

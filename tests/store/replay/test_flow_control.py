@@ -448,7 +448,7 @@ async def test_a_rate_does_not_drift_and_makes_no_burst_of_a_stall() -> None:
     assert (time.now_ns - since) / SECOND == pytest.approx(0.95, abs=0.01)
 
 
-@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), "fast"])
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), "fast", 5e-324, pytest.param(10**400, id="huge")])
 def test_a_rate_that_is_none_is_refused(rate: Any) -> None:
     with pytest.raises(StoreError, match="is not a rate"):
         Replay(None, "e1", MemoryBroker(), rate=rate)  # type: ignore[arg-type]

@@ -309,15 +309,19 @@ async def test_an_empty_experiment_replays_to_nothing(log: EventLog) -> None:
     assert (report.planned, report.published) == (0, 0)
 
 
-@pytest.mark.parametrize("speed", [0, -1, math.nan, "fast", "", "-inf", "nan"])
+@pytest.mark.parametrize(
+    "speed",
+    [0, -1, math.nan, "fast", "", "-inf", "nan", True, 5e-324, "5e-324", 1e308, pytest.param(10**400, id="huge")],
+)
 def test_a_speed_that_is_none_is_refused(speed: Any) -> None:
     with pytest.raises(StoreError, match="is not a speed"):
         Replay(None, "e1", MemoryBroker(), speed=speed)  # type: ignore[arg-type]
 
 
 def test_gaps_and_loops_that_are_none_are_refused() -> None:
-    with pytest.raises(StoreError, match="is not a gap"):
-        Replay(None, "e1", MemoryBroker(), max_gap=-1)  # type: ignore[arg-type]
+    for gap in (-1, math.nan, math.inf):
+        with pytest.raises(StoreError, match="is not a gap"):
+            Replay(None, "e1", MemoryBroker(), max_gap=gap)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="loops"):
         Replay(None, "e1", MemoryBroker(), loops=-1)  # type: ignore[arg-type]
 

@@ -1,0 +1,21 @@
+"""Program that plays one agent of the society of five, and records itself.
+
+python forked_agent.py AGENT EXP_ID REDIS_PORT WORDS
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from messager import Messager, RedisConfig
+from tests.support.forking import Society
+
+
+async def main(agent: int, exp_id: str, port: int, words: str) -> None:
+    async with Messager(RedisConfig(server="localhost", port=port), exp_id) as messager:
+        await Society(words).agents[agent](messager)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))

@@ -1,0 +1,88 @@
+"""Live programs of other processes: who is waited for, and what is said of those that came and those that did not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from messager import MemoryBroker
+from messager_store import EventLog, NewEvent, Replay
+from messager_store.errors import ReplayFailed
+from messager_store.replay import ReplayReport
+from messager_store.replay.lockstep.announcing import Announcing
+from messager_store.replay.lockstep.presence import Presence
+from tests.support.logs import filled
+from tests.support.scenes import MEMORY, Scene
+
+pytestmark = pytest.mark.any_database
+
+
+async def recorded(log: EventLog) -> None:
+    """Agent 7 asks, and 3 and 4 answer."""
+    made = Scene()
+    for agent in (3, 4, 7):
+        made.subscribe(agent, f"exps:e1:agents:{agent}:*")
+    for agent in (3, 4):
+        made.say(7, f"exps:e1:agents:{agent}:chat", "question")
+        made.fetch(agent)
+        made.say(agent, "exps:e1:agents:7:chat", "answer")
+    await filled(log, [NewEvent(*(getattr(event, name) for name in NewEvent._fields)) for event in made.events])
+
+
+@contextlib.asynccontextmanager
+async def programs(broker: MemoryBroker, **subscribed: str) -> AsyncIterator[None]:
+    """Announce live programs of the experiment w, by the part that they play."""
+
+    def failed(error: Exception) -> None:
+        raise error
+
+    async with Announcing(broker, "w", Presence([]), MEMORY, failed=failed) as announcing:
+        for part, pattern in subscribed.items():
+            await announcing.announce(part.replace("_", "-"), [pattern])
+        yield
+
+
+async def replayed(log: EventLog, broker: MemoryBroker, *live: int) -> ReplayReport:
+    replay = Replay(log, "e1", broker, live=live, to_exp="w", patience=0.2)
+    return await asyncio.wait_for(replay.run(), 20)
+
+
+async def test_where_nobody_comes_the_experiment_is_named_in_which_a_program_was_waited_for(log: EventLog) -> None:
+    await recorded(log)
+    with pytest.raises(ReplayFailed, match=r"no live program of w came within 0\.2 s\. Start it with this exp_id"):
+        await replayed(log, MemoryBroker(), 3)
+
+
+async def test_programs_that_play_others_than_the_live_agents_are_named(log: EventLog) -> None:
+    await recorded(log)
+    broker = MemoryBroker()
+    theirs = {"messager_of_3": "exps:w:agents:3:*", "messager_of_4": "exps:w:agents:4:*", "unknown": "*"}
+    async with programs(broker, **theirs):
+        with pytest.raises(ReplayFailed) as refused:
+            await replayed(log, broker, 7)
+    assert "no live program of w came for agent 7 within 0.2 s" in str(refused.value)
+    assert "those that came play agent 3; agent 4. Name the agents that they play with --live" in str(refused.value)
+
+
+async def test_a_program_that_plays_somebody_who_is_not_live_is_noted(log: EventLog) -> None:
+    await recorded(log)
+    broker = MemoryBroker()
+    async with programs(broker, messager_of_3="exps:w:agents:3:*", messager_of_4="exps:w:agents:4:*"):
+        report = await replayed(log, broker, 3)
+    assert report.cast is not None and report.cast.total("missing") == 1
+    assert report.cast.notes == [
+        "live programs of w play agent 4, whose messages were published from the recording as well"
+    ]
+
+
+async def test_a_program_that_is_not_subscribed_as_its_agent_was_is_noted(log: EventLog) -> None:
+    await recorded(log)
+    broker = MemoryBroker()
+    async with programs(broker, messager_of_3="exps:other:agents:3:*", messager_of_4="exps:w:agents:4:*"):
+        report = await replayed(log, broker, 3, 4)
+    assert report.cast is not None and report.cast.notes == [
+        "agent 3 has not subscribed to exps:w:agents:3:chat, where the recorded one received"
+    ]
