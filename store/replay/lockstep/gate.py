@@ -373,8 +373,12 @@ class ScheduleGate:
         assert reception.message is not None
         reception.handed = self._unfetched = True
         self.verdicts.heard(reception.message["channel"], reception.message["data"])
-        self._messager.deliver(reception.message, self._replay.origin(reception.origin))
+        self._messager.deliver(reception.message, self._origin_of(reception))
         reception.message = None
+
+    def _origin_of(self, reception: Reception) -> tuple[str, int] | None:
+        """Return what is recorded as the origin of a reception."""
+        return self._replay.origin(reception.origin)
 
     @property
     def _all_said(self) -> bool:

@@ -157,15 +157,8 @@ class PrefixGate(ScheduleGate):
             reception.payload = payload
         self.pairing.add(changed)
 
-    def _deliver(self, reception: Reception) -> None:
-        if reception.origin in self._recorded:
-            super()._deliver(reception)
-            return
-        assert reception.message is not None
-        reception.handed = True
-        self.verdicts.heard(reception.message["channel"], reception.message["data"])
-        self._messager.deliver(reception.message)
-        reception.message = None
+    def _origin_of(self, reception: Reception) -> tuple[str, int] | None:
+        return super()._origin_of(reception) if reception.origin in self._recorded else None
 
     def _refuse_held(self, error: Exception) -> None:
         held, self._held = self._held, []

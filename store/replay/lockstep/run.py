@@ -29,7 +29,7 @@ from ...log.event import Event
 from ...queries.match import Match
 from ..virtual_time import VirtualLoop
 from .cast import Cast, Live, Wire, make_cast, weak_receptions
-from .ending import until_quiet
+from .ending import QUIET_S, until_quiet
 from .gate import ScheduleGate
 from .order import release_order
 from .patience import Patience
@@ -327,7 +327,7 @@ class Lockstep:
         last = max((saying.event.ts for saying in sayings), default=self.recording.events[0].ts)
         await until_quiet(
             max(self.recording.events[-1].ts - last, 0) / 1e9,
-            0.0 if self.report.timed_out else self.patience.seconds,
+            min(QUIET_S, self.patience.seconds) if self.report.timed_out else self.patience.seconds,
             others=any(part.key not in self.gates and self.observed(part).report.matched for part in self.cast.parts),
             idle=lambda: self._failure is not None or all(self.gates[key].idle for key in self._running),
             returned=lambda: not self._running,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from messager import Messager
+from messager import MemoryBroker, Messager
 from messager_store import EventLog, Replay
 from messager_store.errors import ReplayRefused, StoreError
 from tests.store.replay.test_replay import Heard, Secretive
@@ -105,12 +105,18 @@ async def test_a_pause_holds_everybody_if_all_are_live(log: EventLog) -> None:
 
 
 async def test_while_a_replay_is_paused_no_message_is_given_up(log: EventLog) -> None:
-    async with playing(log, patience=0.05) as (replay, _, task):
-        await replay.control.step()
-        await asyncio.sleep(0.3)
+    """The pause is 200 times as long as the patience, in virtual time."""
+    await recorded(log)
+    replay = Replay(log, "e1", MemoryBroker(), patience=5)
+
+    async def pauses(messager: Messager) -> None:
+        replay.control.pause()
+        await asyncio.sleep(1000)
         replay.control.resume()
-        report = await asyncio.wait_for(task, 20)
-    assert report.cast.equal
+        await seller()(messager)
+
+    report = await replay.play({3: pauses}, virtual_time=True)
+    assert report.cast is not None and report.cast.equal and not report.cast.timed_out
 
 
 async def test_a_step_does_not_wait_for_ever_for_an_agent_that_is_silent(log: EventLog) -> None:

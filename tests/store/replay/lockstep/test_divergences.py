@@ -278,6 +278,22 @@ def test_a_message_long_after_the_last_recorded_one_is_unexpected(later: float) 
     assert result.counts() == {"expected": 1, "matched": 1, "unexpected": 1}
 
 
+def test_after_a_time_out_the_end_waits_for_a_second_more() -> None:
+    made = Scene()
+    made.say(1, "x", "never")
+    made.say(2, "a", "a0")
+
+    async def silent(messager: Messager) -> None:
+        await asyncio.sleep(1000)
+
+    async def agent(messager: Messager) -> None:
+        await messager.send_message("a", "a0", 2)
+        await asyncio.sleep(10.5)  # agent 1 is given up after 10
+        await messager.send_message("a", "more", 2)
+
+    assert played(made, {1: silent, 2: agent}).report.total("unexpected") == 1
+
+
 @pytest.mark.parametrize("later", LATER_S)
 def test_an_agent_that_fails_long_after_its_last_message_ends_the_replay(later: float) -> None:
     async def agent(messager: Messager) -> None:

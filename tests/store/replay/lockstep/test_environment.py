@@ -476,7 +476,9 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_message_that_waits_for_its_recipient_is_sent_when_its_messager_is_closed(recorded: Any) -> None:
+async def test_a_message_waits_no_longer_for_its_recipient_when_its_messager_is_closed(
+    recorded: Any,
+) -> None:
     await recorded(pair(), patience=1000)
     messager = Messager(MemoryBroker(), "e2")
     await messager.init()
