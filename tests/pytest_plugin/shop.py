@@ -70,8 +70,9 @@ class Shop:
         self.recording = self.path / "tests" / "recordings" / "shop.jsonl"
         monkeypatch.setenv("COLUMNS", "100")
         monkeypatch.setattr("sys.argv", ["pytest"])
-        monkeypatch.delenv("MESSAGER_STORE", raising=False)
-        monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+        # With CI or BUILD_NUMBER pytest prints a failure a second time, in its summary.
+        for name in ("CI", "BUILD_NUMBER", "MESSAGER_STORE", "PYTEST_ADDOPTS"):
+            monkeypatch.delenv(name, raising=False)
 
     def write(self, tests: str = TEST, agents: str = AGENTS, *, name: str = "test_shop.py") -> None:
         """Write a test file."""
