@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from messager import channels
 from messager.gate import Gated
@@ -31,10 +31,6 @@ from .subscriptions import Subscriptions
 from .turns import Turns
 from .unclaimed import Unclaimed
 from .verdicts import Verdicts
-
-if TYPE_CHECKING:
-    pass
-
 
 _MESSAGE = attrgetter("message")
 
