@@ -36,7 +36,7 @@ Content = dict[tuple[str, int], tuple[Any, ...]]
 """Events by recorder uuid and seq."""
 
 
-@fault("kill-gather", "SIGKILL while the stores of several processes are gathered", short=2, long=20, seconds=900)
+@fault("kill-gather", "SIGKILL while the stores of several processes are gathered", short=1, long=20, seconds=900)
 async def killed_while_gathering(run: Run, row: Row) -> None:
     """The next gather continues, and each event is in the target once in the end, whatever the order of the stores."""
     made = run.place("made")

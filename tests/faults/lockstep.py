@@ -135,15 +135,12 @@ async def kill_broker(run: Run, society: Society) -> None:
 
 
 async def broken(run: Run, row: Row, act: Break, *, crash: bool = False, watched: bool = True) -> None:
-    """Record a society, reproduce it once without a fault, then break it again and again."""
+    """Record a society, then break it again and again; in the long form, reproduce it once without a fault before."""
     recording = run.place("recording") / "log.db"
     await record(recording, EXP, ROUNDS, run.dice)
     with redis_server() as server:
-        async with started(run, "whole", recording, server, patience=LONG_PATIENCE) as society:
-            reports = await ended(row, society)
-            matched = {me: report["matched"] for me, report in reports.items()}
-            if matched != MESSAGES:
-                row.problem(f"without a fault, the society was not reproduced: {matched} of {MESSAGES}")
+        if not run.short:
+            await reproduced(run, row, recording, server)
         for number in range(run.tries):
             row.tried += 1
             victim = run.dice.choice(LIVE) if crash else 0
@@ -154,6 +151,15 @@ async def broken(run: Run, row: Row, act: Break, *, crash: bool = False, watched
                 row.most("s until the last report", time.monotonic() - since)
                 judge(row, society, reports)
             shutil.rmtree(society.folder)
+
+
+async def reproduced(run: Run, row: Row, recording: Path, server: RedisServer) -> None:
+    """Reproduce the society without a fault."""
+    async with started(run, "whole", recording, server, patience=LONG_PATIENCE) as society:
+        reports = await ended(row, society)
+        matched = {me: report["matched"] for me, report in reports.items()}
+        if matched != MESSAGES:
+            row.problem(f"without a fault, the society was not reproduced: {matched} of {MESSAGES}")
 
 
 class started:

@@ -45,7 +45,7 @@ async def creation(run: Run, row: Row) -> None:
         shutil.rmtree(folder)
 
 
-@fault("kill-migration", "SIGKILL while a store is migrated, up and down", short=4, long=80)
+@fault("kill-migration", "SIGKILL while a store is migrated, up and down", short=2, long=80)
 async def migration(run: Run, row: Row) -> None:
     """The store has completely the one revision or the other, with every row; it can be migrated further."""
 
@@ -58,7 +58,7 @@ async def migration(run: Run, row: Row) -> None:
     await _kills(run, row, copied)
 
 
-@fault("postgres-kill-migration", "PostgreSQL: SIGKILL while a store is migrated", short=4, long=80, seconds=600)
+@fault("postgres-kill-migration", "PostgreSQL: SIGKILL while a store is migrated", short=2, long=80, seconds=600)
 async def postgres_migration(run: Run, row: Row) -> None:
     """The same on PostgreSQL, after the backend of the killed process has ended."""
     with postgres_server(durable=True) as server:

@@ -113,6 +113,8 @@ class _Member:
             self._memory.update(data)
             self.count += 1
             words.append(json.loads(data)["word"])
+            if words[-1] == "end":  # what is received later was not fetched in every recording
+                break
         return words
 
     async def say(self, other: int, word: str) -> None:

@@ -20,7 +20,7 @@ from messager_store.recording.repair import unclean
 from tests.support import messager, sql
 from tests.support.logs import filled, sent
 
-OTHERS = 60
+OTHERS = 12
 
 
 @pytest.fixture
