@@ -6,6 +6,7 @@ Exit codes: 0 success; 1 negative answer; 2 wrong use or bad input; 3 store, bro
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -69,7 +70,9 @@ def main() -> None:
     if (out := sys.stdout) is sys.__stdout__ and isinstance(out, io.TextIOWrapper):
         raw = io.BufferedWriter(_Stdout(out.fileno(), "w", closefd=False))
         sys.stdout = io.TextIOWrapper(raw, out.encoding, out.errors, None, out.line_buffering, out.write_through)
-    sys.exit(_run())
+    code = _run()
+    gc.freeze()  # else Python traverses every module several times at exit: 0.1 s
+    sys.exit(code)
 
 
 def _run() -> int:

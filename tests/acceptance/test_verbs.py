@@ -15,6 +15,7 @@ from messager.testing import RedisServer
 from messager_store.cli.verbs import VERBS
 
 EACH_LINE = """
+import gc
 import json
 import os
 import sys
@@ -25,6 +26,7 @@ import redis.asyncio
 import sqlalchemy.ext.asyncio
 
 assert not [name for name in sys.modules if name.startswith("messager")]
+gc.freeze()
 for words in json.loads(sys.argv[1]):
     process = os.fork()
     if process == 0:
