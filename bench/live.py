@@ -9,7 +9,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -143,6 +144,37 @@ class DialogueOverRedis(DialogueInMemory):
 
     def broker(self) -> Broker:
         return RedisBroker.from_url(self._url)
+
+
+class DialogueAwake(DialogueOverRedis):
+    """The same in an event loop that never sleeps.
+
+    Without gates, the agents poll, so their event loop does not sleep either. With gates it sleeps until a message
+    arrives, and waking up takes longer than the gates.
+    """
+
+    async def _gated(self, dialogue: _Dialogue) -> None:
+        async with _awake():
+            await super()._gated(dialogue)
+
+    async def _free(self, dialogue: _Dialogue, hook: _Kept | None) -> None:
+        async with _awake():
+            await super()._free(dialogue, hook)
+
+
+@asynccontextmanager
+async def _awake() -> AsyncIterator[None]:
+    """Context in which the event loop never sleeps."""
+
+    async def poll() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    polling = asyncio.create_task(poll())
+    try:
+        yield
+    finally:
+        polling.cancel()
 
 
 class OneAmongMany:

@@ -181,6 +181,13 @@ ROWS = (
         0.7,
     ),
     Row(
+        "lockstep-redis-awake",
+        "the same over Redis, in an event loop that never sleeps",
+        "the same two without gates",
+        "live:DialogueAwake",
+        0.7,
+    ),
+    Row(
         "live-agent",
         "one live agent among 100 recorded ones, in memory and in virtual time, with reading the log",
         "the tape at full speed, in memory",

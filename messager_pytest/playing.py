@@ -68,11 +68,12 @@ class Played:
         hook = next(hook for hook in self.heard if hook.part.label == divergence.part)
         number = divergence.index or 0
         saying, *following = hook.part.sayings[number:]
-        numbers = {id(one.said): one.number + 1 for one in following if one.said is not None}
-        for record in takewhile(lambda record: record is not saying.said, hook.sent):
+        said = hook.instead.get(saying.number)
+        numbers = {id(hook.instead[one.number]): one.number + 1 for one in following if one.number in hook.instead}
+        for record in takewhile(lambda record: record is not said, hook.sent):
             if id(record) in numbers:
                 return f"it said message {numbers[id(record)]:,} first"
-        if saying.said is not None and hook.heard_more(saying, saying.said):
+        if said is not None and hook.heard_more(saying, said):
             return "it said nothing until it had heard more than in the recording"
         return "it said nothing for so long"
 
@@ -85,6 +86,9 @@ class Heard:
         self._report = gate.report
         self._last: bytes | None = None  # payload of the last message that was received
         self.sent: list[MessageRecord] = []
+        self.instead: dict[int, MessageRecord] = {}
+        """By number of a recorded message, the one that was said in its place."""
+        gate.verdicts.on_said = self._said
         self._origins: list[tuple[int, tuple[int, int]]] = []
         """Number of a reception, and (recorder, seq) of the recorded one."""
         self._unknown: list[MessageRecord] = []
@@ -103,6 +107,9 @@ class Heard:
                 self._unknown.append(record)
         elif record.kind in ("sent", "blocked"):
             self.sent.append(record)
+
+    def _said(self, saying: Expected, record: MessageRecord) -> None:
+        self.instead[saying.number] = record
 
     def state(self) -> AgentState:
         """Return what the agent has said and heard so far."""
@@ -264,7 +271,7 @@ def _pairs(hook: Heard, late: Collection[int | None], match: Match) -> list[Pair
     part = hook.part
     hook.find_origins()
     places = {reception.origin: place for place, reception in enumerate(part.receptions, 1)}
-    expected = {id(saying.said): saying for saying in part.sayings if saying.said is not None}
+    expected = {id(record): part.sayings[number] for number, record in hook.instead.items()}
     moved = _in_order(hook, expected, late)
     found: list[Pair] = []
     needs = heard = 0  # greatest so far

@@ -28,16 +28,12 @@ from tests.support.traffic import FILES, lines_of, made
 pytestmark = pytest.mark.any_database
 
 MOST_SAYINGS = 400
-LARGE = "irc-ubuntu"
-"""File that is replayed in memory only."""
 RATE = 4000
 """Messages per second over MQTT, where a replay needs a limit."""
 LAG = 8
 """In a generated schedule, the agent has not fetched up to this many of the latest messages when it speaks."""
 BROKERS = ("memory", "redis", "mqtt")
-CASES = [
-    (file, broker) for file in FILES for broker in BROKERS if broker == "memory" or not file.name.startswith(LARGE)
-]
+CASES = [(file, broker) for file in FILES for broker in BROKERS]
 
 
 @dataclass

@@ -40,8 +40,8 @@ class Following(Protocol):
     def ready(self, message: Key) -> Awaitable[None] | None:
         """Return a wait until those are subscribed who received a message in the recording; None if they are."""
 
-    def spoke(self, part: Part, saying: Saying) -> None:
-        """Note that a sender has spoken."""
+    def spoke(self, part: Part, saying: Saying, payload: bytes) -> None:
+        """Note that a sender has said this payload in the place of a recorded message."""
 
     def progress(self) -> None:
         """Note that something has happened that others may wait for."""

@@ -134,7 +134,7 @@ class ScheduleGate:
                 await self._replay.admit(None)
             self._note_unexpected(record)
             return
-        saying.state, saying.said = SayingState.CLAIMED, record
+        saying.state, saying.said = SayingState.CLAIMED, True
         self._furthest = max(self._furthest, saying.number)
         self._claimed[id(record)] = saying
         place = saying.event.recorder, saying.event.seq
@@ -162,7 +162,7 @@ class ScheduleGate:
         self.verdicts.said(saying, record)
         if saying.verdict is Verdict.MATCHED and self.part.exact and self._handed < saying.needs:
             self.verdicts.early(saying, record)
-        self._replay.spoke(self.part, saying)
+        self._replay.spoke(self.part, saying, record.payload)
         saying.settle(SayingState.DONE)
         self._advance()
 
@@ -446,7 +446,7 @@ class ScheduleGate:
 
     def _unclaim(self, saying: Saying) -> None:
         """Expect a saying again, as its message was not sent."""
-        saying.said, saying.verdict = None, Verdict.MISSING
+        saying.said, saying.verdict = False, Verdict.MISSING
         if saying.state is SayingState.CLAIMED:
             saying.state, saying.verdict = SayingState.PENDING, None
         self._unclaimed.put_back(saying)

@@ -466,11 +466,11 @@ class Lockstep:
     def progress(self) -> None:
         self.patience.progress()
 
-    def spoke(self, part: Part, saying: Saying) -> None:
-        """Note that a sender has spoken."""
+    def spoke(self, part: Part, saying: Saying, payload: bytes) -> None:
+        """Note that a sender has said this payload in the place of a recorded message."""
         if self._silent:
             self._silent.pop((part.key, repr(saying.event.from_id)), None)
-        if saying.said is not None and saying.said.payload != saying.event.payload:
+        if payload != saying.event.payload:
             self._wake_gates()
 
     def _diverged_elsewhere(self, part: Part, divergence: Divergence) -> None:

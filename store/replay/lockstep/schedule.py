@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from messager.record import MessageRecord
-
 from ...log.event import Event
 from ...queries.match import Match
 
@@ -60,8 +58,8 @@ class Saying:
     """Number of receptions of its part that come before it."""
     state: SayingState = SayingState.PENDING
     verdict: Verdict | None = None
-    said: MessageRecord | None = None
-    """Message that the live agent said in its place."""
+    said: bool = False
+    """True if the live agent has said a message in its place, also if that is still on its way."""
     waiting: asyncio.Future[None] | None = None
     """Resolved when it is done or missing, for the one that releases recorded messages."""
 

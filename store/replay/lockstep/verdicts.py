@@ -28,6 +28,8 @@ class Verdicts:
     def __init__(self, part: Part, match: Match, diverged: Callable[[Divergence], None], *, gated: bool = True) -> None:
         expected = sum(1 for one in part.sayings if one.awaited or (gated and one.event.kind != "failed"))
         agents = list(part.agents)
+        self.on_said: Callable[[Saying, MessageRecord], None] = lambda saying, record: None
+        """Called with each message that was said in the place of a recorded one, the last one that was."""
         self.judging = 0
         """Judgements that are under way."""
         self.report = PartReport(part.key, part.label, agents, part.exact, expected=expected, gated=gated)
@@ -53,6 +55,7 @@ class Verdicts:
 
     def said(self, saying: Saying, record: MessageRecord) -> None:
         """Count a message that was said in the place of a recorded one."""
+        self.on_said(saying, record)
         if saying.event.kind == "failed":
             self.report.expected += 1
         if (given_up := self._missing.pop(saying.number, None)) is not None:
@@ -78,7 +81,7 @@ class Verdicts:
         """Count a message that was not said in time, once."""
         if saying.number in self._missing:
             return
-        if saying.said is None:  # else it may still be published
+        if not saying.said:  # else it may still be published
             saying.verdict = Verdict.MISSING
         self.report.missing += 1
         self._missing[saying.number] = self._divergence(Verdict.MISSING.value, saying, None)
@@ -112,7 +115,8 @@ class Verdicts:
         if not self.is_replaced(record):
             return False
         saying, divergence = self._replaced.pop((record.channel, repr(record.from_id)))
-        saying.said, saying.verdict = record, Verdict.MATCHED
+        saying.said, saying.verdict = True, Verdict.MATCHED
+        self.on_said(saying, record)
         self.report.different -= 1
         self.report.matched += 1
         self.report.unexpected += 1

@@ -33,7 +33,7 @@ class Observing(Protocol):
     def observed(self, part: Part) -> Verdicts:
         """Return the verdicts on a part that is observed."""
 
-    def spoke(self, part: Part, saying: Saying) -> None:
+    def spoke(self, part: Part, saying: Saying, payload: bytes) -> None:
         """Note that a sender has spoken."""
 
     def unobserved(self, seconds: float) -> None:
@@ -132,11 +132,11 @@ class WireObserver:
         """Count a message that was said in the place of a recorded one."""
         self._unclaimed[part.key].remove(saying)
         verdicts = self._lockstep.observed(part)
-        saying.said, saying.verdict = record, Verdict.MATCHED if same else Verdict.DIFFERENT
+        saying.said, saying.verdict = True, Verdict.MATCHED if same else Verdict.DIFFERENT
         verdicts.said(saying, record)
         saying.settle(SayingState.DONE)
         self._lockstep.patience.progress()
-        self._lockstep.spoke(part, saying)
+        self._lockstep.spoke(part, saying, record.payload)
 
     def _likeliest(self, found: list[tuple[Part, Saying]], payload: bytes) -> tuple[Part, Saying]:
         """Return what a message that matches nothing stands for: the next one of its sender, if the payload names that.
