@@ -115,7 +115,7 @@ class Verdicts:
         if not self.is_replaced(record):
             return False
         saying, divergence = self._replaced.pop((record.channel, repr(record.from_id)))
-        saying.said, saying.verdict = True, Verdict.MATCHED
+        saying.verdict = Verdict.MATCHED
         self.on_said(saying, record)
         self.report.different -= 1
         self.report.matched += 1
