@@ -127,7 +127,7 @@ async def test_a_fork_that_is_refused_leaves_nothing(
     if change is not None:
         await change(parent)
     with pytest.raises(error, match=words):
-        async with fork(parent, options.pop("into", "exp-2"), **options):
+        async with fork(parent, **options):
             pass
     assert [of.exp_id for of in await parent.experiments()] == ["exp-1"]
 
