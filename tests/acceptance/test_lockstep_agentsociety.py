@@ -35,8 +35,9 @@ pytestmark = pytest.mark.any_database
 
 ROUNDS = 3
 DEPTH = 3
-CHATS = ROUNDS * 3 * (1 + DEPTH)
-"""Messages of the three citizens: each begins a chat in every round, which is answered `DEPTH` times."""
+CHATS_OF_A_ROUND = 3 * 2 * (1 + DEPTH)
+"""Messages of the three citizens: each begins a chat with both others, which is answered `DEPTH` times."""
+CHATS = ROUNDS * CHATS_OF_A_ROUND
 INTERVIEWED = [5, 6]
 MESSAGES = CHATS + ROUNDS * 2 * len(INTERVIEWED)
 WALL_CLOCK = ["timestamp", "_date_time"]
@@ -60,13 +61,22 @@ def patient_simulation(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 class Talk:
-    """The conversations of a run: `seconds` is the longest time that a citizen thinks."""
+    """The conversations of a run: `seconds` is the longest time that a citizen thinks.
+
+    A round begins when the chats of the earlier ones have ended. The driver begins rounds by calls, not by messages: a
+    chat that ran into the next round of the recording might end before it otherwise.
+    """
 
     def __init__(self, seed: int, seconds: float) -> None:
         self._dice = random.Random(seed)
         self._seconds = seconds
         self.chats = 0
         """Chat messages that have been sent."""
+
+    async def begin(self, rounds: int) -> None:
+        """Wait until a round may begin, after so many."""
+        while self.chats < rounds * CHATS_OF_A_ROUND:
+            await asyncio.sleep(0.01)
 
     async def think(self) -> None:
         await asyncio.sleep(self._dice.random() * self._seconds)
@@ -94,9 +104,11 @@ class Talk:
                 self._steps = 0
 
             async def forward(self) -> None:
+                await talk.begin(self._steps)
                 await talk.think()
                 self._steps += 1
-                await self._say(self.id + 1 if self.id < 7 else 5, f"round {self._steps}", 0)
+                for other in {5, 6, 7} - {self.id}:
+                    await self._say(other, f"round {self._steps}", 0)
 
             async def process_agent_chat_response(self, payload: dict[str, Any]) -> str:
                 self._heard.append(payload["content"])
