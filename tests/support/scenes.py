@@ -191,3 +191,16 @@ async def fetched(messager: Messager) -> list[Any]:
         if messages := [json.loads(message["data"]) for message in await messager.fetch_messages()]:
             return messages
         await asyncio.sleep(0.01)
+
+
+def questions() -> Scene:
+    """Agent 1 asks, and agent 3 answers twice."""
+    made = Scene()
+    made.subscribe(1, "exps:e1:agents:1:*")
+    made.subscribe(3, "exps:e1:agents:3:*")
+    for number in range(2):
+        made.say(1, "exps:e1:agents:3:q", f"q{number}")
+        made.fetch(3)
+        made.say(3, "exps:e1:agents:1:a", f"a{number}")
+        made.fetch(1)
+    return made

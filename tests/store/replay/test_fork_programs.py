@@ -16,7 +16,7 @@ from messager_store.replay.lockstep.prefix import PrefixDiverged, ProgramsMissin
 from messager_store.replay.lockstep.run import LockstepStopped
 from tests.messager.test_messager import fetched
 from tests.support.logs import filled
-from tests.support.scenes import Scene
+from tests.support.scenes import Scene, questions
 
 pytestmark = pytest.mark.sqlite
 
@@ -24,16 +24,8 @@ pytestmark = pytest.mark.sqlite
 @pytest.fixture
 async def parent(log: EventLog, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EventLog:
     """Recording in which agent 1 asks, and agent 3 answers twice. Programs of its forks find it."""
-    made = Scene()
-    made.subscribe(1, "exps:e1:agents:1:*")
-    made.subscribe(3, "exps:e1:agents:3:*")
-    for number in range(2):
-        made.say(1, "exps:e1:agents:3:q", f"q{number}")
-        made.fetch(3)
-        made.say(3, "exps:e1:agents:1:a", f"a{number}")
-        made.fetch(1)
     fields = NewEvent._fields
-    await filled(log, [NewEvent(**{name: getattr(entry, name) for name in fields}) for entry in made.events])
+    await filled(log, [NewEvent(**{name: getattr(entry, name) for name in fields}) for entry in questions().events])
     file = tmp_path / "replay.json"
     file.write_text(json.dumps({"experiment": "e1", "store": store}))
     monkeypatch.setenv("MESSAGER_REPLAY", str(file))

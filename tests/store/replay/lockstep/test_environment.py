@@ -12,45 +12,17 @@ import pytest
 
 from messager import MemoryBroker, Messager, RedisConfig
 from messager.testing import RedisServer
-from messager_store import EventLog, NewEvent, Replay
+from messager_store import EventLog, Replay
 from messager_store.errors import ExperimentNotFound, StoreError, StoreUnavailable
 from tests.messager.test_messager import fetched
 from tests.support import until
-from tests.support.logs import filled, listed
+from tests.support.logs import listed
 from tests.support.redis_topologies import ask
-from tests.support.scenes import Scene
+from tests.support.scenes import Scene, questions
 
 pytestmark = pytest.mark.sqlite
 
 Replayed = Callable[..., None]
-
-
-def pair() -> Scene:
-    """Agent 1 asks, and agent 3 answers twice."""
-    made = Scene()
-    made.subscribe(1, "exps:e1:agents:1:*")
-    made.subscribe(3, "exps:e1:agents:3:*")
-    for number in range(2):
-        made.say(1, "exps:e1:agents:3:q", f"q{number}")
-        made.fetch(3)
-        made.say(3, "exps:e1:agents:1:a", f"a{number}")
-        made.fetch(1)
-    return made
-
-
-@pytest.fixture
-async def recorded(log: EventLog, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Function that stores a scene as `e1`, and sets the environment of its replay."""
-
-    async def record(scene: Scene, **settings: Any) -> None:
-        fields = NewEvent._fields
-        events = [NewEvent(**{name: getattr(entry, name) for name in fields}) for entry in scene.events]
-        await filled(log, events)
-        file = tmp_path / "replay.json"
-        file.write_text(json.dumps({"experiment": "e1", "store": store, "patience": 5, **settings}))
-        monkeypatch.setenv("MESSAGER_REPLAY", str(file))
-
-    return record
 
 
 async def asks(messager: Messager, *questions: str) -> None:
@@ -72,7 +44,7 @@ async def answers(messager: Messager, count: int) -> list[Any]:
 async def test_each_messager_finds_its_part_by_its_subscriptions_and_says_which(
     recorded: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair())
+    await recorded(questions())
     broker = MemoryBroker()
     async with Messager(broker, "e2") as one, Messager(broker, "e2") as three:
         _, heard = await asyncio.gather(asks(one, "q0", "q1"), answers(three, 2))
@@ -84,7 +56,7 @@ async def test_each_messager_finds_its_part_by_its_subscriptions_and_says_which(
 
 
 async def test_the_exp_id_alone_is_enough(recorded: Any, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    await recorded(pair())
+    await recorded(questions())
     monkeypatch.setenv("MESSAGER_REPLAY", "e1")
     monkeypatch.setenv("MESSAGER_STORE", store)
     broker = MemoryBroker()
@@ -95,7 +67,7 @@ async def test_the_exp_id_alone_is_enough(recorded: Any, store: str, monkeypatch
 
 
 async def test_messages_for_a_messager_that_starts_late_are_kept(recorded: Any) -> None:
-    await recorded(pair())
+    await recorded(questions())
     broker = MemoryBroker()
     async with Messager(broker, "e2") as one:
         asking = asyncio.create_task(asks(one, "q0", "q1"))
@@ -109,7 +81,7 @@ async def test_messages_for_a_messager_that_starts_late_are_kept(recorded: Any) 
 async def test_a_messager_that_never_starts_is_waited_for_once_and_that_is_reported(
     recorded: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair(), patience=0.1)
+    await recorded(questions(), patience=0.1)
     async with Messager(MemoryBroker(), "e2") as one:
         await one.subscribe_and_start_listening(["exps:e2:agents:1:*"])
         await one.send_message("exps:e2:agents:3:q", "q0", 1)
@@ -121,7 +93,7 @@ async def test_a_messager_that_never_starts_is_waited_for_once_and_that_is_repor
 async def test_reports_are_written_as_json_and_the_first_divergence_is_told(
     recorded: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair(), report=str(tmp_path / "reports" / "now"))
+    await recorded(questions(), report=str(tmp_path / "reports" / "now"))
     broker = MemoryBroker()
     async with Messager(broker, "e2") as one, Messager(broker, "e2") as three:
         await asyncio.gather(asks(one, "q0", "other"), answers(three, 2))
@@ -139,7 +111,7 @@ async def test_reports_are_written_as_json_and_the_first_divergence_is_told(
 async def test_the_first_divergence_of_each_messager_is_shown_with_the_way_to_see_the_others(
     recorded: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair())
+    await recorded(questions())
     broker = MemoryBroker()
     async with Messager(broker, "e2") as one, Messager(broker, "e2") as three:
         await asyncio.gather(asks(one, "q0", "other"), answers(three, 2))
@@ -178,7 +150,7 @@ async def test_renamed_channels_are_those_of_the_file(recorded: Any, capsys: pyt
 async def test_a_recording_that_does_not_exist_is_refused_at_init(
     recorded: Any, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await recorded(pair(), experiment="e9")
+    await recorded(questions(), experiment="e9")
     messager = Messager(MemoryBroker(), "e2")
     with pytest.raises(ExperimentNotFound, match="e9"):
         await messager.init()
@@ -193,7 +165,7 @@ async def test_a_recording_that_does_not_exist_is_refused_at_init(
 
 
 async def test_after_a_refusal_no_connection_is_left(recorded: Any, redis: RedisServer) -> None:
-    await recorded(pair(), experiment="e9")
+    await recorded(questions(), experiment="e9")
 
     async def clients() -> int:
         return str(await ask(redis.port, "CLIENT", "LIST")).count("name=")
@@ -210,7 +182,7 @@ async def test_after_a_refusal_no_connection_is_left(recorded: Any, redis: Redis
 async def test_a_recording_is_not_replayed_into_itself(
     recorded: Any, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await recorded(pair())
+    await recorded(questions())
     monkeypatch.setenv("MESSAGER_STORE", store)
     with pytest.raises(
         StoreError, match=r"^the recording e1 cannot be replayed into itself: give .* another exp_id"
@@ -225,80 +197,10 @@ async def test_a_recording_is_not_replayed_into_itself(
 # Which part a Messager plays
 
 
-def twins(*, first_heard: bool = True) -> Scene:
-    """Agents 1 and 2 are subscribed to the same channel."""
-    made = Scene()
-    for who in (1, 2):
-        made.subscribe(who, "c")
-    if first_heard:
-        made.say(9, "c", "go")
-        made.fetch(1, 2)
-    for who in (1, 2):
-        made.say(who, "out", f"of {who}")
-    return made
-
-
-async def test_a_messager_that_subscribes_in_two_calls_does_not_take_the_part_of_another(
-    recorded: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = Scene()
-    made.subscribe(2, "a")
-    made.subscribe(1, "a")
-    made.subscribe(1, "b")
-    for who in (1, 2):
-        made.say(who, "out", f"of {who}")
-    await recorded(made)
-    broker = MemoryBroker()
-    async with Messager(broker, "e2") as one, Messager(broker, "e2") as two:
-        for channel in "ab":
-            await one.subscribe_and_start_listening([channel])
-        await two.subscribe_and_start_listening(["a"])
-        for messager, agent in ((one, 1), (two, 2)):
-            await messager.send_message("out", f"of {agent}", agent)
-    errors = capsys.readouterr().err
-    assert "agent 1: 1 message expected, 1 matched" in errors and "agent 2: 1 message expected, 1 matched" in errors
-
-
-async def test_an_ambiguous_messager_is_told_what_would_resolve_it(recorded: Any) -> None:
-    await recorded(twins())
-    async with Messager(MemoryBroker(), "e2") as messager:
-        await messager.subscribe_and_start_listening(["c"])
-        with pytest.raises(
-            StoreError, match=r"^a live Messager may stand for agent 1; agent 2: .*MESSAGER_AGENTS=ID .*`agents`"
-        ) as told:
-            await messager.fetch_messages()
-        assert "\n" not in str(told.value)
-        with pytest.raises(StoreError, match=r"MESSAGER_AGENTS=ID"):
-            await messager.send_message("out", "x")
-
-
-async def test_the_agents_of_a_process_resolve_it(recorded: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    await recorded(twins(), agents=["2"])
-    broker = MemoryBroker()
-    async with Messager(broker, "e2") as messager:
-        await messager.subscribe_and_start_listening(["c"])
-        await broker.publish([(b"c", b'"go"')])
-        await fetched(messager, 1)
-        await messager.send_message("out", "of 2", 2)
-    assert "agent 2: 1 message expected, 1 matched" in capsys.readouterr().err
-
-
-async def test_the_sender_of_its_first_message_resolves_it(recorded: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    await recorded(twins(first_heard=False))
-    broker = MemoryBroker()
-    async with Messager(broker, "e2") as one, Messager(broker, "e2") as two:
-        for messager, agent in ((two, 2), (one, 1)):
-            await messager.subscribe_and_start_listening(["c"])
-            assert await messager.fetch_messages() == []
-            await messager.send_message("out", f"of {agent}", agent)
-    errors = capsys.readouterr().err
-    assert "agent 1: 1 message expected, 1 matched" in errors and "agent 2: 1 message expected, 1 matched" in errors
-
-
 async def test_a_surplus_messager_runs_without_a_gate_and_is_reported(
     recorded: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair())
+    await recorded(questions())
     broker = MemoryBroker()
     async with Messager(broker, "e2") as one, Messager(broker, "e2") as three, Messager(broker, "e2") as viewer:
         await viewer.subscribe_and_start_listening(["*"])
@@ -312,7 +214,7 @@ async def test_a_surplus_messager_runs_without_a_gate_and_is_reported(
 async def test_agents_that_the_recording_does_not_have_are_named_with_those_that_it_has(
     recorded: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await recorded(pair())
+    await recorded(questions())
     monkeypatch.setenv("MESSAGER_AGENTS", "12")
     async with Messager(MemoryBroker(), "e2") as one:
         await one.send_message("c", "x", 12)
@@ -322,7 +224,7 @@ async def test_agents_that_the_recording_does_not_have_are_named_with_those_that
 async def test_recorded_messages_that_nobody_publishes_are_reported_with_the_command_that_does(
     recorded: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair(), live=[3], patience=0.1)
+    await recorded(questions(), live=[3], patience=0.1)
     async with Messager(MemoryBroker(), "e2") as three:
         await three.subscribe_and_start_listening(["exps:e2:agents:3:*"])
         await three.fetch_messages()
@@ -332,7 +234,7 @@ async def test_recorded_messages_that_nobody_publishes_are_reported_with_the_com
 async def test_beside_a_replay_that_publishes_them_nothing_is_said_of_recorded_messages(
     recorded: Any, log: EventLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair(), live=[3])
+    await recorded(questions(), live=[3])
     broker = MemoryBroker()
     replay = Replay(log, "e1", broker, live=[3], to_exp="e2", patience=5)
 
@@ -346,7 +248,7 @@ async def test_beside_a_replay_that_publishes_them_nothing_is_said_of_recorded_m
 
 
 async def test_a_divergence_of_a_program_is_shown_with_what_it_had_heard(recorded: Any, log: EventLog) -> None:
-    await recorded(pair(), live=[3])
+    await recorded(questions(), live=[3])
     broker = MemoryBroker()
     replay = Replay(log, "e1", broker, live=[3], to_exp="e2", patience=5)
 
@@ -367,7 +269,7 @@ async def test_a_divergence_of_a_program_is_shown_with_what_it_had_heard(recorde
 async def test_a_program_with_other_subscriptions_than_recorded_is_told_on_both_sides(
     recorded: Any, log: EventLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair(), live=[3], agents=[3], patience=0.1)
+    await recorded(questions(), live=[3], agents=[3], patience=0.1)
     broker = MemoryBroker()
     replay = Replay(log, "e1", broker, live=[3], to_exp="e2", patience=0.5)
 
@@ -393,7 +295,7 @@ async def test_messagers_that_are_left_are_announced_after_the_first_one_is_clos
     recorded: Any, redis: RedisServer
 ) -> None:
     """The announcements go over a broker of one of the Messagers, which the first one closes."""
-    await recorded(pair())
+    await recorded(questions())
 
     async def clients() -> int:
         return str(await ask(redis.port, "CLIENT", "LIST")).count("name=")
@@ -479,7 +381,7 @@ async def turns() -> None:
 async def test_a_message_waits_no_longer_for_its_recipient_when_its_messager_is_closed(
     recorded: Any,
 ) -> None:
-    await recorded(pair(), patience=1000)
+    await recorded(questions(), patience=1000)
     messager = Messager(MemoryBroker(), "e2")
     await messager.init()
     await messager.subscribe_and_start_listening(["exps:e2:agents:1:*"])
@@ -495,7 +397,7 @@ async def test_a_report_that_cannot_be_written_is_told_and_nothing_else_is_lost(
     recorded: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    await recorded(pair(), report=str(tmp_path / "file" / "reports"))
+    await recorded(questions(), report=str(tmp_path / "file" / "reports"))
     broker = MemoryBroker()
     async with Messager(broker, "e2") as one, Messager(broker, "e2") as other:
         await asyncio.gather(asks(one, "q0", "q1"), answers(other, 2))

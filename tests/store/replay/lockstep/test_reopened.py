@@ -17,10 +17,8 @@ from messager_store.replay.lockstep.prefix import PrefixLockstep
 from messager_store.replay.lockstep.recording import Recording
 from messager_store.replay.lockstep.run import Lockstep
 from tests.messager.test_messager import fetched
-from tests.store.replay.lockstep.test_environment import answers, asks, pair, recorded
-from tests.support.scenes import MEMORY, Scene, played
-
-__all__ = ["recorded"]  # a fixture
+from tests.store.replay.lockstep.test_environment import answers, asks
+from tests.support.scenes import MEMORY, Scene, played, questions
 
 pytestmark = pytest.mark.sqlite
 
@@ -38,7 +36,7 @@ async def asks_in_two_sessions(messager: Messager) -> None:
 async def test_it_goes_on_in_a_replay_by_the_environment_and_says_so(
     recorded: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair())
+    await recorded(questions())
     broker = MemoryBroker()
     async with Messager(broker, "e2") as one, Messager(broker, "e2") as three:
         _, heard = await asyncio.gather(asks_in_two_sessions(one), answers(three, 2))
@@ -68,7 +66,7 @@ async def test_it_goes_on_if_it_is_the_only_messager_of_its_process(
 
 
 async def test_programs_of_other_processes_are_told_that_it_is_closed(recorded: Any) -> None:
-    await recorded(pair())
+    await recorded(questions())
     broker = MemoryBroker()
     announcements = broker.pubsub()
     await announcements.psubscribe("messager-replay:e2")
@@ -81,7 +79,7 @@ async def test_programs_of_other_processes_are_told_that_it_is_closed(recorded: 
 
 
 async def test_what_it_has_not_said_when_it_is_closed_is_missing_in_the_report(recorded: Any, tmp_path: Path) -> None:
-    await recorded(pair(), report=str(tmp_path))
+    await recorded(questions(), report=str(tmp_path))
     async with Messager(MemoryBroker(), "e2") as one:
         await one.subscribe_and_start_listening(["exps:e2:agents:1:*"])
     report = json.loads((tmp_path / "messager-of-1.json").read_text())
@@ -95,7 +93,7 @@ async def test_what_it_has_not_said_when_it_is_closed_is_missing_in_the_report(r
 async def test_who_waits_for_one_that_stays_closed_gives_up_and_reports_it(
     recorded: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair(), patience=0.1)
+    await recorded(questions(), patience=0.1)
     broker = MemoryBroker()
     async with Messager(broker, "e2") as three:
         async with Messager(broker, "e2") as one:
@@ -109,7 +107,7 @@ async def test_who_waits_for_one_that_stays_closed_gives_up_and_reports_it(
 async def test_another_messager_does_not_take_its_part_and_is_told_why(
     recorded: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair(), patience=0.1)
+    await recorded(questions(), patience=0.1)
     broker = MemoryBroker()
     async with Messager(broker, "e2") as three:
         answering = asyncio.create_task(answers(three, 2))
@@ -125,7 +123,7 @@ async def test_another_messager_does_not_take_its_part_and_is_told_why(
 async def test_a_new_replay_names_the_schedules_that_were_not_played_to_their_end(
     recorded: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await recorded(pair(), patience=0.1)
+    await recorded(questions(), patience=0.1)
     for _ in range(2):
         async with Messager(MemoryBroker(), "e2") as one:
             await one.subscribe_and_start_listening(["exps:e2:agents:1:*"])
