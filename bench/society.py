@@ -1,4 +1,4 @@
-"""A recorded society for the rows about analysis: agents that talk with their neighbours, recorded by several recorders.
+"""A recorded society for the rows about analysis: agents that talk with their neighbours, and several recorders.
 
 Each message is two events, sent and received. Two words appear in the texts at known rates.
 """
@@ -64,6 +64,7 @@ def society(stage: Stage) -> Path:
                 remove(making)
                 raise
             making.rename(path)
+            stage.say(f"its store has {path.stat().st_size / 1e9:.1f} GB")
         stage.shared["society"] = path
     found: Path = stage.shared["society"]
     return found
@@ -90,10 +91,10 @@ async def _fill(path: Path, stage: Stage) -> None:
                 told = time.monotonic()
                 stage.say(f"creating the society: {2 * first:,} of {stage.events:,} events")
         recorded = time.monotonic()
-        await index(log, of, progress=lambda done, total=None: None)
+        await index(log, of)
         for writer in writers:
             await log.touch(writer, ended_at=time.time_ns())
         stage.say(
             f"created the society: {stage.events:,} events recorded in {recorded - began:.0f} s, "
-            f"indexed in {time.monotonic() - recorded:.0f} s, {path.stat().st_size / 1e9:.1f} GB"
+            f"indexed in {time.monotonic() - recorded:.0f} s"
         )

@@ -14,6 +14,10 @@ from typing import Any, Protocol
 
 from .codes import KINDS
 
+ONLY_READS = "it may only read: SELECT, WITH or VALUES, and no function that opens files"
+ONLY_EXP = "its only parameter is :exp, the exp_id of the experiment"
+"""Reasons of `StatementFailed` that both databases give."""
+
 
 @dataclass(frozen=True, slots=True)
 class UserQuery:
@@ -85,7 +89,8 @@ _SOURCES = {
     "JOIN delivery d ON d.sending_id = s.id WHERE s.experiment_id = {experiment_id}) delivered",
     "marks": "event_view WHERE experiment_id = {experiment_id} AND kind = 'mark'",
     "gaps": "event_view WHERE experiment_id = {experiment_id} AND kind = 'gap'",
-    "minutes": "(SELECT a.bucket, a.kind, a.messages, a.payload_bytes, r.ordinal AS recorder, {channel} AS channel, {from_id} AS from_id, {to_id} AS to_id "
+    "minutes": "(SELECT a.bucket, a.kind, a.messages, a.payload_bytes, r.ordinal AS recorder, "
+    "{channel} AS channel, {from_id} AS from_id, {to_id} AS to_id "
     "FROM recorder r JOIN activity a ON a.recorder_id = r.id LEFT JOIN name c ON c.id = a.channel_id "
     "LEFT JOIN name f ON f.id = a.from_id LEFT JOIN name t ON t.id = a.to_id "
     "WHERE r.experiment_id = {experiment_id}) counted",
@@ -112,7 +117,8 @@ def received(experiment_id: int) -> str:
     return (
         f"SELECT (SELECT coalesce(sum(r.received_count), 0) {recorders}), "
         f"(SELECT coalesce(sum(r.failed_count), 0) {recorders}), "
-        "(SELECT count(*) FROM recorder r JOIN delivery d ON d.event_id >= r.id << 40 AND d.event_id < (r.id + 1) << 40 "
+        "(SELECT count(*) FROM recorder r JOIN delivery d "
+        "ON d.event_id >= r.id << 40 AND d.event_id < (r.id + 1) << 40 "
         f"WHERE r.experiment_id = {experiment_id})"
     )
 

@@ -12,7 +12,7 @@ from ...text import plural, safe
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import facts, note, print_json
 from ..progress import Progress
-from ..sql_output import Csv, JsonLines, Table
+from ..sql_output import Csv, JsonLines, Output, Table
 
 if TYPE_CHECKING:
     from ...errors import StatementFailed
@@ -58,7 +58,9 @@ async def command(
 
     if statement == "-":
         statement = click.get_text_stream("stdin").read()
-    output = Csv() if as_csv else JsonLines() if as_json else Table()
+    output: Output = Table()
+    if as_csv or as_json:
+        output = Csv() if as_csv else JsonLines()
     left = SHOWN if limit is None and isinstance(output, Table) else limit
     more = False
     async with open_log(store) as log:

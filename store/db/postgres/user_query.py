@@ -21,7 +21,7 @@ import asyncpg
 from asyncpg import exceptions as pg
 
 from ...errors import StatementFailed, StatementTimedOut, StoreError
-from ..user_query import Expressions, UserQuery, received, view_statements, views_named
+from ..user_query import ONLY_EXP, ONLY_READS, Expressions, UserQuery, received, view_statements, views_named
 from . import nul_text
 from .errors import ERRORS
 
@@ -42,6 +42,7 @@ _TOKENS = re.compile(
     re.DOTALL,
 )
 _LIMITS = "SET LOCAL statement_timeout = {0}; SET LOCAL idle_in_transaction_session_timeout = {0}"
+_BEGINNINGS = {"select", "with", "values", "table", "("}
 _STORE_ERRORS = (asyncpg.InterfaceError, pg.PostgresConnectionError, pg.OperatorInterventionError, OSError)
 
 
@@ -90,6 +91,8 @@ class Answer:
             with_views = await self._views()
             offset = len(with_views)
             prepared = await self._connection.prepare(f"{with_views}{text}\n) AS answer")
+            if len(prepared.get_parameters()) != len(values):
+                raise StatementFailed(ONLY_EXP)
             self.columns = [column.name for column in prepared.get_attributes()]
             self._cursor = await prepared.cursor(*values)
         except ERRORS as error:
@@ -126,13 +129,11 @@ class Answer:
             return StatementTimedOut(self._query.seconds)
         if isinstance(error, _STORE_ERRORS) or not isinstance(error, asyncpg.PostgresError):
             return await self._translate(error)
-        message = " ".join(str(error).split())
-        found = getattr(error, "position", None)
-        statement = self._query.statement
-        position = int(found) - 1 - offset if found is not None and str(found).isdigit() else None
-        if position is not None and not 0 <= position <= len(statement):
-            position = None
-        return StatementFailed(message, statement, position)
+        message, statement = " ".join(str(error).split()), self._query.statement
+        position = int(getattr(error, "position", None) or 0) - 1 - offset
+        if position > len(statement):  # the text around it
+            return StatementFailed("it ends too early", statement, len(statement.rstrip()))
+        return StatementFailed(message, statement, position if position >= 0 else None)
 
 
 def _parameters(query: UserQuery) -> tuple[str, list[str]]:
@@ -140,21 +141,15 @@ def _parameters(query: UserQuery) -> tuple[str, list[str]]:
 
     All other text keeps its place, so that positions can be told. Raises `StatementFailed` if nothing is left.
     """
-    text = ""
-    values: list[str] = []
-    for match in _TOKENS.finditer(query.statement):
-        if match["end"] and not _TOKENS.sub(_only_code, query.statement[match.end() :]):
-            break
-        if match["exp"]:
-            values = [query.exp_id]
-        text += "$1  " if match["exp"] else match[0]
-    if not _TOKENS.sub(_only_code, text):
+    tokens = list(_TOKENS.finditer(query.statement))
+    code = [match for match in tokens if match.lastgroup not in ("comment", "space", "end")]
+    if not code:
         raise StatementFailed("it holds no statement")
-    return text, values
-
-
-def _only_code(match: re.Match[str]) -> str:
-    return "" if match["comment"] or match["space"] or match["end"] else match[0]
+    if code[0][0].lower() not in _BEGINNINGS:
+        raise StatementFailed(ONLY_READS)
+    end = code[-1].end()
+    text = "".join("$1  " if match["exp"] else match[0] for match in tokens if match.end() <= end)
+    return text, [query.exp_id] if any(match["exp"] for match in code) else []
 
 
 def _json(text: str) -> Any:

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from ...errors import StatementFailed, StatementTimedOut, StoreError
-from ..user_query import Expressions, UserQuery, received, view_statements, views_named
+from ..user_query import ONLY_EXP, ONLY_READS, Expressions, UserQuery, received, view_statements, views_named
 
 T = TypeVar("T")
 
@@ -26,7 +26,6 @@ CACHE_KIB = 65536
 
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _REFUSED_FUNCTIONS = {"load_extension", "fts3_tokenizer", "sqlite_log", "readfile", "writefile", "edit"}
-_REFUSED = "it may only read: SELECT, VALUES or WITH, without PRAGMA and without functions that reach files"
 _STORE_CODES = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
@@ -178,12 +177,12 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
 
 def _failed(statement: str, error: Exception) -> StatementFailed:
     message = str(error)
-    if "not authorized" in message or "prohibited" in message:
-        return StatementFailed(_REFUSED)
+    if "not authorized" in message or "prohibited" in message or "cannot VACUUM" in message:
+        return StatementFailed(ONLY_READS)
     if "one statement" in message:
         return StatementFailed("it is more than one statement")
     if "binding" in message.lower():
-        return StatementFailed("its only parameter is :exp, the exp_id of the experiment")
+        return StatementFailed(ONLY_EXP)
     return StatementFailed(message, statement, _position(statement, message))
 
 
