@@ -57,7 +57,7 @@ async def command(
     from ...queries.sql import open_sql, pages_of
 
     if statement == "-":
-        statement = click.get_text_stream("stdin").read()
+        statement = sys.stdin.read()
     output: Output = Table()
     if as_csv or as_json:
         output = Csv() if as_csv else JsonLines()

@@ -140,10 +140,11 @@ class Answer:
         connection.execute("PRAGMA query_only=ON")
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         connection.set_authorizer(_authorize)
-        self._cursor = connection.execute(self._query.statement, {"exp": self._query.exp_id})
-        if self._cursor.description is None:
+        self._cursor = cursor = connection.cursor()
+        cursor.execute(self._query.statement, {"exp": self._query.exp_id})
+        if cursor.description is None:
             raise StatementFailed("it holds no statement")
-        self.columns = [name for name, *_ in self._cursor.description]
+        self.columns = [name for name, *_ in cursor.description]
 
     def _fetch(self, most: int) -> list[Sequence[Any]]:
         if self._expired:
@@ -163,8 +164,11 @@ class Answer:
                 with contextlib.suppress(sqlite3.ProgrammingError):
                     connection.interrupt()
         try:
+            if self._cursor is not None:
+                self._cursor.close()  # an unfinished statement would keep the connection's lock
             if self._connection is not None:
                 self._connection.close()
+            self._cursor = self._connection = None
         finally:
             self._in_use.release()
 
