@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from messager_store import EventLog, NewEvent
@@ -49,17 +50,17 @@ def payload(number: int) -> bytes:
 
 
 def society(stage: Stage) -> Path:
-    """Return a store with an indexed society of the number of events of this run."""
+    """Return a store with an indexed society of `stage.society` events."""
     if "society" not in stage.shared:
         folder = stage.keep or stage.folder
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"society-{stage.events}.db"
+        path = folder / f"society-{stage.society}.db"
         if not path.exists():
-            check_space(folder, stage.events, EVENT_BYTES)
+            check_space(folder, stage.society, EVENT_BYTES)
             making = path.with_suffix(".making.db")
             remove(making)
             try:
-                asyncio.run(_fill(making, stage))
+                asyncio.run(make(making, stage.society, stage.say))
             except BaseException:
                 remove(making)
                 raise
@@ -70,31 +71,37 @@ def society(stage: Stage) -> Path:
     return found
 
 
-async def _fill(path: Path, stage: Stage) -> None:
+async def make(path: Path, events: int, say: Callable[[str], None], *, indexed: bool = True) -> None:
+    """Create a store with a society of so many events."""
     async with EventLog.open(str(path)) as log:
         of = await log.create_experiment(EXP_ID)
         writers = [await log.register(of, role="messager") for _ in range(RECORDERS)]
-        messages, began = stage.events // 2, time.monotonic()
-        told = began
-        for first in range(0, messages, BATCH * 10):
-            batches: list[list[NewEvent]] = [[] for _ in writers]
-            for number in range(first, min(first + BATCH * 10, messages)):
-                sender, recipient, ts = sender_of(number), recipient_of(number), BEGIN + number * STEP
-                where, data = channel(recipient), payload(number)
-                batches[sender % RECORDERS].append(NewEvent("sent", ts, where, data, sender, recipient))
-                heard = NewEvent("received", ts + STEP // 2, where, data, sender, recipient)
-                batches[recipient % RECORDERS].append(heard)
-            for writer, batch in zip(writers, batches, strict=True):
+        began = told = time.monotonic()
+        for first in range(0, events // 2, BATCH * 10):
+            for writer, batch in zip(writers, batches(first, min(BATCH * 10, events // 2 - first)), strict=True):
                 if batch:
                     await log.append(writer, batch)
             if time.monotonic() - told > 5:
                 told = time.monotonic()
-                stage.say(f"creating the society: {2 * first:,} of {stage.events:,} events")
+                say(f"creating the society: {2 * first:,} of {events:,} events")
         recorded = time.monotonic()
-        await index(log, of)
+        if indexed:
+            await index(log, of)
         for writer in writers:
             await log.touch(writer, ended_at=time.time_ns())
-        stage.say(
-            f"created the society: {stage.events:,} events recorded in {recorded - began:.0f} s, "
+        say(
+            f"created the society: {events:,} events recorded in {recorded - began:.0f} s, "
             f"indexed in {time.monotonic() - recorded:.0f} s"
         )
+
+
+def batches(first: int, count: int) -> list[list[NewEvent]]:
+    """Return the events of `count` messages, a list for each recorder."""
+    found: list[list[NewEvent]] = [[] for _ in range(RECORDERS)]
+    for number in range(first, first + count):
+        sender, recipient, ts = sender_of(number), recipient_of(number), BEGIN + number * STEP
+        where, data = channel(recipient), payload(number)
+        found[sender % RECORDERS].append(NewEvent("sent", ts, where, data, sender, recipient))
+        heard = NewEvent("received", ts + STEP // 2, where, data, sender, recipient)
+        found[recipient % RECORDERS].append(heard)
+    return found
