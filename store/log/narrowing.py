@@ -85,10 +85,10 @@ class _Channel:
     """The events of a channel around a selected one."""
 
     before: deque[Event]
-    """Events behind the last group, at most as many as are asked for."""
+    """The last events behind the group, as many as are asked for."""
     group: list[Event] = field(default_factory=list)
     after: int = 0
-    """Number of events that are missing at the end of the group."""
+    """Number of events that still belong to the group whatever they are."""
 
 
 async def _groups(read: Read, selection: Selection, span: Span) -> AsyncGenerator[list[Event], None]:
@@ -106,16 +106,16 @@ async def _groups(read: Read, selection: Selection, span: Span) -> AsyncGenerato
                     channel.group += [*channel.before, entry]
                     channel.before.clear()
                     channel.after = most
-                elif channel.group:
+                elif channel.after:
                     channel.group.append(entry)
                     channel.after -= 1
-                    if not channel.after:
+                else:
+                    if channel.group and len(channel.before) == most:  # the next group does not touch this one
                         yield channel.group
                         channel.group = []
-                else:
                     channel.before.append(entry)
-            if left == 0 and not any(channel.group for channel in channels.values()):
-                return
-    for channel in channels.values():
-        if channel.group:
-            yield channel.group
+            if left == 0 and not any(channel.after for channel in channels.values()):
+                break
+    unfinished = [channel.group for channel in channels.values() if channel.group]
+    for group in sorted(unfinished, key=lambda group: group[-1].cursor):
+        yield group
