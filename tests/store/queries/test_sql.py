@@ -87,6 +87,7 @@ async def test_the_parameter_exp_is_the_experiment(log: EventLog) -> None:
 @pytest.mark.parametrize("messages", ["counted", "by rule"])
 async def test_messages_are_those_of_the_rule_of_replays(log: EventLog, messages: str) -> None:
     """If each reception belongs to a sending, and none failed, the view does not apply the rule to each event."""
+    await society(log, "other")
     of = await society(log)
     if messages == "by rule":  # a reception without a sending, on a channel whose senders were not recorded
         tap = await log.register(of, role="tap")
