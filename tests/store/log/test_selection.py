@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
+from messager_store.db.codes import REDACTED
 from messager_store.errors import BadCursor, StoreError
 from messager_store.log.messages import selected_pages
 from messager_store.log.selection import Selection
@@ -231,6 +232,16 @@ async def test_context_is_that_of_the_channel_and_in_groups(log: EventLog) -> No
     assert await groups(log, of, grep="x", context=1, until="30s") == [[10, 20]]
 
 
+@pytest.mark.sqlite
+async def test_a_silent_channel_does_not_hold_back_all_groups(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("messager_store.log.narrowing.MOST_GROUPS", 2)
+    events = [spoken(0, "x", "silent"), *(spoken(at, "x" if at % 5 == 0 else ".") for at in range(1, 30))]
+    of = await filled(log, [*events, spoken(40, "late", "silent"), spoken(41, "x", "silent")])
+    reading = selected_pages(log, of, Selection(grep="x", context=1))
+    found = [[entry.ts // S for entry in page] async for page in reading]
+    assert found == [[0], *([at - 1, at, at + 1] for at in range(5, 30, 5)), [40, 41]]
+
+
 async def test_the_text_is_read_at_the_path_that_is_given(log: EventLog) -> None:
     of = await filled(log, [sent(1 * S, b'{"line": "who?", "content": "no"}'), sent(2 * S, b'{"content": "who?"}')])
     assert await found(log, of, grep="WHO", text="line") == [1]
@@ -242,3 +253,11 @@ async def test_a_selection_or_filters_but_not_both(log: EventLog, talk: Experime
     reading: AsyncIterator[Any] = log.read(talk, Selection(), grep="fire")
     with pytest.raises(StoreError, match="give either a selection or filters"):
         await anext(reading)
+
+
+@pytest.mark.sqlite
+async def test_redacted_events_match_no_filter_of_their_content(log: EventLog) -> None:
+    of = await filled(log, [sent(1 * S, b"redacted"), sent(2 * S, b"", flags=REDACTED)])
+    assert await found(log, of) == [1, 2]
+    assert await found(log, of, grep="redacted") == [1]
+    assert await found(log, of, grep=".", regex=True) == [1]
