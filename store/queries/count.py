@@ -1,0 +1,134 @@
+"""Counts of messages by one or two dimensions: who talks to whom, how much, when."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from messager.record import is_own
+
+from ..experiments.records import Experiment
+from ..log.event import Event
+from ..log.event_log import EventLog
+from ..log.messages import message_pages
+from ..log.reading import Span, pages
+from ..log.selection import Selection
+from . import activity_sums
+from .dimensions import Dimension, Of, Phases, decoded, dimensions, natural
+from .groups import Groups
+from .texts import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The messages of one group."""
+
+    keys: tuple[Any, ...]
+    """Its values, one for each dimension: a channel, an id with its JSON type, the start of a bucket in ns UTC ...;
+    None for a missing one."""
+    messages: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Result of `count`: groups in the order of time or marks if a dimension has one, else the largest first."""
+
+    by: tuple[str, ...]
+    """The names of the dimensions."""
+    rows: tuple[Count, ...]
+    messages: int
+    """Number of messages, each once; the rows of `agent` have each twice."""
+    payload_bytes: int
+    skipped: int
+    """Messages left out because their payload is not JSON."""
+    dimensions: tuple[Dimension, ...]
+    unit: str = "messages"
+    """messages or events"""
+
+    def __iter__(self) -> Iterator[Count]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def totals(self, at: int = 0) -> tuple[Count, ...]:
+        """Return the sums over the other dimensions, by the values of dimension number `at`, in the same order."""
+        keys: dict[Any, Any] = {}
+        sums: dict[Any, list[int]] = {}
+        for row in self.rows:
+            named = natural(row.keys[at])
+            keys.setdefault(named, row.keys[at])
+            total = sums.setdefault(named, [0, 0])
+            total[0] += row.messages
+            total[1] += row.payload_bytes
+        made = [Count((keys[named],), *total) for named, total in sums.items()]
+        return tuple(made if self.dimensions[at].ordered else sorted(made, key=_largest_first))
+
+
+async def count(
+    log: EventLog,
+    of: Experiment,
+    by: Sequence[str] | str = ("from", "to"),
+    selection: Selection | None = None,
+    *,
+    events: bool = False,
+    progress: Progress | None = None,
+) -> Counts:
+    """Count the selected messages of an experiment, each once (`log.messages`), by one or two `dimensions`.
+
+    With `events`, count events of every kind. `progress` is called while the experiment is indexed. Memory use is
+    bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a minute are
+    computed from the side table `activity`; others in one pass over the selected events. Raises `StoreError` for an
+    unknown dimension.
+    """
+    wanted = dimensions(by)
+    selection = selection or Selection()
+    span = Span()
+    phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
+    groups = Groups(wanted, phases)
+    if not await activity_sums.add(log, of, groups, selection, span, events=events, progress=progress):
+        groups = Groups(wanted, phases)
+        reading: AsyncIterator[list[Event]] = (
+            pages(log.database, of, selection, span) if events else message_pages(log, of, selection, span)
+        )
+        async for page in reading:
+            groups.add_events(page)
+    return _counts(groups, phases, "events" if events else "messages")
+
+
+async def _phases(log: EventLog, of: Experiment) -> Phases:
+    """Return the phases of an experiment, whatever part of it is counted."""
+    marks = []
+    if any(row.kinds["mark"] for row in await log.recorders(of)):
+        async for page in pages(log.database, of, Selection(kinds="mark"), Span()):
+            named = [(entry.cursor, str((entry.meta or {}).get("name"))) for entry in page]
+            marks += [(at, name) for at, name in named if not is_own(name)]
+    return Phases.of(marks)
+
+
+def _counts(groups: Groups, phases: Phases, unit: str) -> Counts:
+    """Return the sums as rows, in order."""
+    by = groups.by
+    times = [at for at, each in enumerate(by) if each.ordered]
+    rows = []
+    for key, (messages, size) in groups.sums.items():
+        if messages:
+            values = tuple(decoded(each, value, phases) for each, value in zip(by, key, strict=True))
+            row = Count(values, messages, size)
+            rows.append(([key[at] for at in times], _largest_first(row), row))
+    rows.sort(key=lambda row: row[:2])
+    return Counts(
+        tuple(each.name for each in by),
+        tuple(row for *_, row in rows),
+        groups.messages,
+        groups.payload_bytes,
+        groups.skipped,
+        by,
+        unit,
+    )
+
+
+def _largest_first(row: Count) -> tuple[Any, ...]:
+    return -row.messages, -row.payload_bytes, *map(natural, row.keys)
