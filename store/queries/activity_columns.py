@@ -40,8 +40,8 @@ def translated(conditions: Sequence[ColumnElement[bool]]) -> list[ColumnElement[
     return found
 
 
-def _in_activity(part: Any, **_: Any) -> Any:
-    return _AS_ACTIVITY.get(part)
+def _in_activity(element: Any, **_: Any) -> Any:
+    return _AS_ACTIVITY.get(element)
 
 
 def is_known(dimension: Dimension) -> bool:

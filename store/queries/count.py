@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from messager.record import is_own
 
+from ..errors import StoreError
 from ..experiments.records import Experiment
+from ..log.cursor import duration_ns
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.messages import message_pages
@@ -18,6 +20,9 @@ from . import activity_sums
 from .dimensions import Dimension, Of, Phases, decoded, dimensions, natural
 from .groups import Groups
 from .texts import Progress
+from .timeline import Stretch, stretches
+
+Order = Literal["messages", "payload_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +49,14 @@ class Counts:
     skipped: int
     """Messages left out because their payload is not JSON."""
     dimensions: tuple[Dimension, ...]
-    unit: str = "messages"
+    unit: str
     """messages or events"""
+    stretches: tuple[Stretch, ...]
+    """If a dimension is a time: the times between silences longer than `max_gap`, in order."""
+    max_gap_ns: int | None
+    """As it was asked for; None for no limit."""
+    order: Order
+    """The number that is the largest in the first row."""
 
     def __iter__(self) -> Iterator[Count]:
         return iter(self.rows)
@@ -64,7 +75,7 @@ class Counts:
             total[0] += row.messages
             total[1] += row.payload_bytes
         made = [Count((keys[named],), *total) for named, total in sums.items()]
-        return tuple(made if self.dimensions[at].ordered else sorted(made, key=_largest_first))
+        return tuple(made if self.dimensions[at].ordered else sorted(made, key=_place(self.order)))
 
 
 async def count(
@@ -73,17 +84,21 @@ async def count(
     by: Sequence[str] | str = ("from", "to"),
     selection: Selection | None = None,
     *,
+    max_gap: str | int | None = None,
     events: bool = False,
+    order: Order = "messages",
     progress: Progress | None = None,
 ) -> Counts:
     """Count the selected messages of an experiment, each once (`log.messages`), by one or two `dimensions`.
 
-    With `events`, count events of every kind. `progress` is called while the experiment is indexed. Memory use is
+    With `events`, count events of every kind. `max_gap` is the longest silence within a stretch of a timeline, in ns or
+    as text such as `10m`; None for no limit. `order` is the number by which rows are sorted. `progress` is called while the experiment is indexed. Memory use is
     bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a minute are
     computed from the side table `activity`; others in one pass over the selected events. Raises `StoreError` for an
-    unknown dimension.
+    unknown dimension or a `max_gap` that is no duration.
     """
     wanted = dimensions(by)
+    limit = _gap_ns(max_gap)
     selection = selection or Selection()
     span = Span()
     phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
@@ -95,7 +110,14 @@ async def count(
         )
         async for page in reading:
             groups.add_events(page)
-    return _counts(groups, phases, "events" if events else "messages")
+    return _counts(groups, phases, "events" if events else "messages", limit, order)
+
+
+def _gap_ns(text: str | int | None) -> int | None:
+    try:
+        return duration_ns(text) if isinstance(text, str) else text
+    except ValueError as error:
+        raise StoreError(f"max_gap: {error}") from None
 
 
 async def _phases(log: EventLog, of: Experiment) -> Phases:
@@ -108,17 +130,22 @@ async def _phases(log: EventLog, of: Experiment) -> Phases:
     return Phases.of(marks)
 
 
-def _counts(groups: Groups, phases: Phases, unit: str) -> Counts:
+def _counts(groups: Groups, phases: Phases, unit: str, max_gap_ns: int | None, order: Order) -> Counts:
     """Return the sums as rows, in order."""
     by = groups.by
     times = [at for at, each in enumerate(by) if each.ordered]
+    place = _place(order)
     rows = []
     for key, (messages, size) in groups.sums.items():
         if messages:
             values = tuple(decoded(each, value, phases) for each, value in zip(by, key, strict=True))
             row = Count(values, messages, size)
-            rows.append(([key[at] for at in times], _largest_first(row), row))
+            rows.append(([key[at] for at in times], place(row), row))
     rows.sort(key=lambda row: row[:2])
+    found: list[Stretch] = []
+    for at, each in enumerate(by):
+        if each.of is Of.TIME:
+            found = stretches((row.keys[at] for *_, row in rows), each.bucket_ns, max_gap_ns)
     return Counts(
         tuple(each.name for each in by),
         tuple(row for *_, row in rows),
@@ -127,8 +154,14 @@ def _counts(groups: Groups, phases: Phases, unit: str) -> Counts:
         groups.skipped,
         by,
         unit,
+        tuple(found),
+        max_gap_ns,
+        order,
     )
 
 
-def _largest_first(row: Count) -> tuple[Any, ...]:
-    return -row.messages, -row.payload_bytes, *map(natural, row.keys)
+def _place(order: Order) -> Callable[[Count], tuple[Any, ...]]:
+    """Return the function that gives a row's place: the largest first, then in natural order of the keys."""
+    if order == "messages":
+        return lambda row: (-row.messages, -row.payload_bytes, *map(natural, row.keys))
+    return lambda row: (-row.payload_bytes, -row.messages, *map(natural, row.keys))
