@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .count_cells import MOST_LABEL, TOP, Cells
+from .count_cells import TOP, Cells
 from .sparkline import bar
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def show_bars(cells: Cells, rows: Sequence[tuple[str, int | None]], *, most: int
     from rich.cells import cell_len
 
     title = cells.counts.by[0].upper()
-    widest = min(max(cell_len(title), *(cell_len(label) for label, _ in rows)), MOST_LABEL)
+    widest = min(max(cell_len(title), *(cell_len(label) for label, _ in rows)), cells.most_label)
     width = max(len(cells.title), *(len(cells.text(number or 0)) for _, number in rows))
     room = max(min(cells.width - widest - width - 4, MOST_BAR), 1)
     click.secho(f"{cells.cut(title, widest)}  {cells.title.rjust(width)}", bold=True)
@@ -98,9 +98,9 @@ class _Matrix:
 
         cells, by = self._cells, self._cells.counts.by
         corner = f"{by[0].upper()} \\ {by[1].upper()}"
-        widest = min(max(cell_len(corner), *map(cell_len, self._labels)), MOST_LABEL)
+        widest = min(max(cell_len(corner), *map(cell_len, self._labels)), cells.most_label)
         numbers = [cells.number(row) for row in self._columns]
-        titles = cells.labels(1, [row.keys[0] for row in self._columns])
+        titles = cells.labels(1, [row.keys[0] for row in self._columns], MOST_TITLE)
         total = sum(numbers)
         width = max(len("TOTAL"), len(cells.text(total)))
         widths = [
@@ -108,13 +108,18 @@ class _Matrix:
             for title, number in zip(titles, numbers, strict=True)
         ]
         shown = self._fitting(widths, cells.width - widest - 2 - width)
-        heads = [cells.cut(" " * (w - cell_len(t)) + t if cell_len(t) < w else t, w) for t, w in zip(titles, widths)]
         rest = f"and {len(titles) - shown:,} more" if shown < len(titles) else ""
-        click.secho("  ".join([cells.cut(corner, widest), *heads[:shown], *([rest] if rest else []), "TOTAL".rjust(width)]), bold=True)
+        heads = [
+            " " * (w - cell_len(t)) + cells.cut(t, min(w, cell_len(t))) for t, w in zip(titles, widths, strict=True)
+        ]
+        heads = [cells.cut(corner, widest), *heads[:shown], *([rest] if rest else []), "TOTAL".rjust(width)]
+        click.secho("  ".join(heads), bold=True)
         for at, (label, number) in enumerate(zip(self._labels, self._totals, strict=True)):
             values = [self._matrix.get((at, column), 0) for column in range(len(titles))]
-            self._print_line(cells.cut(label, widest), values, widths[:shown], len(rest), number, width)
-        self._print_line(cells.cut("TOTAL", widest), numbers, widths[:shown], len(rest), total, width, bold=True)
+            line = self._line(cells.cut(label, widest), values, widths[:shown], len(rest))
+            click.echo(line + click.style("  " + cells.text(number).rjust(width), bold=True))
+        line = self._line(cells.cut("TOTAL", widest), numbers, widths[:shown], len(rest))
+        click.secho(f"{line}  {cells.text(total).rjust(width)}", bold=True)
 
     def _fitting(self, widths: Sequence[int], room: int) -> int:
         """Return the number of columns that fit, at least one; the others become one column."""
@@ -124,13 +129,9 @@ class _Matrix:
         rest = len(f"  and {len(widths):,} more")
         return max(1, sum(end <= room - rest for end in ends))
 
-    def _print_line(
-        self, label: str, values: Sequence[int], widths: Sequence[int], rest: int, total: int, width: int, *, bold: bool = False
-    ) -> None:
-        cells = self._cells
-        parts = [cells.cell(value, w) for value, w in zip(values, widths, strict=False)]
+    def _line(self, label: str, values: Sequence[int], widths: Sequence[int], rest: int) -> str:
+        """Return a row without its total; the values that have no column are added up in one of the width `rest`."""
+        shown = [self._cells.cell(value, width) for value, width in zip(values, widths, strict=False)]
         if rest:
-            parts.append(cells.cell(sum(values[len(widths) :]), rest))
-        line = "  ".join([label, *parts])
-        end = click.style(cells.text(total).rjust(width), bold=True)
-        click.echo(click.style(line, bold=True) + "  " + end if bold else line + "  " + end)
+            shown.append(self._cells.cell(sum(values[len(widths) :]), rest))
+        return "  ".join([label, *shown])

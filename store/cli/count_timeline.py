@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..text import plural
-from .count_cells import MOST_LABEL, TOP, Cells, time_text
+from .count_cells import TOP, Cells, time_text
 from .count_table import show_bars
 from .output import length, note
 from .sparkline import sparkline
@@ -148,7 +148,7 @@ def show_sparklines(cells: Cells, time: int, top: int | None) -> None:
         labels.append(f"and {len(rest):,} more")
         totals.append(sum(map(cells.number, rest)))
     title = counts.by[other].upper()
-    widest = min(max(cell_len(title), *map(cell_len, labels)), MOST_LABEL)
+    widest = min(max(cell_len(title), *map(cell_len, labels)), cells.most_label)
     width = max(len(cells.title), *(len(cells.text(number)) for number in totals))
     axis = _Axis(cells, max(cells.width - widest - width - 4, LEAST_CELLS), counts.dimensions[time].bucket_ns)
     heights = [axis.empty() for _ in labels]

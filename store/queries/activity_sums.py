@@ -28,8 +28,9 @@ from ..log.event_query import EventQuery, Recorders, events_of, recorders_now
 from ..log.late_receptions import Interval, Times
 from ..log.messages import Sources, Summary, message_pages, sources
 from ..log.names import LOOKUP, NameReader, all_names
-from ..log.reading import Span, pages
+from ..log.reading import pages
 from ..log.selection import Selection
+from ..log.span import Span
 from .activity_columns import KIND, Columns, is_known, translated
 from .dimensions import FIRST_NS
 from .groups import Groups
@@ -45,7 +46,6 @@ async def add(
     of: Experiment,
     groups: Groups,
     selection: Selection,
-    span: Span,
     *,
     events: bool,
     progress: Progress | None = None,
@@ -54,10 +54,13 @@ async def add(
 
     The groups are of no use then. Indexes the experiment first.
     """
-    minutes = _whole_minutes(span)
-    if minutes is None or span.limit is not None or not all(map(is_known, groups.by)):
+    if selection.by_content or selection.context or selection.last_per or selection.limit is not None:
         return False
-    if not translated(await selection.condition(log.database, of)):
+    span = await selection.span(log.database, of)
+    minutes = _whole_minutes(span)
+    if minutes is None or not all(map(is_known, groups.by)):
+        return False
+    if translated(await selection.condition(log.database, of)) is None:
         return False
     first, _ = await cursor.span(log.database, of)
     if first is None or first - BUCKET_NS - max(each.bucket_ns for each in groups.by) < FIRST_NS:

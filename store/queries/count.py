@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,11 +11,11 @@ from messager.record import is_own
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..log.cursor import duration_ns
-from ..log.event import Event
 from ..log.event_log import EventLog
-from ..log.messages import message_pages
-from ..log.reading import Span, pages
+from ..log.messages import selected_pages
+from ..log.reading import pages
 from ..log.selection import Selection
+from ..log.span import Span
 from . import activity_sums
 from .dimensions import Dimension, Of, Phases, decoded, dimensions, natural
 from .groups import Groups
@@ -92,23 +92,21 @@ async def count(
     """Count the selected messages of an experiment, each once (`log.messages`), by one or two `dimensions`.
 
     With `events`, count events of every kind. `max_gap` is the longest silence within a stretch of a timeline, in ns or
-    as text such as `10m`; None for no limit. `order` is the number by which rows are sorted. `progress` is called while the experiment is indexed. Memory use is
-    bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a minute are
-    computed from the side table `activity`; others in one pass over the selected events. Raises `StoreError` for an
-    unknown dimension or a `max_gap` that is no duration.
+    as text such as `10m`; None for no limit. `order` is the number by which rows are sorted. `progress` is called while
+    the experiment is indexed.
+
+    Memory use is bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a
+    minute are computed from the side table `activity`; others in one pass over the selected events. Raises `StoreError`
+    for an unknown dimension or a `max_gap` that is no duration.
     """
     wanted = dimensions(by)
     limit = _gap_ns(max_gap)
     selection = selection or Selection()
-    span = Span()
     phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
     groups = Groups(wanted, phases)
-    if not await activity_sums.add(log, of, groups, selection, span, events=events, progress=progress):
+    if not await activity_sums.add(log, of, groups, selection, events=events, progress=progress):
         groups = Groups(wanted, phases)
-        reading: AsyncIterator[list[Event]] = (
-            pages(log.database, of, selection, span) if events else message_pages(log, of, selection, span)
-        )
-        async for page in reading:
+        async for page in selected_pages(log, of, selection, messages=not events):
             groups.add_events(page)
     return _counts(groups, phases, "events" if events else "messages", limit, order)
 

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any
 
 from ..errors import StoreError
-from ..json_path import Wildcard, may_hold_json, parse
+from ..json_path import PathState, Steps, Wildcard, compiled, parse, values_at
 from ..log.cursor import duration_ns
 from ..log.event import Cursor, Event
 from ..log.names import agent_value
@@ -52,8 +52,8 @@ class Dimension:
     of: Of
     bucket_ns: int = 0
     """Length of a bucket of time, ns."""
-    steps: tuple[tuple[str | int, ...], ...] = ()
-    """Path of a field: at each step, the keys and indices that match."""
+    steps: Steps = ()
+    """Path of a field."""
 
     @property
     def ordered(self) -> bool:
@@ -75,10 +75,10 @@ def dimensions(by: Sequence[str] | str) -> tuple[Dimension, ...]:
 
 def _dimension(name: str) -> Dimension:
     if name.startswith("$"):
-        steps = [step for step in parse(name) if not isinstance(step, Wildcard)]
-        if len(steps) < len(parse(name)):
+        steps = parse(name)
+        if any(isinstance(step, Wildcard) for step in steps):
             raise StoreError(f"{name} has a wildcard. Count by the path of one value, such as $.items[0].price.")
-        return Dimension(name, Of.FIELD, steps=tuple(steps))
+        return Dimension(name, Of.FIELD, steps=steps)
     if name in _NAMED_NS:
         return Dimension(name, Of.TIME, _NAMED_NS[name])
     if _LENGTH.fullmatch(name) and 0 < (length := duration_ns(name)) < 2**62:
@@ -152,7 +152,7 @@ class Agents:
 
 def cells(dimension: Dimension, agents: Agents, phases: Phases) -> Cell:
     """Return the function that gives an event's values in a dimension. It raises `NoJson`."""
-    key, length, steps = agents.key, dimension.bucket_ns, dimension.steps
+    key, length, path = agents.key, dimension.bucket_ns, compiled([dimension.steps])
     match dimension.of:
         case Of.CHANNEL:
             return lambda entry: (entry.channel,)
@@ -169,7 +169,7 @@ def cells(dimension: Dimension, agents: Agents, phases: Phases) -> Cell:
         case Of.TIME:
             return lambda entry: (bucket(entry.ts, length),)
         case Of.FIELD:
-            return lambda entry: (_field(entry.payload, steps),)
+            return lambda entry: (_field(entry.payload, path),)
 
 
 def both(sender: bytes | None, recipient: bytes | None) -> tuple[bytes | None, ...]:
@@ -179,29 +179,12 @@ def both(sender: bytes | None, recipient: bytes | None) -> tuple[bytes | None, .
     return (recipient,) if sender is None else (sender, recipient)
 
 
-def _field(payload: bytes, steps: Sequence[Sequence[str | int]]) -> str:
+def _field(payload: bytes, path: PathState) -> str:
     try:
-        value = json.loads(payload)
+        value = next(values_at(json.loads(payload), path), None)
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
     except (ValueError, RecursionError):
         raise NoJson from None
-    return json.dumps(_value_at(value, steps), ensure_ascii=False, sort_keys=True)
-
-
-def _value_at(value: Any, steps: Sequence[Sequence[str | int]]) -> Any:
-    """Return the value at a path without wildcards; None if there is none."""
-    for step in steps:
-        if isinstance(value, str) and may_hold_json(value):
-            try:
-                value = json.loads(value)
-            except (ValueError, RecursionError):
-                return None
-        if isinstance(value, dict):
-            value = next((value[key] for key in step if key in value), None)
-        elif isinstance(value, list):
-            value = next((value[key] for key in step if isinstance(key, int) and key < len(value)), None)
-        else:
-            return None
-    return value
 
 
 def decoded(dimension: Dimension, key: Any, phases: Phases) -> Any:
@@ -230,4 +213,4 @@ def natural(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, str):
         return 3, text
     parts = _DIGITS.split(value)
-    return 2, [(len(part.lstrip("0")), part) if at % 2 else part for at, part in enumerate(parts)], value
+    return 2, tuple((len(part.lstrip("0")), part) if at % 2 else part for at, part in enumerate(parts)), value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..filters import library_filters, note_unknown, selection_options
+from ..filters import Filters, note_not_json, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import note, print_json
 from ..output import size as sized
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--events", is_flag=True, help="Count events of every kind, not messages.")
 @click.option("--bytes", "size", is_flag=True, help="Show payload bytes instead of numbers.")
 @click.option("--max-gap", metavar="LENGTH", help="Cut silences that are longer, such as 10m or 1h.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N largest rows (20, of a time all).")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show N rows (20; all in order of time).")
 @store_option
 @json_option
 @asynchronous
@@ -37,7 +37,7 @@ async def command(
     top: int | None,
     store: str,
     as_json: bool,
-    **filters: Any,
+    filters: Filters,
 ) -> None:
     """Count the messages of an experiment: who talks to whom, on which channel, when.
 
@@ -45,14 +45,13 @@ async def command(
     of time such as 10s or 5m, or a path into the payload such as $.price. Two dimensions give a matrix; a time
     beside another one gives a sparkline for each row.
     """
-    from ...log.selection import Selection
     from ...queries.count import count
 
+    selection = filters.selection()
     async with open_log(store) as log:
         of = await log.experiment(exp)
         if not as_json:
-            await note_unknown(log, of, filters)
-        selection = Selection(**library_filters(**filters))
+            await filters.note_unknown(log, of)
         with Progress(f"indexing {safe(of.exp_id)}") as progress:
             found = await count(
                 log,
@@ -67,6 +66,7 @@ async def command(
     if as_json:
         print_json(_as_json(found))
         return
+    note_not_json(selection)
     _show(found, as_bytes=size, top=top)
     left_out = f", {plural(found.skipped, 'payload')} not JSON left out" if found.skipped else ""
     note(f"{plural(found.messages, found.unit[:-1])} ({sized(found.payload_bytes)}) of {of.exp_id}{left_out}")
