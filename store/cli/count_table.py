@@ -71,9 +71,9 @@ def _places(rows: Sequence[Count]) -> dict[Any, int]:
 
 
 def _key(value: Any) -> Any:
-    from ..queries.dimensions import natural
+    from ..queries.dimensions import identity
 
-    return natural(value)
+    return identity(value)
 
 
 class _Matrix:

@@ -137,7 +137,7 @@ def show_sparklines(cells: Cells, time: int, top: int | None) -> None:
     """Print a row with a sparkline for each value of the dimension that is not number `time`, a time."""
     from rich.cells import cell_len
 
-    from ..queries.dimensions import natural
+    from ..queries.dimensions import identity
 
     counts, other = cells.counts, 1 - time
     lines = counts.totals(other)
@@ -152,9 +152,9 @@ def show_sparklines(cells: Cells, time: int, top: int | None) -> None:
     width = max(len(cells.title), *(len(cells.text(number)) for number in totals))
     axis = _Axis(cells, max(cells.width - widest - width - 4, LEAST_CELLS), counts.dimensions[time].bucket_ns)
     heights = [axis.empty() for _ in labels]
-    row_of = {natural(row.keys[0]): at for at, row in enumerate(lines)}
+    row_of = {identity(row.keys[0]): at for at, row in enumerate(lines)}
     for row in counts:
-        axis.add(heights[min(row_of[natural(row.keys[other])], limit)], row.keys[time], cells.number(row))
+        axis.add(heights[min(row_of[identity(row.keys[other])], limit)], row.keys[time], cells.number(row))
     most = max(map(max, heights))
     click.secho(f"{cells.cut(title, widest)}  {cells.title.rjust(width)}  {axis.title}".rstrip(), bold=True)
     for label, number, values in zip(labels, totals, heights, strict=True):

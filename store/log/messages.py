@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import func, select
 
@@ -76,9 +77,10 @@ class Sources:
 class Summary:
     """What is known about the events of an experiment, so that `sources` need not read all of them."""
 
-    counts: Sequence[tuple[int, int, int, int]]
-    """The number of sendings and receptions: (id of the channel or None, code of the kind, id of the recorder, events).
-    """
+    counts: Sequence[tuple[int | None, int, int, int]]
+    """The number of events: (id of the channel, code of the kind, id of the recorder, events). It must be right for
+    receptions on a channel with several listeners; any other may be 1. `Sources.unrecorded_senders` has no meaning
+    then."""
     failed: Sequence[Interval]
     """Times that include all `failed` events."""
 
@@ -203,7 +205,7 @@ async def _counted(log: EventLog, of: Experiment, span: Span, rule: Sources, red
     return sum(row.kinds[kind] for row in recorders for kind in rule.kinds)
 
 
-async def _counts(log: EventLog, of: Experiment) -> list[tuple[int, int, int, int]]:
+async def _counts(log: EventLog, of: Experiment) -> list[tuple[int | None, int, int, int]]:
     """Return the counts of a `Summary`, from the events."""
     query = (
         select(event.c.channel_id, event.c.kind, RECORDER_ID, func.count())
@@ -219,7 +221,7 @@ async def _choose(
     of: Experiment,
     found: Sources,
     recorders: list[RecorderRow],
-    counts: Sequence[tuple[int, int, int, int]],
+    counts: Sequence[tuple[Any, int, int, int]],
 ) -> None:
     names = NameReader(log.database)
     await names.load({row[0] for row in counts})
@@ -233,7 +235,7 @@ async def _choose(
             continue
         if kind == _RECEIVED:
             heard.setdefault(channel_id, []).append((events, by_id[number]))
-        elif "sent" in found.kinds:
+        elif kind == _SENT and "sent" in found.kinds:
             senders.setdefault(channel_id, []).append(by_id[number])
             said[channel_id] += events
     found.sent.update(names.values[channel_id] for channel_id in senders)

@@ -15,6 +15,7 @@ from ..db.codes import KINDS, REDACTED
 from ..db.schema import activity, event
 from ..log.names import NameReader
 from .dimensions import Agents, Dimension, Of, both
+from .groups import Groups
 from .texts import BUCKET_NS
 
 KIND: ColumnElement[int] = func.abs(activity.c.kind)
@@ -51,48 +52,66 @@ def is_known(dimension: Dimension) -> bool:
     return dimension.of not in (Of.MARK, Of.FIELD)
 
 
-Maker = Callable[..., Sequence[Hashable]]
-"""Returns the values of a group in one dimension, given its columns."""
-
-
 class Columns:
     """The columns of `activity` for the dimensions of a count."""
 
     def __init__(self, by: Sequence[Dimension], names: NameReader, agents: Agents) -> None:
-        self._names = names.values
-        self._key = agents.key
-        self._keys: dict[int, bytes | None] = {0: None}
-        self._makers: list[tuple[int, int, Maker]] = []
+        self._channels = _Known(lambda number: names.values[number or None])
+        self._agents = _Known(lambda number: agents.key(names.values[number or None]))
+        self._of_agent = [each.of is Of.AGENT for each in by]
+        self._cells: list[Callable[[Any], Hashable]] = []
         self.all: list[Label[Any]] = []
         for each in by:
-            columns, maker = self._of(each)
-            self._makers.append((len(self.all), len(self.all) + len(columns), maker))
-            self.all += columns
+            self._add(each)
 
-    def values(self, row: Sequence[Any]) -> list[Sequence[Hashable]]:
-        """Return the values of a group, given the columns. Their names must be loaded."""
-        return [maker(*row[begin:end]) for begin, end, maker in self._makers]
+    def add(self, groups: Groups, rows: Sequence[Sequence[Any]]) -> None:
+        """Add rows of the columns, of messages and of payload bytes. Their names must be loaded."""
+        if not rows:
+            return
+        *columns, messages, sizes = zip(*rows, strict=True)
+        cells = [list(map(cell, column)) for cell, column in zip(self._cells, columns, strict=True)]
+        if not any(self._of_agent):
+            groups.add_sums(zip(*cells, strict=True), messages, sizes)
+            return
+        for *found, number, size in zip(*cells, messages, sizes, strict=True):
+            rest = iter(found)
+            groups.add(
+                [both(next(rest), next(rest)) if pair else (next(rest),) for pair in self._of_agent], number, size
+            )
 
-    def _of(self, dimension: Dimension) -> tuple[list[Label[Any]], Maker]:
+    def _add(self, dimension: Dimension) -> None:
+        """Add the columns of a dimension, and the functions that make cells of their values."""
         a = activity.c
-        sender, recipient = a.from_id.label("from"), a.to_id.label("to")
         match dimension.of:
             case Of.CHANNEL:
-                return [a.channel_id.label("channel")], lambda number: (self._names[number or None],)
+                self.all.append(a.channel_id.label("channel"))
+                self._cells.append(self._channels.__getitem__)
             case Of.SENDER:
-                return [sender], lambda number: (self._agent(number),)
+                self.all.append(a.from_id.label("from"))
+                self._cells.append(self._agents.__getitem__)
             case Of.RECIPIENT:
-                return [recipient], lambda number: (self._agent(number),)
+                self.all.append(a.to_id.label("to"))
+                self._cells.append(self._agents.__getitem__)
             case Of.AGENT:
-                return [sender, recipient], lambda one, other: both(self._agent(one), self._agent(other))
+                self.all += [a.from_id.label("from"), a.to_id.label("to")]
+                self._cells += [self._agents.__getitem__] * 2
             case Of.KIND:
-                return [KIND.label("kind")], lambda code: (KINDS[code - 1],)
-        return [_bucket(dimension.bucket_ns).label("time")], lambda at: (at,)
+                self.all.append(KIND.label("kind"))
+                self._cells.append(lambda code: KINDS[code - 1])
+            case _:
+                self.all.append(_bucket(dimension.bucket_ns).label("time"))
+                self._cells.append(lambda at: at)
 
-    def _agent(self, number: int) -> bytes | None:
-        if number not in self._keys:
-            self._keys[number] = self._key(self._names[number])
-        return self._keys[number]
+
+class _Known(dict[int, Any]):
+    """Values by the id of a name, 0 for none, made on first use."""
+
+    def __init__(self, make: Callable[[int], Any]) -> None:
+        self._make = make
+
+    def __missing__(self, number: int) -> Any:
+        self[number] = self._make(number)
+        return self[number]
 
 
 def _bucket(length: int) -> ColumnElement[int]:

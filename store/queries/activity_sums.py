@@ -10,6 +10,7 @@ From the events come:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -60,7 +61,10 @@ async def add(
     minutes = _whole_minutes(span)
     if minutes is None or not all(map(is_known, groups.by)):
         return False
-    if translated(await selection.condition(log.database, of)) is None:
+    any_kind = copy(selection)
+    any_kind.kinds, any_kind.redacted = None, True  # `add_activity` gets the kinds
+    conditions = translated(await any_kind.condition(log.database, of))
+    if conditions is None:
         return False
     first, _ = await cursor.span(log.database, of)
     if first is None or first - BUCKET_NS - max(each.bucket_ns for each in groups.by) < FIRST_NS:
@@ -68,9 +72,9 @@ async def add(
     now = await recorders_now(log.database, of)
     if not await index_or_warn(log, of, progress=progress):
         return False
-    sums = _Sums(log, of, groups, selection, minutes, now)
+    sums = _Sums(log, of, groups, selection, conditions, minutes, now)
     if events:
-        if not await sums.add_activity(selection):
+        if not await sums.add_activity(*_of_kinds(selection)):
             return False
     else:
         summary = await sums.summary()
@@ -107,6 +111,14 @@ def _edges(span: Span, minutes: tuple[int, int]) -> list[Span]:
     return found
 
 
+def _of_kinds(selection: Selection) -> list[ColumnElement[bool]]:
+    """Return the condition on kinds for a count of events: redacted ones have negative kinds."""
+    if selection.kinds is None:
+        return [] if selection.redacted else [activity.c.kind > 0]
+    kinds = {KINDS.index(name) + 1 for name in selection.kinds}
+    return [activity.c.kind.in_(kinds | {-kind for kind in kinds} if selection.redacted else kinds)]
+
+
 class _Sums:
     """The sums of one call of `add`."""
 
@@ -116,6 +128,7 @@ class _Sums:
         of: Experiment,
         groups: Groups,
         selection: Selection,
+        conditions: Sequence[ColumnElement[bool]],
         minutes: tuple[int, int],
         now: Recorders,
     ) -> None:
@@ -123,6 +136,8 @@ class _Sums:
         self._of = of
         self._groups = groups
         self._selection = selection
+        self._conditions = conditions
+        """Those of the selection, without kinds."""
         self._low, self._high = minutes
         self._now = now
         self._names = NameReader(log.database)
@@ -133,47 +148,65 @@ class _Sums:
     async def summary(self) -> Summary | None:
         """Return what `activity` tells about the choice of messages; None if it is not complete."""
         a = activity.c
-        counts = (
-            select(func.nullif(a.channel_id, 0), KIND, a.recorder_id, _sum(a.messages))
-            .where(self._mine(), KIND.in_((_SENT, _RECEIVED)))
-            .group_by(a.channel_id, KIND, a.recorder_id)
-        )
+        places = select(a.channel_id, a.kind, a.recorder_id).distinct().where(self._mine())  # from the index alone
         failed = select(a.bucket).distinct().where(self._mine(), KIND == _FAILED)
         async with self._log.database.reading() as connection:
             if not await self._is_complete(connection):
                 return None
-            counted = [tuple(row) for row in await connection.execute(counts)]
-            minutes = [(at, at + BUCKET_NS - 1) for at in (await connection.execute(failed)).scalars()]
-        return Summary(counted, Times(minutes).intervals)
+            rows = await EventQuery(places).rows_within(connection, self._log.database)
+            minutes: list[int] = []
+            if any(abs(kind) == _FAILED for _, kind, _ in rows):
+                minutes = [row[0] for row in await EventQuery(failed).rows_within(connection, self._log.database)]
+            counts = Counter({(channel, abs(kind), number): 1 for channel, kind, number in rows})
+            await self._count_receptions(connection, counts)
+        return Summary(
+            [(channel or None, kind, number, events) for (channel, kind, number), events in counts.items()],
+            Times((at, at + BUCKET_NS - 1) for at in minutes).intervals,
+        )
+
+    async def _count_receptions(self, connection: AsyncConnection, counts: Counter[tuple[int, int, int]]) -> None:
+        """Count the receptions on channels with several listeners, among which the number of receptions decides."""
+        a = activity.c
+        listeners = Counter(channel for channel, kind, _ in counts if kind == _RECEIVED)
+        several: list[Any] = [literal_column(str(channel)) for channel, number in listeners.items() if number > 1]
+        if not several:
+            return
+        query = (
+            select(a.channel_id, a.recorder_id, _sum(a.messages))
+            .where(self._mine(), KIND == _RECEIVED, a.channel_id.in_(several))
+            .group_by(a.channel_id, a.recorder_id)
+        )
+        for channel, number, events in await EventQuery(query).rows_within(connection, self._log.database):
+            counts[channel, _RECEIVED, number] = events
 
     async def add_messages(self) -> bool:
         """Add the messages of the whole minutes; return False if `activity` is not complete."""
         rule = self.rule
         assert rule is not None
-        chosen = self._selection.of_kinds(rule.kinds).without_redacted()
+        kind = activity.c.kind
+        kinds = {KINDS.index(name) + 1 for name in rule.kinds}  # redacted events have negative ones
         if rule.sent is None:
-            added = await self.add_activity(chosen)
+            added = await self.add_activity(kind.in_(kinds))
         else:
-            here = [] if "" in rule.sent else [(KIND != _SENT) | (activity.c.channel_id != 0)]
-            added = await self.add_activity(chosen, KIND != _RECEIVED, *here)
-            added = added and await self._add_receptions(chosen, rule)
+            here = [] if "" in rule.sent else [(kind != _SENT) | (activity.c.channel_id != 0)]
+            added = await self.add_activity(kind.in_(kinds - {_RECEIVED}), *here)
+            added = added and await self._add_receptions(rule)
             for times in self._unrecorded(rule):
                 await self.add_pages(_span_of(times), receptions=True)
         if added and rule.retracted:
-            await self._subtract(chosen, rule)
+            await self._subtract(rule)
         return added
 
-    async def add_activity(self, chosen: Selection, *more: ColumnElement[bool]) -> bool:
+    async def add_activity(self, *more: ColumnElement[bool]) -> bool:
         """Add the sums of the whole minutes; return False if `activity` is not complete."""
         columns = self._columns
-        rows = await self._rows(columns.all, chosen, *more)
+        rows = await self._rows(columns.all, *more)
         if rows is None:
             return False
-        for *found, messages, size in rows:
-            self._groups.add(columns.values(found), messages, size)
+        columns.add(self._groups, rows)
         return True
 
-    async def _add_receptions(self, chosen: Selection, rule: Sources) -> bool:
+    async def _add_receptions(self, rule: Sources) -> bool:
         """Add the receptions on channels without sendings, each of one listener."""
         names = await all_names(self._log.database, self._of.id, CHANNEL)
         wanted = {
@@ -186,12 +219,10 @@ class _Sums:
         columns = self._columns
         place = [activity.c.channel_id.label("channel"), activity.c.recorder_id.label("recorder")]
         among = activity.c.channel_id.in_([literal_column(str(number)) for number in wanted])
-        rows = await self._rows([*place, *columns.all], chosen, KIND == _RECEIVED, among)
+        rows = await self._rows([*place, *columns.all], activity.c.kind == _RECEIVED, among)
         if rows is None:
             return False
-        for channel, listener, *found, messages, size in rows:
-            if listener in wanted[channel]:
-                self._groups.add(columns.values(found), messages, size)
+        columns.add(self._groups, [row[2:] for row in map(tuple, rows) if row[1] in wanted[row[0]]])
         return True
 
     def _unrecorded(self, rule: Sources) -> list[Interval]:
@@ -215,13 +246,14 @@ class _Sums:
                 page = [entry for entry in page if (entry.channel or "") in self.rule.recorded]
             self._groups.add_events(page)
 
-    async def _subtract(self, chosen: Selection, rule: Sources) -> None:
+    async def _subtract(self, rule: Sources) -> None:
         """Subtract the retracted events that were counted."""
         ids = sorted(
             self._now.ids[ordinal] << SEQ_BITS | seq for ordinal, seq in rule.retracted if ordinal in self._now.ids
         )
         kept = copy(rule)
         kept.retracted = set()
+        chosen = self._selection.of_kinds(rule.kinds).without_redacted()
         conditions = await chosen.condition(self._log.database, self._of)
         inside = event.c.ts >= self._low, event.c.ts < self._high
         for at in range(0, len(ids), LOOKUP):
@@ -231,11 +263,9 @@ class _Sums:
             async for page in events_of(self._log.database, rows, self._now, self._names):
                 self._groups.add_events([e for e in page if kept.takes(e) and not _is_outside(e, rule)], -1)
 
-    async def _rows(
-        self, columns: Sequence[Any], chosen: Selection, *more: ColumnElement[bool]
-    ) -> list[tuple[Any, ...]] | None:
+    async def _rows(self, columns: Sequence[Any], *more: ColumnElement[bool]) -> list[tuple[Any, ...]] | None:
         """Return the sums of the whole minutes by these columns; None if `activity` is not complete."""
-        conditions = translated(await chosen.condition(self._log.database, self._of)) or []
+        conditions = list(self._conditions)
         if self._low != FIRST_NS:
             conditions.append(activity.c.bucket >= self._low)
         if self._high != _LAST_NS:

@@ -207,10 +207,15 @@ def natural(value: Any) -> tuple[Any, ...]:
     """
     if value is None:
         return (0,)
+    if isinstance(value, str):
+        parts = _DIGITS.split(value)
+        return 2, tuple((len(part.lstrip("0")), part) if at % 2 else part for at, part in enumerate(parts)), value
     text = json.dumps(value, sort_keys=True)
-    if isinstance(value, int | float):
-        return 1, value, text
-    if not isinstance(value, str):
-        return 3, text
-    parts = _DIGITS.split(value)
-    return 2, tuple((len(part.lstrip("0")), part) if at % 2 else part for at, part in enumerate(parts)), value
+    return (1, value, text) if isinstance(value, int | float) else (3, text)
+
+
+def identity(value: Any) -> Hashable:
+    """Return a key of a dict for a value: 1, 1.0, true and "1" are different."""
+    if value is None or value.__class__ is str or value.__class__ is int:
+        return value.__class__, value
+    return value.__class__, json.dumps(value, sort_keys=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import product
+from typing import Any
 
 from ..log.event import Event
 from .dimensions import Agents, Dimension, NoJson, Phases, cells
 
-Key = tuple[Hashable, ...]
+Key = tuple[Any, ...]
 """The values of a group, one for each dimension, as `dimensions.cells` gives them."""
 
 
@@ -36,6 +37,16 @@ class Groups:
                 self.skipped += sign
                 continue
             self.add(values, sign, sign * len(entry.payload))
+
+    def add_sums(self, keys: Iterable[Key], messages: Sequence[int], payload_bytes: Sequence[int]) -> None:
+        """Add the sums of many groups."""
+        known = self.sums
+        for key, *sums in zip(keys, messages, payload_bytes, strict=True):
+            if (before := known.setdefault(key, sums)) is not sums:
+                before[0] += sums[0]
+                before[1] += sums[1]
+        self.messages += sum(messages)
+        self.payload_bytes += sum(payload_bytes)
 
     def add(self, values: Sequence[Sequence[Hashable]], messages: int, payload_bytes: int) -> None:
         """Add messages that have the same values, several of them in a dimension such as `agent`."""
