@@ -226,7 +226,8 @@ async def _counts(log: EventLog, of: Experiment) -> list[tuple[int | None, int, 
     )
     async with log.database.reading() as connection:  # one snapshot
         complete = (await connection.execute(behind.limit(1))).first() is None
-        return [row._tuple() for row in await connection.execute(from_activity if complete else from_events)]
+        rows = await connection.execute(from_activity if complete else from_events)
+        return [(channel_id, kind, number, events) for channel_id, kind, number, events in rows]
 
 
 async def _choose(
