@@ -18,10 +18,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import BigInteger, cast, func, select
 
 from ..db.codes import KINDS, SEQ_BITS, SEQ_MASK
-from ..db.schema import RECORDER_ID, event
+from ..db.schema import RECORDER_ID, activity, event, indexed_recorder, recorder
 from ..experiments.records import Experiment, RecorderRow
 from .event import Event
 from .event_log import EventLog
@@ -206,14 +206,28 @@ async def _counted(log: EventLog, of: Experiment, span: Span, rule: Sources, red
 
 
 async def _counts(log: EventLog, of: Experiment) -> list[tuple[int | None, int, int, int]]:
-    """Return the counts of a `Summary`, from the events."""
-    query = (
+    """Return the counts of a `Summary`: from `activity` if it has all events, else from the events."""
+    kinds = (_SENT, _RECEIVED)
+    from_events = (
         select(event.c.channel_id, event.c.kind, RECORDER_ID, func.count())
-        .where(event.c.experiment_id == of.id, event.c.kind.in_((_SENT, _RECEIVED)))
+        .where(event.c.experiment_id == of.id, event.c.kind.in_(kinds))
         .group_by(event.c.channel_id, event.c.kind, RECORDER_ID)
     )
-    async with log.database.reading() as connection:
-        return [row._tuple() for row in await connection.execute(query)]
+    a = activity.c
+    from_activity = (
+        select(func.nullif(a.channel_id, 0), a.kind, a.recorder_id, cast(func.sum(a.messages), BigInteger))
+        .where(a.recorder_id.in_(select(recorder.c.id).where(recorder.c.experiment_id == of.id)), a.kind.in_(kinds))
+        .group_by(a.channel_id, a.kind, a.recorder_id)
+    )
+    behind = (
+        select(recorder.c.id)
+        .outerjoin(indexed_recorder, indexed_recorder.c.recorder_id == recorder.c.id)
+        .where(recorder.c.experiment_id == of.id, recorder.c.last_seq > func.coalesce(indexed_recorder.c.text_seq, 0))
+    )
+    async with log.database.reading() as connection:  # one snapshot
+        complete = (await connection.execute(behind.limit(1))).first() is None
+        rows = await connection.execute(from_activity if complete else from_events)
+        return [(channel_id, kind, number, events) for channel_id, kind, number, events in rows]
 
 
 async def _choose(
