@@ -13,18 +13,19 @@ A redacted message does not count: there is nothing to publish, and a reception 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import BigInteger, cast, func, select
 
 from ..db.codes import KINDS, SEQ_BITS, SEQ_MASK
-from ..db.schema import RECORDER_ID, event
+from ..db.schema import RECORDER_ID, activity, event, indexed_recorder, recorder
 from ..experiments.records import Experiment, RecorderRow
 from .event import Event
 from .event_log import EventLog
-from .late_receptions import Heard, Times, late_receptions
+from .late_receptions import Heard, Interval, Times, late_receptions
 from .names import NameReader
 from .narrowing import last_of_each, narrowed
 from .reading import count, pages
@@ -72,13 +73,33 @@ class Sources:
         return recorded is None or (entry.ts not in recorded and (entry.recorder, entry.seq) not in self.paired)
 
 
-async def sources(log: EventLog, of: Experiment, kinds: set[str] | None = None) -> Sources:
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is known about the events of an experiment, so that `sources` need not read all of them."""
+
+    counts: Sequence[tuple[int | None, int, int, int]]
+    """The number of events: (id of the channel, code of the kind, id of the recorder, events). It must be right for
+    receptions on a channel with several listeners; any other may be 1. `Sources.unrecorded_senders` has no meaning
+    then."""
+    failed: Sequence[Interval]
+    """Times that include all `failed` events."""
+
+
+async def sources(
+    log: EventLog, of: Experiment, kinds: set[str] | None = None, *, summary: Summary | None = None
+) -> Sources:
     """Return the sources of an experiment. With `kinds`, of these kinds; receptions are still those of one recorder."""
     recorders = await log.recorders(of)
     found = Sources()
     found.kinds = {"sent", "received"} if kinds is None else kinds
     if any(row.kinds["failed"] for row in recorders):
-        found.retracted = await causes(log, of, {row.id: row.ordinal for row in recorders}, failed_only=True)
+        found.retracted = await causes(
+            log,
+            of,
+            {row.id: row.ordinal for row in recorders},
+            failed_only=True,
+            times=None if summary is None else summary.failed,
+        )
     heard = [row for row in recorders if row.kinds["received"]]
     any_sent = any(row.kinds["sent"] for row in recorders)
     if kinds is None and not heard:
@@ -86,7 +107,7 @@ async def sources(log: EventLog, of: Experiment, kinds: set[str] | None = None) 
     elif "received" not in found.kinds or (len(heard) == 1 and not (any_sent and "sent" in found.kinds)):
         pass  # one kind or one listener: no choice
     else:
-        await _choose(log, of, found, recorders)
+        await _choose(log, of, found, recorders, await _counts(log, of) if summary is None else summary.counts)
     return found
 
 
@@ -184,27 +205,51 @@ async def _counted(log: EventLog, of: Experiment, span: Span, rule: Sources, red
     return sum(row.kinds[kind] for row in recorders for kind in rule.kinds)
 
 
-async def _choose(log: EventLog, of: Experiment, found: Sources, recorders: list[RecorderRow]) -> None:
-    query = (
+async def _counts(log: EventLog, of: Experiment) -> list[tuple[int | None, int, int, int]]:
+    """Return the counts of a `Summary`: from `activity` if it has all events, else from the events."""
+    kinds = (_SENT, _RECEIVED)
+    from_events = (
         select(event.c.channel_id, event.c.kind, RECORDER_ID, func.count())
-        .where(event.c.experiment_id == of.id, event.c.kind.in_((_SENT, _RECEIVED)))
+        .where(event.c.experiment_id == of.id, event.c.kind.in_(kinds))
         .group_by(event.c.channel_id, event.c.kind, RECORDER_ID)
     )
-    async with log.database.reading() as connection:
-        rows = (await connection.execute(query)).all()
+    a = activity.c
+    from_activity = (
+        select(func.nullif(a.channel_id, 0), a.kind, a.recorder_id, cast(func.sum(a.messages), BigInteger))
+        .where(a.recorder_id.in_(select(recorder.c.id).where(recorder.c.experiment_id == of.id)), a.kind.in_(kinds))
+        .group_by(a.channel_id, a.kind, a.recorder_id)
+    )
+    behind = (
+        select(recorder.c.id)
+        .outerjoin(indexed_recorder, indexed_recorder.c.recorder_id == recorder.c.id)
+        .where(recorder.c.experiment_id == of.id, recorder.c.last_seq > func.coalesce(indexed_recorder.c.text_seq, 0))
+    )
+    async with log.database.reading() as connection:  # one snapshot
+        complete = (await connection.execute(behind.limit(1))).first() is None
+        rows = await connection.execute(from_activity if complete else from_events)
+        return [(channel_id, kind, number, events) for channel_id, kind, number, events in rows]
+
+
+async def _choose(
+    log: EventLog,
+    of: Experiment,
+    found: Sources,
+    recorders: list[RecorderRow],
+    counts: Sequence[tuple[Any, int, int, int]],
+) -> None:
     names = NameReader(log.database)
-    await names.load({row[0] for row in rows})
+    await names.load({row[0] for row in counts})
     by_id = {row.id: row for row in recorders}
     found.sent = set()
     heard: dict[int, list[tuple[int, RecorderRow]]] = {}
     senders: dict[int, list[RecorderRow]] = {}
     said: Counter[int] = Counter()
-    for channel_id, kind, number, events in rows:
+    for channel_id, kind, number, events in counts:
         if number not in by_id:
             continue
         if kind == _RECEIVED:
             heard.setdefault(channel_id, []).append((events, by_id[number]))
-        elif "sent" in found.kinds:
+        elif kind == _SENT and "sent" in found.kinds:
             senders.setdefault(channel_id, []).append(by_id[number])
             said[channel_id] += events
     found.sent.update(names.values[channel_id] for channel_id in senders)
@@ -241,14 +286,24 @@ def _overlap(a: RecorderRow, b: RecorderRow) -> bool:
 
 
 async def causes(
-    log: EventLog, of: Experiment, ordinals: dict[int, int] | None = None, *, failed_only: bool = False
+    log: EventLog,
+    of: Experiment,
+    ordinals: dict[int, int] | None = None,
+    *,
+    failed_only: bool = False,
+    times: Sequence[Interval] | None = None,
 ) -> set[tuple[int, int]]:
-    """Return (recorder, seq) of the events that other events, or only `failed` ones, name as their cause."""
+    """Return (recorder, seq) of the events that other events, or only `failed` ones, name as their cause.
+
+    With `times`, of events at these times only.
+    """
     if ordinals is None:
         ordinals = {row.id: row.ordinal for row in await log.recorders(of)}
     query = select(event.c.cause).where(event.c.experiment_id == of.id, event.c.cause.is_not(None))
     if failed_only:
         query = query.where(event.c.kind == _FAILED)
     async with log.database.reading() as connection:
-        found = (await connection.execute(query)).scalars().all()
+        found: set[int] = set()
+        for part in [query] if times is None else [query.where(event.c.ts.between(*each)) for each in times]:
+            found.update((await connection.execute(part)).scalars())
     return {(ordinals.get(cause >> SEQ_BITS, 0), cause & SEQ_MASK) for cause in found}

@@ -83,7 +83,8 @@ class _Page:
         self.said.append((row.id, text, None if text is None else normalised(text)[:MAX_TEXT]))
         bucket = max(row.ts - row.ts % BUCKET_NS, _FIRST_NS)
         names = row.channel_id or 0, row.from_id or 0, row.to_id or 0
-        counts = self.activity.setdefault((row.id >> SEQ_BITS, bucket, row.kind, *names), [0, 0])
+        kind = -row.kind if row.flags & REDACTED else row.kind
+        counts = self.activity.setdefault((row.id >> SEQ_BITS, bucket, kind, *names), [0, 0])
         counts[0] += 1
         counts[1] += row.length
 

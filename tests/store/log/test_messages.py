@@ -200,6 +200,22 @@ async def test_a_reception_counts_unless_its_sender_was_recorded(
         assert (await compare(log, exp_id, "expected", mapping=ChannelMap({"c": "all", "c2": "all"}))).equal
 
 
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_an_index_changes_no_choice_and_events_behind_it_are_seen(log: EventLog, name: str) -> None:
+    sessions, expected = SCENARIOS[name]
+    of = await recorded(log, *sessions)
+    await index(log, of)
+    assert await payloads(log, of) == expected
+    channels = ("nobody else heard this", "nor this")
+    for second, channel in enumerate(channels, 10**6):
+        await log.append(await log.register(of, role="tap"), [heard(second, channel, channel)])
+    assert await payloads(log, of) == [*expected, *channels]
+
+
+async def payloads(log: EventLog, of: Experiment) -> list[str]:
+    return [e.payload.decode() async for page in message_pages(log, of, Selection(), Span()) for e in page]
+
+
 @pytest.mark.parametrize("page", [7, 2000])
 async def test_equal_payloads_are_matched_from_where_their_channel_was_silent(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, page: int

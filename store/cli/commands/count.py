@@ -1,0 +1,123 @@
+"""messager count"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...text import plural, safe
+from ..filters import Filters, note_not_json, selection_options
+from ..options import asynchronous, json_option, open_log, store_option
+from ..output import note, print_json
+from ..output import size as sized
+from ..progress import Progress
+
+if TYPE_CHECKING:
+    from ...queries.count import Count, Counts
+
+
+@click.command()
+@click.argument("exp")
+@click.option("--by", default="from,to", show_default=True, metavar="DIM[,DIM]", help="One or two dimensions.")
+@selection_options
+@click.option("--events", is_flag=True, help="Count events of every kind, not messages.")
+@click.option("--bytes", "size", is_flag=True, help="Show payload bytes instead of numbers.")
+@click.option("--max-gap", metavar="LENGTH", help="Cut silences that are longer, such as 10m or 1h.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show N rows (20; all in order of time).")
+@store_option
+@json_option
+@asynchronous
+async def command(
+    exp: str,
+    by: str,
+    events: bool,
+    size: bool,
+    max_gap: str | None,
+    top: int | None,
+    store: str,
+    as_json: bool,
+    filters: Filters,
+) -> None:
+    """Count the messages of an experiment: who talks to whom, on which channel, when.
+
+    DIM is channel, from, to, kind, agent (sender or recipient), mark (since the last mark), minute, hour, day, a length
+    of time such as 10s or 5m, or a path into the payload such as $.price. Two dimensions give a matrix; a time
+    beside another one gives a sparkline for each row.
+    """
+    from ...queries.count import count
+
+    selection = filters.selection()
+    async with open_log(store) as log:
+        of = await log.experiment(exp)
+        if not as_json:
+            await filters.note_unknown(log, of)
+        with Progress(f"indexing {safe(of.exp_id)}") as progress:
+            found = await count(
+                log,
+                of,
+                _names(by),
+                selection,
+                max_gap=max_gap,
+                events=events,
+                order="payload_bytes" if size else "messages",
+                progress=progress,
+            )
+    if as_json:
+        print_json(_as_json(found))
+        return
+    note_not_json(selection)
+    _show(found, as_bytes=size, top=top)
+    left_out = f", {plural(found.skipped, 'payload')} not JSON left out" if found.skipped else ""
+    note(f"{plural(found.messages, found.unit[:-1])} ({sized(found.payload_bytes)}) of {of.exp_id}{left_out}")
+
+
+def _names(by: str) -> list[str]:
+    """Return the names of the dimensions. A comma inside brackets belongs to a path."""
+    names, depth = [""], 0
+    for char in by:
+        depth += (char == "[") - (char == "]")
+        if char == "," and not depth:
+            names.append("")
+        else:
+            names[-1] += char
+    return [name.strip() for name in names]
+
+
+def _as_json(counts: Counts) -> dict[str, Any]:
+    """Return counts as a JSON object; a time is `ts` in ns UTC and `time` as ISO text."""
+    rows = [_keys(counts, row) | {counts.unit: row.messages, "payload_bytes": row.payload_bytes} for row in counts]
+    totals = {counts.unit: counts.messages, "payload_bytes": counts.payload_bytes, "skipped": counts.skipped}
+    return {"by": list(counts.by), **totals, "rows": rows}
+
+
+def _keys(counts: Counts, row: Count) -> dict[str, Any]:
+    from ...log.event import iso
+    from ...queries.dimensions import Of
+
+    named: dict[str, Any] = {}
+    for each, value in zip(counts.dimensions, row.keys, strict=True):
+        named |= {"ts": value, "time": iso(value)} if each.of is Of.TIME else {each.name: value}
+    return named
+
+
+def _show(counts: Counts, *, as_bytes: bool, top: int | None) -> None:
+    """Print one dimension as rows with bars, a time and another one as sparklines, any other two as a matrix."""
+    from ...queries.dimensions import Of
+    from ..count_cells import Cells
+    from ..count_table import show_matrix, show_rows
+    from ..count_timeline import show_sparklines, show_times
+
+    if not counts.rows:
+        return
+    cells = Cells(counts, as_bytes=as_bytes)
+    times = [at for at, each in enumerate(counts.dimensions) if each.of is Of.TIME]
+    match len(counts.by), times:
+        case 1, []:
+            show_rows(cells, top)
+        case 1, _:
+            show_times(cells, top)
+        case _, [time]:
+            show_sparklines(cells, time, top)
+        case _:
+            show_matrix(cells, top)

@@ -1,0 +1,312 @@
+"""Counts from the side table `activity`, where it has the answer; the rest from events, so that the sum is exact.
+
+`activity` has the sums of whole minutes. They answer for channels, agents, kinds and times in multiples of a minute.
+From the events come:
+
+- the minutes in which the selected part begins and ends, unless it begins or ends with them,
+- receptions at times when no sender of their channel was recording, of which only some are messages,
+- sendings that a `failed` event retracts: they are subtracted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, cast, func, literal_column, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..db.codes import CHANNEL, KINDS, SEQ_BITS
+from ..db.schema import activity, event, indexed_recorder, recorder
+from ..experiments.records import Experiment
+from ..log import cursor, event_rows
+from ..log.event import Cursor, Event
+from ..log.event_log import EventLog
+from ..log.event_query import EventQuery, Recorders, events_of, recorders_now
+from ..log.late_receptions import Interval, Times
+from ..log.messages import Sources, Summary, message_pages, sources
+from ..log.names import LOOKUP, NameReader, all_names
+from ..log.reading import pages
+from ..log.selection import Selection
+from ..log.span import Span
+from .activity_columns import KIND, Columns, is_known, translated
+from .dimensions import FIRST_NS
+from .groups import Groups
+from .index import index_or_warn
+from .texts import BUCKET_NS, Progress
+
+_SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
+_LAST_NS = 2**63 - 1
+
+
+async def add(
+    log: EventLog,
+    of: Experiment,
+    groups: Groups,
+    selection: Selection,
+    *,
+    events: bool,
+    progress: Progress | None = None,
+) -> bool:
+    """Add the selected messages, or events, to the groups; return False if `activity` does not have the answer.
+
+    The groups are of no use then. Indexes the experiment first.
+    """
+    if selection.by_content or selection.context or selection.last_per or selection.limit is not None:
+        return False
+    span = await selection.span(log.database, of)
+    minutes = _whole_minutes(span)
+    if minutes is None or not all(map(is_known, groups.by)):
+        return False
+    any_kind = copy(selection)
+    any_kind.kinds, any_kind.redacted = None, True  # `add_activity` gets the kinds
+    conditions = translated(await any_kind.condition(log.database, of))
+    if conditions is None:
+        return False
+    first, _ = await cursor.span(log.database, of)
+    if first is None or first - BUCKET_NS - max(each.bucket_ns for each in groups.by) < FIRST_NS:
+        return False  # no events, or the start of a bucket is no time that a store can hold
+    now = await recorders_now(log.database, of)
+    if not await index_or_warn(log, of, progress=progress):
+        return False
+    sums = _Sums(log, of, groups, selection, conditions, minutes, now)
+    if events:
+        if not await sums.add_activity(*_of_kinds(selection)):
+            return False
+    else:
+        summary = await sums.summary()
+        if summary is None:
+            return False
+        sums.rule = await sources(log, of, selection.kinds, summary=summary)
+        if not await sums.add_messages():
+            return False
+    for edge in _edges(span, minutes):
+        await sums.add_pages(edge)
+    return True
+
+
+def _whole_minutes(span: Span) -> tuple[int, int] | None:
+    """Return the start of the first whole minute of a part and the end of the last; None if there is none."""
+    low, high = FIRST_NS, _LAST_NS
+    for place in (span.start, span.after):
+        if place is not None:
+            at = place.ts - place.ts % BUCKET_NS
+            low = max(low, at if place <= Cursor(at, 0, 0) else at + BUCKET_NS)
+    if span.end is not None:
+        high = span.end.ts - span.end.ts % BUCKET_NS
+    return (low, high) if low < high else None
+
+
+def _edges(span: Span, minutes: tuple[int, int]) -> list[Span]:
+    """Return what a part has before and behind its whole minutes."""
+    low, high = minutes
+    found = []
+    if low != FIRST_NS:
+        found.append(replace(span, end=Cursor(low, 0, 0)))
+    if high != _LAST_NS:
+        found.append(Span(start=Cursor(high, 0, 0), end=span.end))
+    return found
+
+
+def _of_kinds(selection: Selection) -> list[ColumnElement[bool]]:
+    """Return the condition on kinds for a count of events: redacted ones have negative kinds."""
+    if selection.kinds is None:
+        return [] if selection.redacted else [activity.c.kind > 0]
+    kinds = {KINDS.index(name) + 1 for name in selection.kinds}
+    return [activity.c.kind.in_(kinds | {-kind for kind in kinds} if selection.redacted else kinds)]
+
+
+class _Sums:
+    """The sums of one call of `add`."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        of: Experiment,
+        groups: Groups,
+        selection: Selection,
+        conditions: Sequence[ColumnElement[bool]],
+        minutes: tuple[int, int],
+        now: Recorders,
+    ) -> None:
+        self._log = log
+        self._of = of
+        self._groups = groups
+        self._selection = selection
+        self._conditions = conditions
+        """Those of the selection, without kinds."""
+        self._low, self._high = minutes
+        self._now = now
+        self._names = NameReader(log.database)
+        self._columns = Columns(groups.by, self._names, groups.agents)
+        self.rule: Sources | None = None
+        """The choice of messages; None to count events."""
+
+    async def summary(self) -> Summary | None:
+        """Return what `activity` tells about the choice of messages; None if it is not complete."""
+        a = activity.c
+        places = select(a.channel_id, a.kind, a.recorder_id).distinct().where(self._mine())  # from the index alone
+        failed = select(a.bucket).distinct().where(self._mine(), KIND == _FAILED)
+        async with self._log.database.reading() as connection:
+            if not await self._is_complete(connection):
+                return None
+            rows = await EventQuery(places).rows_within(connection, self._log.database)
+            minutes: list[int] = []
+            if any(abs(kind) == _FAILED for _, kind, _ in rows):
+                minutes = [row[0] for row in await EventQuery(failed).rows_within(connection, self._log.database)]
+            counts = Counter({(channel, abs(kind), number): 1 for channel, kind, number in rows})
+            await self._count_receptions(connection, counts)
+        return Summary(
+            [(channel or None, kind, number, events) for (channel, kind, number), events in counts.items()],
+            Times((at, at + BUCKET_NS - 1) for at in minutes).intervals,
+        )
+
+    async def _count_receptions(self, connection: AsyncConnection, counts: Counter[tuple[int, int, int]]) -> None:
+        """Count the receptions on channels with several listeners, among which the number of receptions decides."""
+        a = activity.c
+        listeners = Counter(channel for channel, kind, _ in counts if kind == _RECEIVED)
+        several: list[Any] = [literal_column(str(channel)) for channel, number in listeners.items() if number > 1]
+        if not several:
+            return
+        query = (
+            select(a.channel_id, a.recorder_id, _sum(a.messages))
+            .where(self._mine(), KIND == _RECEIVED, a.channel_id.in_(several))
+            .group_by(a.channel_id, a.recorder_id)
+        )
+        for channel, number, events in await EventQuery(query).rows_within(connection, self._log.database):
+            counts[channel, _RECEIVED, number] = events
+
+    async def add_messages(self) -> bool:
+        """Add the messages of the whole minutes; return False if `activity` is not complete."""
+        rule = self.rule
+        assert rule is not None
+        kind = activity.c.kind
+        kinds = {KINDS.index(name) + 1 for name in rule.kinds}  # redacted events have negative ones
+        if rule.sent is None:
+            added = await self.add_activity(kind.in_(kinds))
+        else:
+            here = [] if "" in rule.sent else [(kind != _SENT) | (activity.c.channel_id != 0)]
+            added = await self.add_activity(kind.in_(kinds - {_RECEIVED}), *here)
+            added = added and await self._add_receptions(rule)
+            for times in self._unrecorded(rule):
+                await self.add_pages(_span_of(times), receptions=True)
+        if added and rule.retracted:
+            await self._subtract(rule)
+        return added
+
+    async def add_activity(self, *more: ColumnElement[bool]) -> bool:
+        """Add the sums of the whole minutes; return False if `activity` is not complete."""
+        columns = self._columns
+        rows = await self._rows(columns.all, *more)
+        if rows is None:
+            return False
+        columns.add(self._groups, rows)
+        return True
+
+    async def _add_receptions(self, rule: Sources) -> bool:
+        """Add the receptions on channels without sendings, each of one listener."""
+        names = await all_names(self._log.database, self._of.id, CHANNEL)
+        wanted = {
+            number: {self._now.ids[ordinal] for ordinal in rule.listeners[name]}
+            for number, name in [(0, ""), *names.items()]
+            if name in rule.listeners and name not in rule.recorded
+        }
+        if not wanted:
+            return True
+        columns = self._columns
+        place = [activity.c.channel_id.label("channel"), activity.c.recorder_id.label("recorder")]
+        among = activity.c.channel_id.in_([literal_column(str(number)) for number in wanted])
+        rows = await self._rows([*place, *columns.all], activity.c.kind == _RECEIVED, among)
+        if rows is None:
+            return False
+        columns.add(self._groups, [row[2:] for row in map(tuple, rows) if row[1] in wanted[row[0]]])
+        return True
+
+    def _unrecorded(self, rule: Sources) -> list[Interval]:
+        """Return the times when a channel with receptions and sendings has no recorder of its senders."""
+        whole = self._low, self._high if self._high == _LAST_NS else self._high - 1
+        return Times({part for times in rule.recorded.values() for part in times.rest_of(whole)}).intervals
+
+    async def add_pages(self, span: Span, *, receptions: bool = False) -> None:
+        """Add what a part has, from the events; with `receptions`, only those on channels with sendings."""
+        reading: AsyncIterator[list[Event]]
+        if self.rule is None:
+            reading = pages(self._log.database, self._of, self._selection, span)
+        else:
+            rule = self.rule
+            if receptions:
+                rule = copy(rule)
+                rule.kinds = {"received"}
+            reading = message_pages(self._log, self._of, self._selection, span, rule=rule)
+        async for page in reading:
+            if receptions and self.rule is not None:
+                page = [entry for entry in page if (entry.channel or "") in self.rule.recorded]
+            self._groups.add_events(page)
+
+    async def _subtract(self, rule: Sources) -> None:
+        """Subtract the retracted events that were counted."""
+        ids = sorted(
+            self._now.ids[ordinal] << SEQ_BITS | seq for ordinal, seq in rule.retracted if ordinal in self._now.ids
+        )
+        kept = copy(rule)
+        kept.retracted = set()
+        chosen = self._selection.of_kinds(rule.kinds).without_redacted()
+        conditions = await chosen.condition(self._log.database, self._of)
+        inside = event.c.ts >= self._low, event.c.ts < self._high
+        for at in range(0, len(ids), LOOKUP):
+            listed = event.c.id.in_([literal_column(str(number)) for number in ids[at : at + LOOKUP]])
+            query = EventQuery(event_rows.columns().where(listed, *inside, *conditions))
+            rows = await query.rows(self._log.database)
+            async for page in events_of(self._log.database, rows, self._now, self._names):
+                self._groups.add_events([e for e in page if kept.takes(e) and not _is_outside(e, rule)], -1)
+
+    async def _rows(self, columns: Sequence[Any], *more: ColumnElement[bool]) -> list[tuple[Any, ...]] | None:
+        """Return the sums of the whole minutes by these columns; None if `activity` is not complete."""
+        conditions = list(self._conditions)
+        if self._low != FIRST_NS:
+            conditions.append(activity.c.bucket >= self._low)
+        if self._high != _LAST_NS:
+            conditions.append(activity.c.bucket < self._high)
+        query = (
+            select(*columns, _sum(activity.c.messages), _sum(activity.c.payload_bytes))
+            .where(self._mine(), *conditions, *more)
+            .group_by(*columns)
+        )
+        async with self._log.database.reading() as connection:
+            if not await self._is_complete(connection):
+                return None
+            rows = await EventQuery(query).rows_within(connection, self._log.database)
+        places = [at for at, column in enumerate(columns) if column.name in ("from", "to", "channel")]
+        await self._names.load({row[at] for row in rows for at in places if row[at]})
+        return rows
+
+    def _mine(self) -> ColumnElement[bool]:
+        return activity.c.recorder_id.in_(select(recorder.c.id).where(recorder.c.experiment_id == self._of.id))
+
+    async def _is_complete(self, connection: AsyncConnection) -> bool:
+        """Return whether `activity` has all events: a redaction may have cleared it meanwhile."""
+        known = indexed_recorder.c
+        query = (
+            select(known.recorder_id, known.text_seq)
+            .join(recorder, recorder.c.id == known.recorder_id)
+            .where(recorder.c.experiment_id == self._of.id)
+        )
+        reached = {row.recorder_id: row.text_seq for row in await connection.execute(query)}
+        return all(reached.get(number, 0) >= last for number, last in self._now.last_seqs.items())
+
+
+def _is_outside(entry: Event, rule: Sources) -> bool:
+    """Return whether an event is none of those that are counted from `activity`."""
+    return entry.kind == "received" and (entry.channel or "") in rule.recorded
+
+
+def _span_of(times: Interval) -> Span:
+    first, last = times
+    return Span(Cursor(first, 0, 0), None if last == _LAST_NS else Cursor(last + 1, 0, 0))
+
+
+def _sum(column: Any) -> ColumnElement[int]:
+    return cast(func.sum(column), BigInteger)

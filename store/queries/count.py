@@ -1,0 +1,177 @@
+"""Counts of messages by one or two dimensions: who talks to whom, how much, when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from messager.record import is_own
+
+from ..errors import StoreError
+from ..experiments.records import Experiment
+from ..log.cursor import duration_ns
+from ..log.event_log import EventLog
+from ..log.messages import selected_pages
+from ..log.reading import pages
+from ..log.selection import Selection
+from ..log.span import Span
+from . import activity_sums
+from .dimensions import Dimension, Of, Phases, decoded, dimensions, identity, natural
+from .groups import Groups, Key
+from .texts import Progress
+from .timeline import Stretch, stretches
+
+Order = Literal["messages", "payload_bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The messages of one group."""
+
+    keys: tuple[Any, ...]
+    """Its values, one for each dimension: a channel, an id with its JSON type, the start of a bucket in ns UTC ...;
+    None for a missing one."""
+    messages: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Result of `count`: groups in the order of time or marks if a dimension has one, else the largest first."""
+
+    by: tuple[str, ...]
+    """The names of the dimensions."""
+    rows: tuple[Count, ...]
+    messages: int
+    """Number of messages, each once; the rows of `agent` have each twice."""
+    payload_bytes: int
+    skipped: int
+    """Messages left out because their payload is not JSON."""
+    dimensions: tuple[Dimension, ...]
+    unit: str
+    """messages or events"""
+    stretches: tuple[Stretch, ...]
+    """If a dimension is a time: the times between silences longer than `max_gap`, in order."""
+    max_gap_ns: int | None
+    """As it was asked for; None for no limit."""
+    order: Order
+    """The number that is the largest in the first row."""
+
+    def __iter__(self) -> Iterator[Count]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def totals(self, at: int = 0) -> tuple[Count, ...]:
+        """Return the sums over the other dimensions, by the values of dimension number `at`, in the same order."""
+        keys: dict[Any, Any] = {}
+        sums: dict[Any, list[int]] = {}
+        for row in self.rows:
+            named = identity(row.keys[at])
+            keys.setdefault(named, row.keys[at])
+            total = sums.setdefault(named, [0, 0])
+            total[0] += row.messages
+            total[1] += row.payload_bytes
+        made = [Count((keys[named],), *total) for named, total in sums.items()]
+        return tuple(made if self.dimensions[at].ordered else sorted(made, key=_place(self.order)))
+
+
+async def count(
+    log: EventLog,
+    of: Experiment,
+    by: Sequence[str] | str = ("from", "to"),
+    selection: Selection | None = None,
+    *,
+    max_gap: str | int | None = None,
+    events: bool = False,
+    order: Order = "messages",
+    progress: Progress | None = None,
+) -> Counts:
+    """Count the selected messages of an experiment, each once (`log.messages`), by one or two `dimensions`.
+
+    With `events`, count events of every kind. `max_gap` is the longest silence within a stretch of a timeline, in ns or
+    as text such as `10m`; None for no limit. `order` is the number by which rows are sorted. `progress` is called while
+    the experiment is indexed.
+
+    Memory use is bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a
+    minute are computed from the side table `activity`; others in one pass over the selected events. Raises `StoreError`
+    for an unknown dimension or a `max_gap` that is no duration.
+    """
+    wanted = dimensions(by)
+    limit = _gap_ns(max_gap)
+    selection = selection or Selection()
+    phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
+    groups = Groups(wanted, phases)
+    if not await activity_sums.add(log, of, groups, selection, events=events, progress=progress):
+        groups = Groups(wanted, phases)
+        async for page in selected_pages(log, of, selection, messages=not events):
+            groups.add_events(page)
+    return _counts(groups, phases, "events" if events else "messages", limit, order)
+
+
+def _gap_ns(text: str | int | None) -> int | None:
+    try:
+        return duration_ns(text) if isinstance(text, str) else text
+    except ValueError as error:
+        raise StoreError(f"max_gap: {error}") from None
+
+
+async def _phases(log: EventLog, of: Experiment) -> Phases:
+    """Return the phases of an experiment, whatever part of it is counted."""
+    marks = []
+    if any(row.kinds["mark"] for row in await log.recorders(of)):
+        async for page in pages(log.database, of, Selection(kinds="mark"), Span()):
+            named = [(entry.cursor, str((entry.meta or {}).get("name"))) for entry in page]
+            marks += [(at, name) for at, name in named if not is_own(name)]
+    return Phases.of(marks)
+
+
+def _counts(groups: Groups, phases: Phases, unit: str, max_gap_ns: int | None, order: Order) -> Counts:
+    """Return the sums as rows, in order."""
+    by = groups.by
+    keys = [key for key, sums in groups.sums.items() if sums[0]]
+    cells = [{key[at] for key in keys} for at in range(len(by))]
+    values = [{cell: decoded(each, cell, phases) for cell in mine} for each, mine in zip(by, cells, strict=True)]
+    _sort(keys, groups, values, order)
+    times = [at for at, each in enumerate(by) if each.of is Of.TIME]
+    found = stretches(cells[times[0]], by[times[0]].bucket_ns, max_gap_ns) if times else []
+    return Counts(
+        tuple(each.name for each in by),
+        tuple(
+            Count(tuple([made[cell] for made, cell in zip(values, key, strict=True)]), *groups.sums[key])
+            for key in keys
+        ),
+        groups.messages,
+        groups.payload_bytes,
+        groups.skipped,
+        by,
+        unit,
+        tuple(found),
+        max_gap_ns,
+        order,
+    )
+
+
+def _sort(keys: list[Key], groups: Groups, values: Sequence[dict[Any, Any]], order: Order) -> None:
+    """Sort the keys of groups by time, then the largest first, then in natural order.
+
+    Each sort keeps the order of the one before among equals. Numbers are compared several times as fast as tuples.
+    """
+    sums = groups.sums
+    for at, made in reversed(list(enumerate(values))):
+        place = {cell: number for number, cell in enumerate(sorted(made, key=lambda cell: natural(made[cell])))}
+        keys.sort(key=lambda key: place[key[at]])
+    for at in (1, 0) if order == "messages" else (0, 1):
+        keys.sort(key=lambda key: -sums[key][at])
+    for at, each in enumerate(groups.by):
+        if each.ordered:
+            keys.sort(key=lambda key: key[at])
+
+
+def _place(order: Order) -> Callable[[Count], tuple[Any, ...]]:
+    """Return the function that gives a row's place: the largest first, then in natural order of the keys."""
+    if order == "messages":
+        return lambda row: (-row.messages, -row.payload_bytes, *map(natural, row.keys))
+    return lambda row: (-row.payload_bytes, -row.messages, *map(natural, row.keys))
