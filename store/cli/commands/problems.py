@@ -1,0 +1,150 @@
+"""messager problems"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...text import safe
+from ..filters import Filters, note_not_json, selection_options
+from ..options import asynchronous, json_option, open_log, store_option
+from ..output import note, print_json, table
+from ..progress import Progress
+
+if TYPE_CHECKING:
+    from ...log.selection import Selection
+    from ...queries.problem import Problem
+    from ...queries.problems import Problems
+
+
+@click.command()
+@click.argument("exp")
+@click.option("-v", "--verbose", is_flag=True, help="Print a line for each message, gap and recorder.")
+@click.option(
+    "--late", default="1s", show_default=True, metavar="TIME", help="Delivery time above which a message is late."
+)
+@selection_options
+@store_option
+@json_option
+@asynchronous
+async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool, filters: Filters) -> None:
+    """Report everything that went wrong in an experiment, and why.
+
+    \b
+    never arrived  no recorded listener received it: nobody was subscribed, it was sent in a
+                   gap, dropped, or the listener stopped or crashed
+    missed         it arrived, but not at each listener that was subscribed
+    arrived twice  a listener received it more than once: which of its patterns match
+    late           a delivery took longer than --late
+    blocked        by which interceptor, and why, where that is recorded
+    failed         not sent, or the outcome is unknown
+    gap            a recorder may have missed messages: when, and why
+    unclean end    a recorder ended without saying so: what may be missing
+
+    docs/analysis.md defines each kind. Filters select messages and gaps. The experiment is indexed first, if it has
+    new events. With -v --json, each problem is a line of JSON, and the last line is the summary.
+
+    Exit code 0 if there are no problems, 1 if there are any.
+    """
+    from ...log.cursor import duration_ns
+    from ...queries.problems import problems
+
+    names = ("kinds", "limit", "last_per", "context")
+    filters.refuse(*names, reason="has no effect on problems: leave it out")
+    selection = filters.selection()
+    try:
+        late_ns = duration_ns(late)
+    except ValueError as error:
+        raise click.UsageError(f"--late {error}") from None
+    async with open_log(store) as log:
+        of = await log.experiment(exp)
+        lines = _Lines(selection, of.exp_id, as_json)
+        with Progress("indexing") as progress:
+            found = await problems(
+                log, of, selection, late_ns=late_ns, each=lines.show if verbose else None, progress=progress
+            )
+        if not as_json:
+            await filters.note_unknown(log, of)
+    note_not_json(selection)
+    if as_json:
+        print_json(_summary(found, [] if verbose else [lines.as_json(one) for one in found.details]))
+    else:
+        _show(found, verbose)
+    if found:
+        raise click.exceptions.Exit(1)
+
+
+class _Lines:
+    """Lines about problems."""
+
+    def __init__(self, selection: Selection, exp_id: str, as_json: bool) -> None:
+        self._selection = selection
+        self._prefix = f"exps:{exp_id}:"
+        self._json = as_json
+
+    def show(self, problem: Problem) -> None:
+        """Print a problem."""
+        if self._json:
+            click.echo(json.dumps(self.as_json(problem)))
+            return
+        at = f"recorder {problem.recorder}" if problem.cursor is None else str(problem.cursor)
+        line = f"{at}  {problem.text}"
+        if (entry := problem.event) is not None:
+            channel = entry.channel or "-"
+            if channel.startswith(self._prefix):
+                channel = f"*:{channel.removeprefix(self._prefix)}"
+            who = f"{_name(entry.from_id)} > {_name(entry.to_id)}"
+            line += f"  [{who}  {channel}]  {self._selection.text_of(entry)}"
+        click.echo(f"{click.style(f'{problem.kind:<13}', fg='red')}  {safe(line)}")
+
+    def as_json(self, problem: Problem) -> dict[str, Any]:
+        """Return a problem as a JSON object."""
+        entry = problem.event
+        made: dict[str, Any] = {
+            "problem": problem.kind,
+            "reason": problem.reason,
+            "cursor": None if problem.cursor is None else str(problem.cursor),
+            "recorder": problem.recorder,
+            "text": problem.text,
+        }
+        if problem.delay_ns is not None:
+            made["delay_ns"] = problem.delay_ns
+        if entry is not None:
+            made["message"] = {
+                "cursor": str(entry.cursor),
+                "channel": entry.channel,
+                "from_id": entry.from_id,
+                "to_id": entry.to_id,
+                "text": self._selection.text_of(entry),
+            }
+        return made
+
+
+def _summary(found: Problems, details: list[dict[str, Any]]) -> dict[str, Any]:
+    summary = {"problems": dict(found.counts), "notes": found.notes, "late_ns": found.late_ns}
+    return summary | ({"details": details} if details else {})
+
+
+def _show(found: Problems, verbose: bool) -> None:
+    from ...queries.problem import Kind
+
+    if verbose and found:
+        click.echo()
+    rows = []
+    for kind in Kind:
+        reasons = sorted(found.counts.get(kind, {}).items(), key=lambda pair: (-pair[1], pair[0]))
+        why = ", ".join(f"{number:,} {reason}" for reason, number in reasons)
+        rows.append(
+            [kind, f"{found.number(kind):,}", why if len(reasons) > 1 else "".join(word for word, _ in reasons)]
+        )
+    table([("PROBLEM", "left"), ("NUMBER", "right"), ("WHY", "left")], rows, gives=("WHY",))
+    for line in found.notes:
+        note(line)
+    if found and not verbose:
+        note("-v prints each of them")
+
+
+def _name(value: Any) -> str:
+    return "?" if value is None else str(value)
