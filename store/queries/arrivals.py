@@ -7,11 +7,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import BindParameter, bindparam, select
+from sqlalchemy import BindParameter, bindparam
 
 from ..db.codes import CHANNEL, SEQ_BITS
 from ..db.database import Database
-from ..db.schema import delivery, event
+from ..db.schema import event
 from ..experiments.records import Experiment
 from ..log import event_rows
 from ..log.event import Event
@@ -51,27 +51,27 @@ async def sendings(
         async for page in pages:
             ids = [numbers.get(entry.recorder, 0) | entry.seq for entry in page]
             found = await _deliveries(log.database, ids)
+            await early.advance([entry.ts for entry in page])
             made = []
             for number, entry in zip(ids, page, strict=True):
                 deliveries = found.get(number, [])
                 heard = [one.listener for one in deliveries]
-                before = await early.of(channels.get(entry.channel), entry, heard)
-                deliveries = [*(Delivery(one.listener, one.ts) for one in before), *deliveries]
-                made.append(Sending(entry, number, deliveries))
+                before = early.of(channels.get(entry.channel or ""), entry, heard)
+                made.append(Sending(entry, number, [*(Delivery(one.listener, one.ts) for one in before), *deliveries]))
             yield made
 
 
 async def _deliveries(database: Database, ids: list[int]) -> dict[int, list[Delivery]]:
     """Return the deliveries of sendings, by id of the sending."""
+    listed = ", ".join(map(str, ids))
     query = (
-        select(delivery.c.sending_id, delivery.c.event_id, delivery.c.received_at, event.c.messager_id)
-        .join(event, event.c.id == delivery.c.event_id)
-        .where(delivery.c.sending_id.in_(bindparam(None, ids, expanding=True, literal_execute=True)))
-        .order_by(delivery.c.sending_id, delivery.c.received_at, delivery.c.event_id)
+        "SELECT d.sending_id, d.event_id, d.received_at, e.messager_id "
+        "FROM delivery d JOIN event e ON e.id = d.event_id "
+        f"WHERE d.sending_id IN ({listed}) ORDER BY d.sending_id, d.received_at, d.event_id"
     )
     found: dict[int, list[Delivery]] = {}
     async with database.reading() as connection:
-        for sending_id, event_id, received_at, messager_id in await connection.execute(query):
+        for sending_id, event_id, received_at, messager_id in await database.dialect.fetch(connection, query, ()):
             found.setdefault(sending_id, []).append(Delivery((event_id >> SEQ_BITS, messager_id), received_at))
     return found
 

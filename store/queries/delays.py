@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
-from collections.abc import Hashable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import StoreError
@@ -60,39 +60,40 @@ class Delays:
     """False if the experiment could not be indexed completely."""
 
 
-@dataclass(slots=True)
-class _Group:
-    key: tuple[Any, ...]
-    basis: str
-    durations: Durations = field(default_factory=Durations)
-
-
 class _Groups:
     """Durations by pair or channel, and basis."""
 
     def __init__(self, by: str) -> None:
         self._by_pair = by == "pair"
-        self._groups: dict[Hashable, _Group] = {}
+        self._groups: dict[tuple[tuple[Any, ...], str], Durations] = {}
 
     def of(self, entry: Event, basis: str) -> Durations:
         """Return the durations of the group of a message."""
-        key = pair_key(entry.from_id, entry.to_id) if self._by_pair else entry.channel
-        group = self._groups.get((key, basis))
-        if group is None:
-            named = (entry.from_id, entry.to_id) if self._by_pair else (entry.channel,)
-            group = self._groups[key, basis] = _Group(named, basis)
-        return group.durations
-
-    def rows(self) -> tuple[Delay, ...]:
-        rows = [_delay(group.key, group.basis, [group.durations]) for group in self._groups.values()]
-        return tuple(sorted(rows, key=lambda row: (-row.number, row.basis, repr(row.key))))
+        key = pair_key(entry.from_id, entry.to_id) if self._by_pair else (entry.channel,)
+        found = self._groups.get((key, basis))
+        if found is None:
+            found = self._groups[key, basis] = Durations()
+        return found
 
     def total(self) -> Delay | None:
-        groups = self._groups.values()
-        if not groups:
+        if not self._groups:
             return None
-        basis = ", ".join(sorted({group.basis for group in groups}))
-        return _delay((), basis, [group.durations for group in groups])
+        basis = ", ".join(sorted({basis for _, basis in self._groups}))
+        return _delay((), basis, list(self._groups.values()))
+
+    def take_rows(self) -> tuple[Delay, ...]:
+        """Remove the groups; return what they contained, the largest first."""
+        rows = []
+        while self._groups:
+            (key, basis), durations = self._groups.popitem()
+            rows.append(_delay(tuple(map(_named, key)), basis, [durations]))
+        rows.sort(key=lambda row: (-row.number, row.basis, repr(row.key)))
+        return tuple(rows)
+
+
+def _named(part: Any) -> Any:
+    """Return the id of an agent, or the channel, of a key."""
+    return json.loads(part) if isinstance(part, bytes) else part
 
 
 def _delay(key: tuple[Any, ...], basis: str, groups: list[Durations]) -> Delay:
@@ -142,4 +143,5 @@ async def delays(
                     for each in sending.deliveries:
                         groups.of(sending.event, "delivery").add(each.received_at - sending.event.ts)
     clocks = clock_difference(recorders)
-    return Delays(by, replies, groups.rows(), groups.total(), undelivered, unaddressed, clocks, complete)
+    total = groups.total()
+    return Delays(by, replies, groups.take_rows(), total, undelivered, unaddressed, clocks, complete)

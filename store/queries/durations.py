@@ -13,6 +13,8 @@ SORTED = 65_536
 class Durations:
     """A collection of int64 nanoseconds."""
 
+    __slots__ = ("_new", "_sorted")
+
     def __init__(self) -> None:
         self._sorted: list[array[int]] = []
         self._new: array[int] = array("q")

@@ -5,8 +5,9 @@ The side table `delivery` has none of them, as it is filled in replay order.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from ..experiments.records import RecorderRow
 from ..log.event import Event
@@ -37,11 +38,29 @@ class EarlyReceptions:
         self.found = 0
         """Number of early receptions."""
 
-    async def of(self, channel_id: int | None, sending: Event, received: Collection[Listener]) -> list[Reception]:
+    async def advance(self, times: Sequence[int]) -> None:
+        """Read the receptions that may belong to the next sendings, before `of` is called for these.
+
+        `times` are those of the sendings, in order.
+        """
+        last = times[-1]
+        while not self._ended and (not self._read or self._read[-1].ts <= last):
+            page = await anext(self._pages, None)
+            self._ended = page is None
+            for one in page or ():
+                if not one.retained and (one.ts > last - self._within or self._is_before(one, times)):
+                    self._read.append(one)
+
+    def _is_before(self, one: Reception, times: Sequence[int]) -> bool:
+        """Return whether there is a sending within the time after a reception."""
+        at = bisect_left(times, one.ts)
+        return at < len(times) and times[at] - one.ts <= self._within
+
+    def of(self, channel_id: int | None, sending: Event, received: Collection[Listener]) -> list[Reception]:
         """Return the early receptions of a sending, by other listeners than those that received it later."""
-        await self._advance(sending.ts)
-        if not self._waiting:
+        if not self._read and not self._waiting:
             return []
+        self._pass(sending.ts)
         content = key_of(channel_id, sending.payload)
         known, found = set(received), []
         for one in self._waiting.get(content, ()):
@@ -57,16 +76,9 @@ class EarlyReceptions:
         """End reading."""
         await self._pages.aclose()
 
-    async def _advance(self, ts: int) -> None:
+    def _pass(self, ts: int) -> None:
         """Let the receptions before a time wait, and forget those that are too old."""
-        while not self._ended or self._read:
-            if not self._read:
-                page = await anext(self._pages, None)
-                self._ended = page is None
-                self._read.extend(one for one in page or () if not one.retained)
-                continue
-            if self._read[0].ts > ts:
-                break
+        while self._read and self._read[0].ts <= ts:
             one = self._read.popleft()
             self._waiting.setdefault(one.content, []).append(one)
             self._expiring.append(one)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Hashable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -37,10 +37,12 @@ from ..log.span import Span
 _SENT, _RECEIVED = (KINDS.index(kind) + 1 for kind in ("sent", "received"))
 _PLAIN = (int, str, type(None))
 """Types of ids that differ where their JSON does."""
+Pair = tuple[Any, Any]
+"""Sender and recipient: both as they are, or both as the bytes of their JSON."""
 
 
-def pair_key(one: Any, other: Any) -> Hashable:
-    """Return a key for two ids of agents: 5 is not "5", and 1 is not true."""
+def pair_key(one: Any, other: Any) -> Pair:
+    """Return a key for two ids of agents, as they are or as JSON: 5 is not "5", and 1 is not true."""
     if one.__class__ in _PLAIN and other.__class__ in _PLAIN:
         return one, other
     return agent_value(one), agent_value(other)
@@ -89,11 +91,11 @@ class Replies:
         """Selected messages without a sender or a recipient."""
         self._listening: set[str] = set()
         """Messagers whose receptions are recorded."""
-        self._speaking: set[Hashable] = set()
+        self._speaking: set[Pair] = set()
         """Pairs (sender, recipient) of recorded sendings."""
         self._names = NameReader(log.database)
-        self._received: dict[tuple[str, Hashable], _Received] = {}
-        self._last: dict[Hashable, int] = {}
+        self._received: dict[tuple[str, Pair], _Received] = {}
+        self._last: dict[Pair, int] = {}
         """By (sender, recipient), the time of the last message that is not answered."""
 
     async def read(self) -> AsyncGenerator[Reply, None]:
