@@ -13,13 +13,13 @@ from ..experiments.records import Experiment
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.selection import Selection
-from .arrivals import sendings
-from .durations import Durations, percentiles
-from .early import EarlyReceptions, clock_difference
+from .audit.early_receptions import EarlyReceptions, clock_difference
+from .audit.receptions import Receptions
+from .audit.sendings import sendings
 from .index import index_or_warn
+from .percentiles import Durations, percentiles
 from .replies import Replies, pair_key
 from .texts import Progress
-from .unmatched import Receptions
 
 BY = ("pair", "channel")
 

@@ -18,15 +18,15 @@ from ..log.messages import selected_pages
 from ..log.redaction_records import redactions_of
 from ..log.selection import Selection
 from ..text import plural
-from .arrival_audit import ArrivalAudit
-from .arrivals import events_by_id, sendings
-from .copies import Copies, Copy
-from .early import EarlyReceptions
+from .audit.arrivals import ArrivalAudit
+from .audit.copies import Copies, Copy
+from .audit.early_receptions import EarlyReceptions
+from .audit.listeners import listeners_of
+from .audit.problem import Kind, Problem
+from .audit.receptions import Receptions
+from .audit.sendings import events_by_id, sendings
 from .index import index_or_warn
-from .listeners import listeners_of
-from .problem import Kind, Problem
 from .texts import Progress
-from .unmatched import Receptions
 
 LATE_NS = 1_000_000_000
 """Delivery time above which a message is late, by default."""

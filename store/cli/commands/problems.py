@@ -15,7 +15,7 @@ from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...log.selection import Selection
-    from ...queries.problem import Problem
+    from ...queries.audit.problem import Problem
     from ...queries.problems import Problems
 
 
@@ -128,7 +128,7 @@ def _summary(found: Problems, details: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _show(found: Problems, verbose: bool) -> None:
-    from ...queries.problem import Kind
+    from ...queries.audit.problem import Kind
 
     if verbose and found:
         click.echo()

@@ -7,8 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..log.matching import WITHIN_NS, Listener
-from .unmatched import FIRST_NS, Reception, Receptions
+from ...log.matching import WITHIN_NS, Listener
+from .receptions import FIRST_NS, Reception, Receptions
 
 TOGETHER = 20_000
 """Receptions without a sending that are looked for together, in one pass over the minute before them."""

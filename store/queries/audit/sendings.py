@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 from sqlalchemy import BindParameter, bindparam
 
-from ..db.codes import CHANNEL, SEQ_BITS
-from ..db.database import Database
-from ..db.schema import event
-from ..experiments.records import Experiment
-from ..log import event_rows
-from ..log.event import Event
-from ..log.event_log import EventLog
-from ..log.event_query import EventQuery, events_of, recorders_now
-from ..log.matching import Listener
-from ..log.messages import selected_pages
-from ..log.names import NameReader, all_names
-from ..log.selection import Selection
-from .early import EarlyReceptions
+from ...db.codes import CHANNEL, SEQ_BITS
+from ...db.database import Database
+from ...db.schema import event
+from ...experiments.records import Experiment
+from ...log import event_rows
+from ...log.event import Event
+from ...log.event_log import EventLog
+from ...log.event_query import EventQuery, events_of, recorders_now
+from ...log.matching import Listener
+from ...log.messages import selected_pages
+from ...log.names import NameReader, all_names
+from ...log.selection import Selection
+from .early_receptions import EarlyReceptions
 
 
 class Delivery(NamedTuple):

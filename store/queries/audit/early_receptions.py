@@ -9,10 +9,10 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
-from ..experiments.records import RecorderRow
-from ..log.event import Event
-from ..log.matching import Listener, key_of
-from .unmatched import Reception, Receptions
+from ...experiments.records import RecorderRow
+from ...log.event import Event
+from ...log.matching import Listener, key_of
+from .receptions import Reception, Receptions
 
 EARLY_NS = 1_000_000_000
 """Time before a sending within which a reception may be its own, beyond the known difference of clocks."""

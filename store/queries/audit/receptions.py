@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, case, func, null, select, tuple_
 
-from .. import json_text
-from ..db.codes import KINDS, REDACTED, SEQ_BITS
-from ..db.schema import delivery, event, replay_place
-from ..experiments.records import Experiment
-from ..log.event_log import EventLog
-from ..log.event_query import EventQuery, parameter
-from ..log.matching import Listener, key_of
-from .texts import MAX_FETCHED
+from ... import json_text
+from ...db.codes import KINDS, REDACTED, SEQ_BITS
+from ...db.schema import delivery, event, replay_place
+from ...experiments.records import Experiment
+from ...log.event_log import EventLog
+from ...log.event_query import EventQuery, parameter
+from ...log.matching import Listener, key_of
+from ..texts import MAX_FETCHED
 
 PAGE = 500
 """Receptions in one query."""

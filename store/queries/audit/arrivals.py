@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from ..log.event import Event
-from ..text import plural
-from .arrivals import Sending
+from ...log.event import Event
+from ...text import plural
 from .listeners import Listener, Listeners
 from .problem import Kind, Problem, Reason
+from .sendings import Sending
 
 _NAMED = 3
 """Recorders that an explanation names."""

@@ -12,15 +12,15 @@ from messager import channels
 from messager.brokers import BROKER_KINDS
 from messager.record import SUBSCRIBED
 
-from .. import json_text
-from ..db.codes import CHANNEL, KINDS, REDACTED, SEQ_BITS, SEQ_MASK
-from ..db.database import Database
-from ..db.schema import RECORDER_ID, delivery, event
-from ..experiments.records import SILENT_NS, Experiment, RecorderRow
-from ..experiments.registry import recorders_of
-from ..log.late_receptions import Interval, Times
-from ..log.matching import Listener as Key
-from ..log.names import all_names
+from ... import json_text
+from ...db.codes import CHANNEL, KINDS, REDACTED, SEQ_BITS, SEQ_MASK
+from ...db.database import Database
+from ...db.schema import RECORDER_ID, delivery, event
+from ...experiments.records import SILENT_NS, Experiment, RecorderRow
+from ...experiments.registry import recorders_of
+from ...log.late_receptions import Interval, Times
+from ...log.matching import Listener as Key
+from ...log.names import all_names
 
 SUBSCRIBING_NS = 1_000_000_000
 """Time after the start of a recorder within which its subscription becomes active, if no mark says when."""

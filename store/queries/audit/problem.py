@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..log.event import Cursor, Event
+from ...log.event import Cursor, Event
 
 
 class Kind(StrEnum):
