@@ -6,13 +6,13 @@ import json
 from bisect import bisect_left
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..log.event import Event
 from ..log.event_log import EventLog
-from ..log.selection import Selection
+from ..log.selection import Filters, Selection, selection_of
 from .audit.early_receptions import EarlyReceptions, clock_difference
 from .audit.receptions import Receptions
 from .audit.sendings import sendings
@@ -110,19 +110,21 @@ async def delays(
     by: str = "pair",
     replies: bool = False,
     progress: Progress | None = None,
+    **filters: Unpack[Filters],
 ) -> Delays:
     """Return delivery times, or with `replies` the times from a message to its reply, by pair or by channel.
 
     A delivery time is that from a sending (`ts`) to a reception of it. Each delivery counts: a message that three
-    recorded listeners received counts three times. `replies` describes what a reply is. `selection` selects the
-    sendings, or the replies; its kinds do not count. `progress` is called while the experiment is indexed.
+    recorded listeners received counts three times. `replies` describes what a reply is. `selection`, or its
+    filters as arguments, selects the sendings, or the replies; its kinds do not count. `progress` is called while the
+    experiment is indexed.
 
     Memory use is 8 bytes a duration, and about 500 a group. Raises `StoreError` for an unknown `by`, and for a
     selection with context.
     """
     if by not in BY:
         raise StoreError(f"delays by {by!r} are not computed: give pair or channel")
-    selection = selection or Selection()
+    selection = selection_of(selection, filters)
     if selection.context or (replies and selection.last_per):
         raise StoreError("delays have no context, and replies no last one of each: leave out this filter")
     complete = await index_or_warn(log, of, progress=progress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Unpack
 
 from sqlalchemy import select
 
@@ -16,7 +17,7 @@ from ..log.event import Cursor, Event, iso
 from ..log.event_log import EventLog
 from ..log.messages import selected_pages
 from ..log.redaction_records import redactions_of
-from ..log.selection import Selection
+from ..log.selection import Filters, Selection, selection_of
 from ..text import plural
 from .audit.arrivals import ArrivalAudit
 from .audit.copies import Copies, Copy
@@ -48,6 +49,8 @@ class Problems:
     notes: tuple[str, ...]
     """What cannot be told from this recording, in sentences."""
     late_ns: int
+    complete: bool
+    """False if the experiment could not be indexed, so that arrivals were not examined."""
 
     def __bool__(self) -> bool:
         return bool(self.counts)
@@ -65,16 +68,19 @@ async def problems(
     late_ns: int = LATE_NS,
     each: Callable[[Problem], None] | None = None,
     progress: Progress | None = None,
+    **filters: Unpack[Filters],
 ) -> Problems:
     """Report everything that went wrong in an experiment, and why. docs/analysis.md defines each kind.
 
-    `selection` selects the messages and gaps; its kinds do not count. Unclean ends are reported unless it has
-    conditions on channels, agents or content. A message is late if it arrived more than `late_ns` after it was sent.
-    `each` is called with each problem, also with those that the result does not hold; `progress` while the experiment
-    is indexed. Memory use does not depend on the number of messages and problems. Raises `StoreError` for a selection
-    with a limit, context, or the last of each.
+    `selection`, or its filters as arguments, selects the messages and gaps; its kinds do not count. Unclean ends are
+    reported unless it has conditions on channels, agents or content. A message is late if it arrived more than
+    `late_ns` after it was sent. `each` is called with each problem, also with those that the result does not hold;
+    `progress` while the experiment is indexed.
+
+    Memory use does not depend on the number of messages and problems, except by 40 bytes for each failed one. Raises
+    `StoreError` for a selection with a limit, context, or the last of each.
     """
-    selection = selection or Selection()
+    selection = selection_of(selection, filters)
     if selection.limit is not None or selection.context or selection.last_per:
         raise StoreError("problems are those of all messages that are selected: leave out limits and context")
     search = _Search(log, of, selection, late_ns)
@@ -90,7 +96,8 @@ async def problems(
             if each is not None:
                 each(problem)
     ordered = {kind: counts[kind] for kind in Kind if kind in counts}
-    return Problems(ordered, tuple(one for kind in Kind for one in details[kind]), tuple(search.notes), late_ns)
+    found_details = tuple(one for kind in Kind for one in details[kind])
+    return Problems(ordered, found_details, tuple(search.notes), late_ns, search.complete)
 
 
 class _Search:
@@ -110,7 +117,7 @@ class _Search:
         recorders = await self._log.recorders(self._of)
         parts = [self._events(), self._ends(recorders)]
         if not self.complete:
-            self.notes.append("the experiment could not be indexed, so arrivals are not examined")
+            self.notes.append("arrivals are not examined: the experiment could not be indexed")
         elif any(row.kinds["sent"] for row in recorders):
             parts.insert(0, self._arrivals(recorders))
         for part in parts:
@@ -177,7 +184,8 @@ class _Search:
         patterns = [] if listener is None else listener.patterns(entry.channel or "", copy.ts)
         reason, why = "unknown why", ""
         if len(patterns) > 1:
-            reason, why = "patterns overlap", f": its patterns {' and '.join(patterns)} match the channel"
+            reason = " and ".join(patterns)
+            why = f": its patterns {reason} match the channel"
         text = f"recorder {ordinal} received it {copy.number} times{why}"
         at = Cursor(copy.ts, ordinal, copy.id & SEQ_MASK)
         return Problem(Kind.TWICE, reason, at, ordinal, text, entry)
@@ -197,7 +205,7 @@ class _Search:
         span = await self._selection.span(self._log.database, self._of)
         for row in recorders:
             if row.state in CRASHED and Cursor(row.complete_until, row.ordinal, 0) in span:
-                yield Problem(Kind.UNCLEAN, row.state, None, row.ordinal, _end(row))
+                yield Problem(Kind.UNCLEAN, f"recorder {row.ordinal}", None, row.ordinal, _end(row))
 
 
 def _logged(entry: Event) -> Problem:

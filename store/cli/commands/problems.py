@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,13 +11,16 @@ import click
 from ...text import safe
 from ..filters import Filters, note_not_json, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import note, print_json, table
+from ..output import fitted, note, print_json, table
 from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...log.selection import Selection
     from ...queries.audit.problem import Problem
     from ...queries.problems import Problems
+
+TEXT = 60
+"""Maximum width of a message on a terminal."""
 
 
 @click.command()
@@ -46,7 +50,8 @@ async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool,
     docs/analysis.md defines each kind. Filters select messages and gaps. The experiment is indexed first, if it has
     new events. With -v --json, each problem is a line of JSON, and the last line is the summary.
 
-    Exit code 0 if there are no problems, 1 if there are any.
+    Exit code 0 if there are no problems, 1 if there are any, or if the store cannot be indexed, so that arrivals are
+    not examined.
     """
     from ...log.cursor import duration_ns
     from ...queries.problems import problems
@@ -71,8 +76,8 @@ async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool,
     if as_json:
         print_json(_summary(found, [] if verbose else [lines.as_json(one) for one in found.details]))
     else:
-        _show(found, verbose)
-    if found:
+        _show(found, lines, verbose)
+    if found or not found.complete:
         raise click.exceptions.Exit(1)
 
 
@@ -89,15 +94,21 @@ class _Lines:
         if self._json:
             click.echo(json.dumps(self.as_json(problem)))
             return
-        at = f"recorder {problem.recorder}" if problem.cursor is None else str(problem.cursor)
-        line = f"{at}  {problem.text}"
+        from ...log.event import iso
+
+        line = "" if problem.cursor is None else f"{iso(problem.cursor.ts)[:23].replace('T', ' ')}  "
         if (entry := problem.event) is not None:
-            channel = entry.channel or "-"
-            if channel.startswith(self._prefix):
-                channel = f"*:{channel.removeprefix(self._prefix)}"
-            who = f"{_name(entry.from_id)} > {_name(entry.to_id)}"
-            line += f"  [{who}  {channel}]  {self._selection.text_of(entry)}"
-        click.echo(f"{click.style(f'{problem.kind:<13}', fg='red')}  {safe(line)}")
+            line += f"{_name(entry.from_id)} > {_name(entry.to_id)}  {entry.channel or '-'}  "
+        else:
+            line += f"recorder {problem.recorder}  "
+        line += problem.text
+        if entry is not None:
+            line += f": {_cut(self._selection.text_of(entry))}"
+        click.echo(f"{click.style(f'{problem.kind:<13}', fg='red')}  {safe(self.short(line))}")
+
+    def short(self, text: str) -> str:
+        """Return a text with the prefix of the experiment shortened to `*:`."""
+        return text.replace(self._prefix, "*:")
 
     def as_json(self, problem: Problem) -> dict[str, Any]:
         """Return a problem as a JSON object."""
@@ -123,27 +134,39 @@ class _Lines:
 
 
 def _summary(found: Problems, details: list[dict[str, Any]]) -> dict[str, Any]:
-    summary = {"problems": dict(found.counts), "notes": found.notes, "late_ns": found.late_ns}
+    summary = {
+        "problems": dict(found.counts),
+        "notes": found.notes,
+        "late_ns": found.late_ns,
+        "complete": found.complete,
+    }
     return summary | ({"details": details} if details else {})
 
 
-def _show(found: Problems, verbose: bool) -> None:
-    from ...queries.audit.problem import Kind
+def _show(found: Problems, lines: _Lines, verbose: bool) -> None:
+    from ...queries.audit.problem import ARRIVALS, Kind
 
     if verbose and found:
         click.echo()
     rows = []
     for kind in Kind:
         reasons = sorted(found.counts.get(kind, {}).items(), key=lambda pair: (-pair[1], pair[0]))
-        why = ", ".join(f"{number:,} {reason}" for reason, number in reasons)
-        rows.append(
-            [kind, f"{found.number(kind):,}", why if len(reasons) > 1 else "".join(word for word, _ in reasons)]
-        )
+        why = ", ".join(f"{number:,} {reason}" if len(reasons) > 1 else reason for reason, number in reasons)
+        number = f"{found.number(kind):,}" if found.complete or kind not in ARRIVALS else "-"
+        rows.append([kind, number, lines.short(why)])
     table([("PROBLEM", "left"), ("NUMBER", "right"), ("WHY", "left")], rows, gives=("WHY",))
     for line in found.notes:
         note(line)
     if found and not verbose:
         note("-v prints each of them")
+
+
+def _cut(text: str) -> str:
+    """Return the start of a text on a terminal, else the whole text."""
+    from rich.cells import cell_len
+
+    text = safe(text)
+    return fitted(text, TEXT) if sys.stdout.isatty() and cell_len(text) > TEXT else text
 
 
 def _name(value: Any) -> str:

@@ -25,7 +25,7 @@ class ArrivalAudit:
         self.elsewhere = 0
         """Sendings that reached only listeners that were not recorded."""
         self.unknown = 0
-        """Sendings whose receptions may have been redacted."""
+        """Sendings whose receptions may have been redacted, or may still come."""
 
     def judge(self, sending: Sending) -> Iterator[Problem]:
         """Yield the problems of a sending."""
@@ -40,7 +40,7 @@ class ArrivalAudit:
             one = self.listeners.of(last.listener)
             ordinal = None if one is None else one.recorder.ordinal
             text = f"it reached recorder {ordinal} after {delay / 1e9:.3f} s"
-            yield Problem(Kind.LATE, "late", entry.cursor, ordinal, text, entry, delay)
+            yield Problem(Kind.LATE, f"recorder {ordinal}", entry.cursor, ordinal, text, entry, delay)
         keys = {one.listener for one in sending.deliveries}
         for one in subscribed:
             if not one.got(keys) and (reason := self._reason(one, entry)) not in (None, Reason.STOPPED):
@@ -71,7 +71,9 @@ class ArrivalAudit:
             return Reason.GAP
         if one.reached_until is not None and one.reached_until > entry.ts:
             return Reason.DROPPED
-        return Reason.CRASH if one.crashed else Reason.STOPPED
+        if one.crashed:
+            return Reason.CRASH
+        return None if one.recorder.state == "alive" else Reason.STOPPED
 
     @staticmethod
     def _problem(kind: Kind, reason: Reason, entry: Event, listeners: list[Listener]) -> Problem:
@@ -85,7 +87,8 @@ class ArrivalAudit:
             what = plural(self.elsewhere, "message")
             yield f"{what} reached only listeners that were not recorded, as the broker reported"
         if self.unknown:
-            yield f"{plural(self.unknown, 'message')} cannot be judged, as receptions on the channel are redacted"
+            why = "receptions on the channel are redacted, or a listener is still recording"
+            yield f"nothing is known about {plural(self.unknown, 'message')}: {why}"
 
 
 _EXPLAINED = {

@@ -21,6 +21,10 @@ class Kind(StrEnum):
     UNCLEAN = "unclean end"
 
 
+ARRIVALS = frozenset((Kind.NEVER, Kind.MISSED, Kind.TWICE, Kind.LATE))
+"""The kinds that are known only if deliveries are."""
+
+
 class Reason(StrEnum):
     """Reasons why a message did not arrive at a listener."""
 
@@ -37,7 +41,8 @@ class Problem:
 
     kind: Kind
     reason: str
-    """One of a few words by which problems of a kind are counted: a `Reason`, an outcome, an interceptor ..."""
+    """By which problems of a kind are counted. Not arrived: a `Reason`; twice: the patterns; blocked: the interceptor;
+    failed: the outcome; others: the recorder."""
     cursor: Cursor | None
     """The event; None for unclean ends."""
     recorder: int | None
