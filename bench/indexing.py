@@ -72,12 +72,14 @@ finally:
 """
 
 
-def run_index(store: str) -> tuple[float, int, str]:
-    """Run `messager index` as a process; return seconds, peak memory in MB, and its output."""
+def measured(store: str, *words: str) -> tuple[float, int, str]:
+    """Run a verb as a process; return seconds, peak memory in MB, and its output. Raises if its exit code is 2 or 3."""
     begun = time.perf_counter()
-    line = [sys.executable, "-c", _PROGRAM, "--store", store, "index", EXP_ID]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    return time.perf_counter() - begun, int(done.stderr) // 1024, done.stdout.strip()
+    line = [sys.executable, "-c", _PROGRAM, "--store", store, *words]
+    done = subprocess.run(line, capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stderr)
+    return time.perf_counter() - begun, int(done.stderr.splitlines()[-1]) // 1024, done.stdout.strip()
 
 
 async def queries(log: EventLog, of: Experiment, count: int) -> dict[str, float]:
@@ -130,12 +132,12 @@ async def measure(store: str, count: int) -> None:
         show(f"recording of {count * 2:,} events", f"{time.perf_counter() - begun:.2f} s")
         before = await _size(log)
         for name in ("messager index", "again, with nothing new"):
-            seconds, peak, output = run_index(store)
+            seconds, peak, output = measured(store, "index", EXP_ID)
             show(name, f"{seconds:.2f} s, peak {peak} MB  ({output})")
         after = await _size(log)
         show("size of the store", f"{before / 1e6:.0f} MB before, {after / 1e6:.0f} MB indexed")
         await record(log, writers, count, 500)
-        seconds, peak, output = run_index(store)
+        seconds, peak, output = measured(store, "index", EXP_ID)
         show("increment of 1,000 events", f"{seconds:.2f} s, peak {peak} MB  ({output})")
         for name, seconds in (await queries(log, of, count)).items():
             show(name, f"{seconds * 1000:.1f} ms")
@@ -150,7 +152,7 @@ async def measure(store: str, count: int) -> None:
         show(f"redaction of one agent, {done.events:,} events", f"{time.perf_counter() - begun:.2f} s")
         if "://" not in store:
             show("the same bytes afterwards", f"{_occurrences(store, text):,}")
-        seconds, peak, output = run_index(store)
+        seconds, peak, output = measured(store, "index", EXP_ID)
         show("index after the redaction", f"{seconds:.2f} s, peak {peak} MB  ({output})")
         if "://" not in store:
             show("the same bytes afterwards", f"{_occurrences(store, text):,}")

@@ -11,11 +11,20 @@ import inspect
 from typing import Any
 
 
-async def allows(interceptor: Any, from_id: Any, to_id: Any, message: str) -> bool:
-    """Return True if `message` (the JSON text to be sent) may pass. Raises what `forward` raises."""
+async def refusal(interceptor: Any, from_id: Any, to_id: Any, message: str) -> dict[str, Any] | None:
+    """Return None if `message` (the JSON text to be sent) may pass, else the meta of its record. Raises what `forward`
+    raises.
+
+    The meta names the class of the interceptor, or the Ray actor, and has the `reason` of an answer with that
+    attribute.
+    """
     forward = interceptor.forward
     call = getattr(forward, "remote", forward)
     answer = call(from_id, to_id, message)
     if inspect.isawaitable(answer):
         answer = await answer
-    return bool(answer)
+    if answer:
+        return None
+    meta = {"interceptor": type(interceptor).__qualname__ if call is forward else repr(interceptor)}
+    reason = getattr(answer, "reason", None)
+    return meta if reason is None else meta | {"reason": str(reason)}

@@ -16,7 +16,7 @@ from .clock import Clock
 from .errors import ListenerDied, NotConnected
 from .gate import Gate, offered_gate
 from .hooks import LogHook, LogList, OfferedHook, offered, stop, tell_connected, tell_described
-from .interceptor import allows
+from .interceptor import refusal
 from .listener import Listener
 from .message_queue import MessageQueue
 from .payload import to_wire
@@ -349,14 +349,14 @@ class Messager:
 
     async def _publish_if_allowed(self, interceptor: Any, record: MessageRecord, started: int, text: str) -> None:
         try:
-            passes = await allows(interceptor, record.from_id, record.to_id, text)
+            refused = await refusal(interceptor, record.from_id, record.to_id, text)
         except Exception as error:
             record.kind = "failed"
             record.meta = {"outcome": "not_sent", "error": f"the interceptor raised: {error!r}"}
             self._publisher.tell(record)
             raise
-        if not passes:
-            record.kind, record.duration_ns = "blocked", self.clock.now() - started
+        if refused is not None:
+            record.kind, record.duration_ns, record.meta = "blocked", self.clock.now() - started, refused
             self._publisher.tell(record)
             return
         if not self.connected:

@@ -50,6 +50,7 @@ class MessageRecord:
     """Number of subscribers that the broker reported; None if it reported none."""
     meta: dict[str, Any] | None = None
     """Gap: `reason, since, until, count`. Mark: `name, fields`. Failed: `outcome, error`.
+    Blocked: `interceptor`, and its `reason` if it gave one.
 
     On MQTT also `qos` if it is not 1, and for receptions `retained` if True.
     """

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .privacy.redaction_filter import RedactionFilter
     from .queries.compare import compare
     from .queries.comparison import Comparison
+    from .queries.delays import Delays, delays
     from .queries.match import Match
+    from .queries.problems import Problems, problems
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
@@ -34,12 +36,14 @@ _MODULE_OF = {
     "Comparison": "queries.comparison",
     "Cursor": "log.event",
     "Event": "log.event",
+    "Delays": "queries.delays",
     "EventLog": "log.event_log",
     "Experiment": "experiments.records",
     "Fork": "replay",
     "ForkReport": "replay",
     "Match": "queries.match",
     "NewEvent": "log.event",
+    "Problems": "queries.problems",
     "Recorder": "recording.recorder",
     "RecorderRow": "experiments.records",
     "RedactionFilter": "privacy.redaction_filter",
@@ -49,9 +53,11 @@ _MODULE_OF = {
     "StoreError": "errors",
     "close": "recording.closing",
     "compare": "queries.compare",
+    "delays": "queries.delays",
     "export_jsonl": "formats.jsonl",
     "import_jsonl": "formats.jsonl",
     "pack": "formats.pack",
+    "problems": "queries.problems",
     "redact": "privacy.redaction",
     "redactor": "privacy.json_paths",
     "runtime_env": "ray",
@@ -63,6 +69,7 @@ __all__ = [
     "ChannelMap",
     "Comparison",
     "Cursor",
+    "Delays",
     "Event",
     "EventLog",
     "Experiment",
@@ -70,6 +77,7 @@ __all__ = [
     "ForkReport",
     "Match",
     "NewEvent",
+    "Problems",
     "Recorder",
     "RecorderRow",
     "RedactionFilter",
@@ -79,9 +87,11 @@ __all__ = [
     "StoreError",
     "close",
     "compare",
+    "delays",
     "export_jsonl",
     "import_jsonl",
     "pack",
+    "problems",
     "redact",
     "redactor",
     "runtime_env",

@@ -20,10 +20,10 @@ from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..db.database import Database
 from ..db.schema import event, place_at, replay_place
 from ..experiments.records import Experiment, RecorderRow
-from .matching import WITHIN_NS, Matching, key_of
+from .matching import WITHIN_NS, Matching, begins_listening, key_of
 from .retractions import RETRACTING, retracted
 
-_SENT, _RECEIVED, _GAP = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap"))
+_SENT, _RECEIVED, _GAP, _MARK = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap", "mark"))
 PAGE = 2000
 _FIRST_NS, _LAST_NS = -(2**63), 2**63 - 1
 
@@ -178,13 +178,17 @@ async def _paired(
     database: Database, of: Experiment, channels: dict[int, Heard], matching: Matching, times: Interval
 ) -> AsyncIterator[tuple[int, int]]:
     """Yield id and channel of the receptions outside of the recorded times that belong to a sending."""
-    payloads = (event.c.kind, event.c.payload, event.c.meta)
-    wanted = event.c.kind.in_((_SENT, _RECEIVED, _GAP)), event.c.flags.op("&")(REDACTED) == 0
+    payloads = (event.c.kind, event.c.payload, event.c.meta, event.c.messager_id)
+    wanted = event.c.kind.in_((_SENT, _RECEIVED, _GAP, _MARK)), event.c.flags.op("&")(REDACTED) == 0
     async for rows in _pages(database, of, wanted, times, payloads):
         for row in rows:
             listener = row.id >> SEQ_BITS
             if row.kind == _GAP:
                 matching.gap(listener, row.ts)
+                continue
+            if row.kind == _MARK:
+                if begins_listening(row.meta):
+                    matching.subscribed((listener, row.messager_id), row.ts)
                 continue
             heard = channels.get(row.channel_id)
             if heard is None:
@@ -193,7 +197,7 @@ async def _paired(
             if row.kind == _SENT:
                 matching.sent(row.id, row.ts, key)
             elif row.meta is None or not json.loads(row.meta).get("retained"):  # no copy of an earlier message
-                sending = matching.received(listener, row.ts, key)
+                sending = matching.received((listener, row.messager_id), row.ts, key)
                 if sending is not None and listener in heard.listeners and row.ts not in heard.recorded:
                     yield row.id, row.channel_id
 

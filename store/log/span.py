@@ -17,3 +17,11 @@ class Span:
     limit: int | None = None
     last_seqs: dict[int, int] | None = None
     """The last seq to read of each recorder, by ordinal; a recorder that is missing here is not read."""
+
+    def __contains__(self, at: Cursor) -> bool:
+        """Return whether a position is between the points; the numbers do not count."""
+        return (
+            (self.start is None or at >= self.start)
+            and (self.after is None or at > self.after)
+            and (self.end is None or at < self.end)
+        )

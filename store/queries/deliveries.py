@@ -21,7 +21,7 @@ from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..db.database import Database
 from ..db.schema import delivery, event, indexed_experiment, indexed_recorder, recorder, replay_place
 from ..log.event_query import EventQuery, parameter
-from ..log.matching import WITHIN_NS, Matching, key_of
+from ..log.matching import WITHIN_NS, Listener, Matching, begins_listening, key_of
 from ..log.retractions import RETRACTING, retracted
 from . import side_tables
 from .side_tables import COMPLETE, FIRST_NS
@@ -29,7 +29,9 @@ from .texts import MAX_FETCHED, Progress
 
 PAGE = 2000
 """Maximum of events in one transaction."""
-_SENT, _RECEIVED, _FAILED, _GAP = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed", "gap"))
+_SENT, _RECEIVED, _FAILED, _GAP, _MARK = (
+    KINDS.index(kind) + 1 for kind in ("sent", "received", "failed", "gap", "mark")
+)
 
 
 class _Row(NamedTuple):
@@ -45,22 +47,28 @@ class _Row(NamedTuple):
     payload: bytes | None
     """None if redacted, or above `MAX_FETCHED` bytes."""
     redacted: int
+    messager_id: int | None
+
+    @property
+    def listener(self) -> Listener:
+        return self.id >> SEQ_BITS, self.messager_id
 
 
 _QUERY = (
     select(
         *(event.c.id, event.c.ts, event.c.kind, event.c.channel_id),
-        case((event.c.kind == _RECEIVED, event.c.meta), else_=null()),
+        case((event.c.kind.in_((_RECEIVED, _MARK)), event.c.meta), else_=null()),
         delivery.c.sending_id,
         case((func.length(event.c.payload) <= MAX_FETCHED, event.c.payload), else_=null()),
         event.c.flags.op("&")(REDACTED),
+        event.c.messager_id,
     )
     .select_from(event)
     .outerjoin(delivery, delivery.c.event_id == event.c.id)
     .where(
         event.c.experiment_id == parameter("experiment_id"),
         replay_place > tuple_(parameter("ts"), parameter("number")),
-        event.c.kind.in_((_SENT, _RECEIVED, _GAP)),
+        event.c.kind.in_((_SENT, _RECEIVED, _GAP, _MARK)),
     )
     .order_by(event.c.ts, event.c.id)
     .limit(parameter("size"))
@@ -230,22 +238,24 @@ async def _restore(database: Database, matching: Matching, row: _Row) -> None:
     """Bring the state of the matching behind an event that was matched before."""
     if row.kind == _RECEIVED:
         if row.sending_id is not None:
-            matching.restore(row.id >> SEQ_BITS, row.sending_id)
+            matching.restore(row.listener, row.sending_id)
     else:
         await _sending_of(database, matching, row)
 
 
 async def _sending_of(database: Database, matching: Matching, row: _Row) -> int | None:
     """Bring the state of the matching behind an event; return the sending that it is a reception of, if any."""
-    listener = row.id >> SEQ_BITS
     if row.kind == _GAP:
-        matching.gap(listener, row.ts)
+        matching.gap(row.id >> SEQ_BITS, row.ts)
+    elif row.kind == _MARK:
+        if begins_listening(row.meta):
+            matching.subscribed(row.listener, row.ts)
     elif row.redacted:
         return None  # redacted events have the same, empty payload
     elif row.kind == _SENT:
         matching.sent(row.id, row.ts, await _key(database, row))
     elif not json_text.load_object(row.meta).get("retained"):  # no copy of an earlier message
-        return matching.received(listener, row.ts, await _key(database, row))
+        return matching.received(row.listener, row.ts, await _key(database, row))
     return None
 
 

@@ -172,7 +172,7 @@ def _by_time(receptions: list[Event], sendings: list[Event]) -> list[tuple[Event
         if entry.kind == "sent":
             matching.sent(sent, entry.ts, b"")
             sent += 1
-        elif (place := matching.received(0, entry.ts, b"")) is None or not _is_possible(entry, sendings[place]):
+        elif (place := matching.received((0, None), entry.ts, b"")) is None or not _is_possible(entry, sendings[place]):
             early.append(entry)
         else:
             pairs.append((entry, sendings[place]))

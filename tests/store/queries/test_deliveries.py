@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from messager.record import SUBSCRIBED
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.db.codes import KINDS, REDACTED, SEQ_BITS
 from messager_store.log.matching import WITHIN_NS
@@ -51,10 +52,10 @@ async def pairs(log: EventLog, of: Experiment) -> list[tuple[int, int, int]]:
 
 async def expected(log: EventLog, of: Experiment) -> list[tuple[int, int, int]]:
     """Compute the deliveries from all events at once, by the definition."""
-    columns = "id, ts, kind, channel_id, payload, flags, meta, cause"
+    columns = "id, ts, kind, channel_id, payload, flags, meta, cause, messager_id"
     rows = await rows_of(log, f"SELECT {columns} FROM event WHERE experiment_id = {of.id} ORDER BY ts, id")
     retracted: dict[int, list[int]] = {}
-    for _, ts, kind, _, _, _, meta, cause in rows:
+    for _, ts, kind, _, _, _, meta, cause, _ in rows:
         if KINDS[kind - 1] == "failed" and json.loads(meta)["outcome"] == "not_sent":
             retracted.setdefault(cause, []).append(ts)
     since = {
@@ -65,22 +66,31 @@ async def expected(log: EventLog, of: Experiment) -> list[tuple[int, int, int]]:
     found = []
     sendings: list[tuple[int, int, Any]] = []
     last: dict[Any, int] = {}
-    for number, ts, code, channel, payload, flags, meta, _ in rows:
-        kind, listener, key = KINDS[code - 1], number >> SEQ_BITS, (channel, bytes(payload))
+    subscribed: dict[Any, int] = {}
+    for number, ts, code, channel, payload, flags, meta, _, messager in rows:
+        kind, recorder, key = KINDS[code - 1], number >> SEQ_BITS, (channel, bytes(payload))
+        listener = recorder, messager
         if kind == "gap":
-            since[listener] = ts
+            since[recorder] = ts
+        elif kind == "mark":
+            mark = json.loads(meta)
+            if mark["name"] == SUBSCRIBED and not mark["fields"].get("added"):
+                subscribed[listener] = ts
         elif flags & REDACTED:
             continue
         elif kind == "sent" and not any(at >= ts for at in retracted.get(number, ())):
             sendings.append((number, ts, key))
         elif kind == "received" and not (meta and json.loads(meta).get("retained")):
             first = last.get((listener, key), -1) + 1
-            for place, (sending, at, same) in enumerate(sendings):
-                heard = place >= first and ts - at <= WITHIN_NS and at >= since.get(listener, at)
-                if same == key and heard:
-                    last[listener, key] = place
-                    found.append((number, sending, ts))
-                    break
+            heard = [
+                place
+                for place, (_, at, same) in enumerate(sendings)
+                if same == key and place >= first and ts - at <= WITHIN_NS and at >= since.get(recorder, at)
+            ]
+            if heard:
+                later = [place for place in heard if sendings[place][1] >= subscribed.get(listener, 0)]
+                last[listener, key] = place = (later or heard)[0]
+                found.append((number, sendings[place][0], ts))
     return sorted(found)
 
 
@@ -91,13 +101,18 @@ def recording(random: Random) -> list[NewEvent]:
         ts = random.choice((random.randrange(0, 150 * SECOND), random.randrange(10) * 15 * SECOND))
         payload = random.choice((b"x",) * 12 + (b"y", b"z" * 40_000))
         flags = random.choice((0,) * 12 + (REDACTED,))
-        kind = random.choice("sssssrrrrrrgfc")
+        messager = random.choice((None, "m", "m", "n"))
+        kind = random.choice("sssssrrrrrrgfcb")
         if kind == "s":
             made.append(sent(ts, payload, flags=flags))
         elif kind == "r":
-            made.append(received(ts, payload, flags=flags))
+            made.append(received(ts, payload, flags=flags, messager=messager))
         elif kind == "g":
             made.append(NewEvent("gap", ts, None, b"", flags=flags, meta={}))
+        elif kind == "b":
+            fields = random.choice(({"patterns": ["*"]}, {"patterns": ["*"], "added": True}))
+            name = random.choice((SUBSCRIBED, SUBSCRIBED, "tick"))
+            made.append(NewEvent("mark", ts, None, b"", messager=messager, meta={"name": name, "fields": fields}))
         elif kind == "f":
             made.append(retraction(ts, random.randint(1, 8), random.choice(("not_sent", "not_sent", "unknown"))))
         else:

@@ -1,0 +1,173 @@
+"""messager problems"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...text import safe
+from ..filters import Filters, note_not_json, selection_options
+from ..options import asynchronous, json_option, open_log, store_option
+from ..output import fitted, note, print_json, table
+from ..progress import Progress
+
+if TYPE_CHECKING:
+    from ...log.selection import Selection
+    from ...queries.audit.problem import Problem
+    from ...queries.problems import Problems
+
+TEXT = 60
+"""Maximum width of a message on a terminal."""
+
+
+@click.command()
+@click.argument("exp")
+@click.option("-v", "--verbose", is_flag=True, help="Print a line for each message, gap and recorder.")
+@click.option(
+    "--late", default="1s", show_default=True, metavar="TIME", help="Delivery time above which a message is late."
+)
+@selection_options
+@store_option
+@json_option
+@asynchronous
+async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool, filters: Filters) -> None:
+    """Report everything that went wrong in an experiment, and why.
+
+    \b
+    never arrived  no recorded listener received it: nobody was subscribed, it was sent in a
+                   gap, dropped, or the listener stopped or crashed
+    missed         it arrived, but not at each listener that was subscribed
+    arrived twice  a listener received it more than once: which of its patterns match
+    late           a delivery took longer than --late
+    blocked        by which interceptor, and why, where that is recorded
+    failed         not sent, or the outcome is unknown
+    gap            a recorder may have missed messages: when, and why
+    unclean end    a recorder ended without saying so: what may be missing
+
+    docs/analysis.md defines each kind. Filters select messages and gaps. The experiment is indexed first, if it has
+    new events. With -v --json, each problem is a line of JSON, and the last line is the summary.
+
+    Exit code 0 if there are no problems, 1 if there are any, or if the store cannot be indexed, so that arrivals are
+    not examined.
+    """
+    from ...log.cursor import duration_ns
+    from ...queries.problems import problems
+
+    names = ("kinds", "limit", "last_per", "context")
+    filters.refuse(*names, reason="has no effect on problems: leave it out")
+    selection = filters.selection()
+    try:
+        late_ns = duration_ns(late)
+    except ValueError as error:
+        raise click.UsageError(f"--late {error}") from None
+    async with open_log(store) as log:
+        of = await log.experiment(exp)
+        lines = _Lines(selection, of.exp_id, as_json)
+        with Progress("indexing") as progress:
+            found = await problems(
+                log, of, selection, late_ns=late_ns, each=lines.show if verbose else None, progress=progress
+            )
+        if not as_json:
+            await filters.note_unknown(log, of)
+    note_not_json(selection)
+    if as_json:
+        print_json(_summary(found, [] if verbose else [lines.as_json(one) for one in found.details]))
+    else:
+        _show(found, lines, verbose)
+    if found or not found.complete:
+        raise click.exceptions.Exit(1)
+
+
+class _Lines:
+    """Lines about problems."""
+
+    def __init__(self, selection: Selection, exp_id: str, as_json: bool) -> None:
+        self._selection = selection
+        self._prefix = f"exps:{exp_id}:"
+        self._json = as_json
+
+    def show(self, problem: Problem) -> None:
+        """Print a problem."""
+        if self._json:
+            click.echo(json.dumps(self.as_json(problem)))
+            return
+        from ...log.event import iso
+
+        line = "" if problem.cursor is None else f"{iso(problem.cursor.ts)[:23].replace('T', ' ')}  "
+        if (entry := problem.event) is not None:
+            line += f"{_name(entry.from_id)} > {_name(entry.to_id)}  {entry.channel or '-'}  "
+        else:
+            line += f"recorder {problem.recorder}  "
+        line += problem.text
+        if entry is not None:
+            line += f": {_cut(self._selection.text_of(entry))}"
+        click.echo(f"{click.style(f'{problem.kind:<13}', fg='red')}  {safe(self.short(line))}")
+
+    def short(self, text: str) -> str:
+        """Return a text with the prefix of the experiment shortened to `*:`."""
+        return text.replace(self._prefix, "*:")
+
+    def as_json(self, problem: Problem) -> dict[str, Any]:
+        """Return a problem as a JSON object."""
+        entry = problem.event
+        made: dict[str, Any] = {
+            "problem": problem.kind,
+            "reason": problem.reason,
+            "cursor": None if problem.cursor is None else str(problem.cursor),
+            "recorder": problem.recorder,
+            "text": problem.text,
+        }
+        if problem.delay_ns is not None:
+            made["delay_ns"] = problem.delay_ns
+        if entry is not None:
+            made["message"] = {
+                "cursor": str(entry.cursor),
+                "channel": entry.channel,
+                "from_id": entry.from_id,
+                "to_id": entry.to_id,
+                "text": self._selection.text_of(entry),
+            }
+        return made
+
+
+def _summary(found: Problems, details: list[dict[str, Any]]) -> dict[str, Any]:
+    summary = {
+        "problems": dict(found.counts),
+        "notes": found.notes,
+        "late_ns": found.late_ns,
+        "complete": found.complete,
+    }
+    return summary | ({"details": details} if details else {})
+
+
+def _show(found: Problems, lines: _Lines, verbose: bool) -> None:
+    from ...queries.audit.problem import ARRIVALS, Kind
+
+    if verbose and found:
+        click.echo()
+    rows = []
+    for kind in Kind:
+        reasons = sorted(found.counts.get(kind, {}).items(), key=lambda pair: (-pair[1], pair[0]))
+        why = ", ".join(f"{number:,} {reason}" if len(reasons) > 1 else reason for reason, number in reasons)
+        number = f"{found.number(kind):,}" if found.complete or kind not in ARRIVALS else "-"
+        rows.append([kind, number, lines.short(why)])
+    table([("PROBLEM", "left"), ("NUMBER", "right"), ("WHY", "left")], rows, gives=("WHY",))
+    for line in found.notes:
+        note(line)
+    if found and not verbose:
+        note("-v prints each of them")
+
+
+def _cut(text: str) -> str:
+    """Return the start of a text on a terminal, else the whole text."""
+    from rich.cells import cell_len
+
+    text = safe(text)
+    return fitted(text, TEXT) if sys.stdout.isatty() and cell_len(text) > TEXT else text
+
+
+def _name(value: Any) -> str:
+    return "?" if value is None else str(value)

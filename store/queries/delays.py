@@ -1,0 +1,149 @@
+"""Delivery times of messages, and times from a message to its reply."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from ..errors import StoreError
+from ..experiments.records import Experiment
+from ..log.event import Event
+from ..log.event_log import EventLog
+from ..log.selection import Filters, Selection, selection_of
+from .audit.early_receptions import EarlyReceptions, clock_difference
+from .audit.receptions import Receptions
+from .audit.sendings import sendings
+from .index import index_or_warn
+from .percentiles import Durations, percentiles
+from .replies import Replies, pair_key
+from .texts import Progress
+
+BY = ("pair", "channel")
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The durations of one group, in ns. Percentiles are exact, by nearest rank (`durations.percentiles`)."""
+
+    key: tuple[Any, ...]
+    """(sender, recipient), of replies (who replies, to whom), or (channel,); () for all groups together."""
+    basis: str
+    """How it is known where a duration begins: delivery, heard or next; for the total several, joined by a comma."""
+    number: int
+    p50: int
+    p95: int
+    p99: int
+    max: int
+    negative: int
+    """Number of durations below zero: the clocks of two recorders differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """Result of `delays`. Rows are in the order of their number, the largest first."""
+
+    by: str
+    replies: bool
+    rows: tuple[Delay, ...]
+    total: Delay | None
+    """All rows together; None if there are none."""
+    undelivered: int
+    """Selected sendings without a delivery; 0 for replies."""
+    unaddressed: int
+    """For replies: selected messages without a sender or without a recipient, which are no replies."""
+    clocks_ns: int | None
+    """Largest difference between the clocks of the recorders, measured against their broker; None if unknown."""
+    complete: bool
+    """False if the experiment could not be indexed completely."""
+
+
+class _Groups:
+    """Durations by pair or channel, and basis."""
+
+    def __init__(self, by: str) -> None:
+        self._by_pair = by == "pair"
+        self._groups: dict[tuple[tuple[Any, ...], str], Durations] = {}
+
+    def of(self, entry: Event, basis: str) -> Durations:
+        """Return the durations of the group of a message."""
+        key = pair_key(entry.from_id, entry.to_id) if self._by_pair else (entry.channel,)
+        found = self._groups.get((key, basis))
+        if found is None:
+            found = self._groups[key, basis] = Durations()
+        return found
+
+    def total(self) -> Delay | None:
+        if not self._groups:
+            return None
+        basis = ", ".join(sorted({basis for _, basis in self._groups}))
+        return _delay((), basis, list(self._groups.values()))
+
+    def take_rows(self) -> tuple[Delay, ...]:
+        """Remove the groups; return what they contained, the largest first."""
+        rows = []
+        while self._groups:
+            (key, basis), durations = self._groups.popitem()
+            rows.append(_delay(tuple(map(_named, key)), basis, [durations]))
+        rows.sort(key=lambda row: (-row.number, row.basis, repr(row.key)))
+        return tuple(rows)
+
+
+def _named(part: Any) -> Any:
+    """Return the id of an agent, or the channel, of a key."""
+    return json.loads(part) if isinstance(part, bytes) else part
+
+
+def _delay(key: tuple[Any, ...], basis: str, groups: list[Durations]) -> Delay:
+    p50, p95, p99, most = percentiles(groups, (50, 95, 99, 100))
+    parts = [part for group in groups for part in group.parts()]
+    return Delay(key, basis, sum(map(len, parts)), p50, p95, p99, most, sum(bisect_left(part, 0) for part in parts))
+
+
+async def delays(
+    log: EventLog,
+    of: Experiment,
+    selection: Selection | None = None,
+    *,
+    by: str = "pair",
+    replies: bool = False,
+    progress: Progress | None = None,
+    **filters: Unpack[Filters],
+) -> Delays:
+    """Return delivery times, or with `replies` the times from a message to its reply, by pair or by channel.
+
+    A delivery time is that from a sending (`ts`) to a reception of it. Each delivery counts: a message that three
+    recorded listeners received counts three times. `replies` describes what a reply is. `selection`, or its
+    filters as arguments, selects the sendings, or the replies; its kinds do not count. `progress` is called while the
+    experiment is indexed.
+
+    Memory use is 8 bytes a duration, and about 500 a group. Raises `StoreError` for an unknown `by`, and for a
+    selection with context.
+    """
+    if by not in BY:
+        raise StoreError(f"delays by {by!r} are not computed: give pair or channel")
+    selection = selection_of(selection, filters)
+    if selection.context or (replies and selection.last_per):
+        raise StoreError("delays have no context, and replies no last one of each: leave out this filter")
+    complete = await index_or_warn(log, of, progress=progress)
+    recorders = await log.recorders(of)
+    groups = _Groups(by)
+    undelivered = unaddressed = 0
+    if replies:
+        found = Replies(log, of, selection)
+        async for reply in found.read():
+            groups.of(reply.event, reply.basis).add(reply.duration)
+        unaddressed = found.unaddressed
+    else:
+        early = EarlyReceptions(Receptions(log, of), recorders)
+        async with aclosing(sendings(log, of, selection, early)) as pages:
+            async for page in pages:
+                for sending in page:
+                    undelivered += not sending.deliveries
+                    for each in sending.deliveries:
+                        groups.of(sending.event, "delivery").add(each.received_at - sending.event.ts)
+    clocks = clock_difference(recorders)
+    total = groups.total()
+    return Delays(by, replies, groups.take_rows(), total, undelivered, unaddressed, clocks, complete)
