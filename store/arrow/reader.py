@@ -5,7 +5,7 @@ there would drop all locks that this process has on it. The job is a JSON object
 
     driver, uri   package of the driver, and the URI of the database
     setup         statements for every connection
-    typed         true if the driver takes the type of a column from its first row: such a row is selected first
+    options       options of each query, for the driver
     events        query of a page; the words `ts`, `number` of the job stand for the place that was read last
     columns       name and type ("integer", "text" or "binary") of each of its columns; `ts` and `id` are among them
     size          number of events in a page
@@ -29,7 +29,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 TYPES = {"integer": pa.int64(), "text": pa.string(), "binary": pa.binary()}
-_FIRST = {"integer": "-1", "text": "''", "binary": "x''"}
 GAP = 16
 """Ids that lie closer together are read as a range."""
 RANGES = 100
@@ -52,22 +51,17 @@ class Reader:
 
     def fetch(self, query: str, columns: list[list[str]]) -> pa.RecordBatch:
         """Return all rows of a query, with columns of these names and types."""
-        typed = self._job["typed"]
-        if typed:
-            first = ", ".join(f"{_FIRST[kind]} AS {name}" for name, kind in columns)
-            query = f"SELECT {first} UNION ALL SELECT * FROM ({query})"
         with self._connection.cursor() as cursor:
+            if self._job["options"]:
+                cursor.adbc_statement.set_options(**self._job["options"])
             cursor.execute(query)
             table = cursor.fetch_arrow_table()
         schema = pa.schema([(name, TYPES[kind]) for name, kind in columns])
-        table = table.rename_columns(schema.names).cast(schema).combine_chunks()
-        if typed:
-            if table.num_rows == 0 or table.column(0)[0].as_py() != -1:
-                raise RuntimeError("the row with the types is not the first one")
-            table = table.slice(1)
-        arrays = [column.combine_chunks() for column in table.columns]
-        flat = [one.chunk(0) if isinstance(one, pa.ChunkedArray) else one for one in arrays]
-        return pa.RecordBatch.from_arrays(flat, schema=schema)
+        # a driver for SQLite gives a column of nulls the type of a number
+        [batch] = table.rename_columns(schema.names).cast(schema).combine_chunks().to_batches() or [
+            pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
+        ]
+        return batch
 
     def page(self, ts: int, number: int) -> pa.RecordBatch:
         """Return the page of events behind a place."""
