@@ -289,5 +289,3 @@ async def test_the_error_of_a_driver_is_that_of_the_store(
     monkeypatch.setitem(driver._SAID, "query", "SELECT event_id, text FROM nowhere")
     with pytest.raises(StoreUnavailable, match="nowhere"):
         await table(log, of)
-
-
