@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Insert, Table
@@ -23,6 +23,22 @@ class Need:
     bytes: int
     free: int | None
     """None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowSource:
+    """The way in which a driver of ADBC reads the database."""
+
+    driver: str
+    """Package of the driver."""
+    uri: str
+    """URI for the driver, credentials included."""
+    setup: tuple[str, ...] = ()
+    """Statements for every connection."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of each query."""
+    decode: Callable[[bytes], str] | None = None
+    """Function that decodes texts with U+0001, if the database holds other texts than were written."""
 
 
 class Appender(Protocol):
@@ -89,6 +105,8 @@ class Dialect(Protocol):
         Its transaction ends with the block, and at the time limit in any case. Raises `StatementFailed`,
         `StatementTimedOut` and the `StoreError` for a store that cannot be read.
         """
+    def arrow_source(self, page: int) -> ArrowSource:
+        """Return the way in which a driver of ADBC reads pages of this number of rows, in another process."""
 
     def appender(self) -> Appender:
         """Return a new appender, with connections of its own."""

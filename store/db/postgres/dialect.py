@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import StoreError, StoreNotFound, StoreUnavailable
-from ..dialect import Need
+from ..dialect import ArrowSource, Need
 from ..schema import metadata
 from ..user_query import Rows, UserQuery
 from . import nul_text, user_query
@@ -118,6 +118,8 @@ class Postgres:
 
     def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
         return user_query.run(self._connect, query, self.translate)
+    def arrow_source(self, page: int) -> ArrowSource:
+        return ArrowSource("adbc_driver_postgresql", self._url.libpq, decode=nul_text.decode)
 
     def appender(self) -> Appender:
         return Appender(self._connect, self._doubt)

@@ -32,7 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
-from ..dialect import Need
+from ..dialect import ArrowSource, Need
 from ..one_host import ELSEWHERE, HOST, refusal
 from ..user_query import Rows, UserQuery
 from . import file, user_query
@@ -115,6 +115,15 @@ class SQLite:
 
     def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
         return user_query.run(self._open_read_only, query, self._translated)
+    def arrow_source(self, page: int) -> ArrowSource:
+        mode = {**self._mode(), "mode": "ro"}
+        return ArrowSource(
+            "adbc_driver_sqlite",
+            f"{file.uri(self.path)}?{'&'.join(f'{key}={value}' for key, value in mode.items())}",
+            (f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}",),
+            # the driver takes types of columns from the first rows: from all of a page here
+            {"adbc.sqlite.query.batch_rows": str(page + 1)},
+        )
 
     def appender(self) -> Appender:
         return Appender(self._open_for_appends, self._file_id)
