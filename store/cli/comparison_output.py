@@ -23,6 +23,8 @@ WIDE = 120
 """Columns of a terminal that has room for messages side by side."""
 ROWS = 30
 """Rows of a table that are printed."""
+KEPT = 5
+"""Characters of a common beginning of long channels that are printed."""
 
 
 def comparison_as_dict(result: Comparison) -> dict[str, Any]:
@@ -118,18 +120,25 @@ def show_comparison(result: Comparison, full: bool) -> None:
 
 def _show_channels(result: Comparison) -> None:
     """Print the counts of each channel that differs."""
+    from ..queries.text_diff import common_prefix
+
     senders = [("FROM", "left")] if result.by_sender else []
     numbers = ("A", "B", "EQUAL", "MOVED", "CHANGED", "ONLY A", "ONLY B")
+    shown = result.by_channel[:ROWS]
+    rows = [
+        (
+            *((row.sender,) if result.by_sender else ()),
+            *(f"{count:,}" for count in (row.messages_a, row.messages_b, *_counts(row).values())),
+        )
+        for row in shown
+    ]
+    names = [safe(row.channel) for row in shown]
+    if sys.stdout.isatty() and max(map(len, names)) > _width() // 3:  # what channels have in common tells least
+        begin = max(common_prefix(min(names), max(names)) - KEPT, 0) if len(names) > 1 else 0
+        names = ["…" + name[begin:] if begin > 1 else name for name in names]
     table(
         [("CHANNEL", "left"), *senders, *((title, "right") for title in numbers)],
-        [
-            (
-                row.channel,
-                *((row.sender,) if result.by_sender else ()),
-                *(f"{count:,}" for count in (row.messages_a, row.messages_b, *_counts(row).values())),
-            )
-            for row in result.by_channel[:ROWS]
-        ],
+        [(name, *cells) for name, cells in zip(names, rows, strict=True)],
         gives=("CHANNEL",),
     )
     if len(result.by_channel) > ROWS:
@@ -161,7 +170,9 @@ def _show_difference(difference: Difference, full: bool) -> None:
     one, other = difference.shown(max(width - len(a) - len(b) - 6, 20), full=full)
     _line("A", f"{a}  {one if full else _cut(one, width - len(a) - 6)}")
     _line("B", f"{b}  {other if full else _cut(other, width - len(b) - 6)}")
-    where = difference.place(full=full) if difference.same_text or full else f"differs in {safe(difference.path or '$')}"
+    where = (
+        difference.place(full=full) if difference.same_text or full else f"differs in {safe(difference.path or '$')}"
+    )
     _line("~", f"{likeness} similar, {where}" if full else _cut(f"{likeness} similar, {where}", width - 4))
 
 
