@@ -40,9 +40,8 @@ class Alignment(NamedTuple):
 def align(a: Sequence[int], b: Sequence[int], equal: Equal | None = None) -> Alignment:
     """Align two sequences of numbers.
 
-    Elements are equal if their numbers are and, if it is given, `equal(i, j)` is true for their positions. Of
-    sequences whose lengths multiply to at most `CELLS` without their common ends, the longest common subsequence is
-    found, and of several that one with the most elements without an equal one beside each other.
+    Elements are equal if their numbers are and, if it is given, `equal(i, j)` is true for their positions. Sequences
+    whose lengths multiply to at most `CELLS` without their common ends are aligned as `_exact` describes.
     """
 
     def same(i: int, j: int) -> bool:
@@ -111,15 +110,21 @@ def _between(pairs: Pairs, part: _Part) -> Iterator[_Part]:
 
 
 def _exact(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pairs:
-    """Return the longest common subsequence of a small part."""
+    """Return the alignment of a small part with the most equal pairs and pairs of surplus elements together.
+
+    An element is surplus if its side has more of its number. Of several alignments, it is one with the most equal
+    pairs. Then the fewest elements have moved, were changed or are on one side only, if two surplus elements between
+    the same equal ones count as one that was changed.
+    """
     a_begin, a_end, b_begin, b_end = part
-    in_a, in_b = set(a[a_begin:a_end]), set(b[b_begin:b_end])
-    if in_a.isdisjoint(in_b):
+    count_a, count_b = Counter(a[a_begin:a_end]), Counter(b[b_begin:b_end])
+    if count_a.keys().isdisjoint(count_b):
         return []
     height, width = a_end - a_begin, b_end - b_begin
-    match = height + width + 1  # more than all elements beside each other
-    alone_a = [one not in in_b for one in a[a_begin:a_end]]
-    alone_b = [one not in in_a for one in b[b_begin:b_end]]
+    pair = height + width + 1
+    match = pair + 1
+    surplus_a = [count_a[one] > count_b[one] for one in a[a_begin:a_end]]
+    surplus_b = [count_b[one] > count_a[one] for one in b[b_begin:b_end]]
     rows = [[0] * (width + 1)]
     for y in range(height - 1, -1, -1):
         below = rows[-1]
@@ -128,8 +133,8 @@ def _exact(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pair
             best = below[x] if below[x] > row[x + 1] else row[x + 1]
             if same(a_begin + y, b_begin + x):
                 best = max(best, below[x + 1] + match)
-            elif alone_a[y] and alone_b[x]:
-                best = max(best, below[x + 1] + 1)
+            elif surplus_a[y] and surplus_b[x]:
+                best = max(best, below[x + 1] + pair)
             row[x] = best
         rows.append(row)
     rows.reverse()
@@ -140,7 +145,7 @@ def _exact(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pair
         if here == beside + match and same(a_begin + y, b_begin + x):
             found.append((a_begin + y, b_begin + x))
             y, x = y + 1, x + 1
-        elif here == beside + 1 and alone_a[y] and alone_b[x]:
+        elif here == beside + pair and surplus_a[y] and surplus_b[x]:
             y, x = y + 1, x + 1
         elif here == rows[y + 1][x]:
             y += 1
