@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .queries.compare import compare
     from .queries.comparison import Comparison
     from .queries.match import Match
+    from .queries.run_summary import RunsSummary, summarise
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
@@ -45,6 +46,7 @@ _MODULE_OF = {
     "RedactionFilter": "privacy.redaction_filter",
     "Replay": "replay",
     "ReplayReport": "replay",
+    "RunsSummary": "queries.run_summary",
     "Selection": "log.selection",
     "StoreError": "errors",
     "close": "recording.closing",
@@ -55,6 +57,7 @@ _MODULE_OF = {
     "redact": "privacy.redaction",
     "redactor": "privacy.json_paths",
     "runtime_env": "ray",
+    "summarise": "queries.run_summary",
     "unpack": "formats.pack",
     "verify": "maintenance.verify",
 }
@@ -75,6 +78,7 @@ __all__ = [
     "RedactionFilter",
     "Replay",
     "ReplayReport",
+    "RunsSummary",
     "Selection",
     "StoreError",
     "close",
@@ -85,6 +89,7 @@ __all__ = [
     "redact",
     "redactor",
     "runtime_env",
+    "summarise",
     "unpack",
     "verify",
 ]
