@@ -207,16 +207,20 @@ async def _opening(a: Side, b: Side, canonical: Canonical) -> int:
     """Return the number of messages that both runs begin with, in replay order over all channels."""
     count = 0
     async with aclosing(_contents(a, canonical)) as one, aclosing(_contents(b, canonical)) as other:
-        async for name, digest, numbers in one:
+        async for said, digest, numbers in one:
             found = await anext(other, None)
-            if found is None or found[:2] != (name, digest) or not canonical.near(numbers, found[2]):
+            if found is None or found[:2] != (said, digest) or not canonical.near(numbers, found[2]):
                 break
             count += 1
     return count
 
 
-async def _contents(side: Side, canonical: Canonical) -> AsyncGenerator[tuple[str, bytes, tuple[float, ...]], None]:
+async def _contents(
+    side: Side, canonical: Canonical
+) -> AsyncGenerator[tuple[tuple[str, str, str], bytes, tuple[float, ...]], None]:
+    """Yield the channel, sender and recipient of each message, its digest, and its numbers."""
     async with aclosing(side.pages) as pages:
         async for page in pages:
             for entry in page:
-                yield side.name(entry.channel), *canonical.digest(entry.payload)
+                agents = json.dumps(entry.from_id), json.dumps(entry.to_id)
+                yield (side.name(entry.channel), *agents), *canonical.digest(entry.payload)

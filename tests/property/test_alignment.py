@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -48,7 +49,7 @@ def test_every_alignment_is_a_common_subsequence_and_few_edits_give_the_longest(
             patch.setattr(sequence_alignment, "MOST_EDITS", edits)
             pairs, _ = align(a, b)
             assert all(a[i] == b[j] for i, j in pairs)
-            assert all(i < next_i and j < next_j for (i, j), (next_i, next_j) in zip(pairs, pairs[1:], strict=False))
+            assert all(i < next_i and j < next_j for (i, j), (next_i, next_j) in pairwise(pairs))
             if edits == 200:
                 assert len(pairs) == longest(a, b)
             between = list(gaps(pairs, len(a), len(b)))
@@ -113,7 +114,9 @@ async def test_the_script_is_not_longer_than_the_edits(log: EventLog, count: int
 
 @WITH_STORE
 @given(st.lists(st.sampled_from(["ok", "yes", "no", "well, let me think"]), max_size=25), EDITS)
-async def test_nor_is_it_if_the_same_is_said_again_and_again(log: EventLog, texts: list[str], edits: list[Edit]) -> None:
+async def test_nor_is_it_if_the_same_is_said_again_and_again(
+    log: EventLog, texts: list[str], edits: list[Edit]
+) -> None:
     edits = [edit for edit in edits if edit[0] != "move"]
     result = await compared(log, texts, edited(texts, edits))
     assert result.messages.differing <= len(edits)
