@@ -240,6 +240,16 @@ ROWS = (
     _walk(
         "diff", "diff of two equal experiments", "a loop that reads both and compares digests by channel", "Diff", 0.5
     ),
+    Row(
+        "diff-unlike",
+        "diff of two runs of 200 thousand messages of which one percent differs",
+        "verify of both",
+        "aligning:Unlike",
+        2.0,
+        "time",
+        "s",
+        at_most=True,
+    ),
     _walk("pack", "pack", "a loop that hashes the rows, writes lines and hashes them", "Pack", 0.5),
     _walk("unpack", "unpack", "a loop that parses lines, hashes and inserts them, one index", "Unpack", 0.7),
     _walk("import", "import of JSON Lines", "a loop that parses lines and inserts them, one index", "Import", 0.7),

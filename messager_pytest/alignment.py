@@ -13,9 +13,7 @@ from typing import Any
 
 from messager_store.db.codes import FROM_DERIVED
 from messager_store.log.event import Event
-
-MOST_COMPARED = 250_000
-"""Maximum number of comparisons for one sender and channel; above it, the order of the replay stays."""
+from messager_store.queries.sequence_alignment import align
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +85,9 @@ def _aligned_group(
         event, saying = expected[a], live[b][1]
         return (id(event), id(saying)) in matched or same(event.payload, saying.payload)
 
-    common = None if len(matched) == len(group) else _common(len(expected), len(live), equal)
-    return list(group) if common is None else _paired(expected, live, common)
+    if len(matched) == len(group):
+        return list(group)
+    return _paired(expected, live, align([0] * len(expected), [0] * len(live), equal).pairs)
 
 
 def _paired(
@@ -109,45 +108,4 @@ def _paired(
             place = live[b][0]
             found.append((place, Pair(expected[a], live[b][1], matched=True)))
             a, b = a + 1, b + 1
-    return found
-
-
-def _common(a: int, b: int, equal: Callable[[int, int], bool]) -> list[tuple[int, int]] | None:
-    """Return the longest common subsequence of two sequences of these lengths, as pairs of positions.
-
-    None if that takes too many comparisons.
-    """
-    start = next((at for at in range(min(a, b)) if not equal(at, at)), min(a, b))
-    left = min(a, b) - start
-    end = next((at for at in range(left) if not equal(a - 1 - at, b - 1 - at)), left)
-    height, width = a - start - end, b - start - end
-    if height * width > MOST_COMPARED:
-        return None
-    rows = [[equal(start + y, start + x) for x in range(width)] for y in range(height)]
-    return [
-        *((at, at) for at in range(start)),
-        *((start + y, start + x) for y, x in _longest(rows, width)),
-        *((a - at, b - at) for at in range(end, 0, -1)),
-    ]
-
-
-def _longest(rows: Sequence[Sequence[bool]], width: int) -> list[tuple[int, int]]:
-    """Return the longest common subsequence; `rows[y][x]` tells whether y and x are equal."""
-    lengths = [[0] * (width + 1)]
-    for row in reversed(rows):
-        below = lengths[-1]
-        line = [0] * (width + 1)
-        for x in range(width - 1, -1, -1):
-            line[x] = below[x + 1] + 1 if row[x] else max(below[x], line[x + 1])
-        lengths.append(line)
-    lengths.reverse()
-    found, y, x = [], 0, 0
-    while y < len(rows) and x < width:
-        if rows[y][x]:
-            found.append((y, x))
-            y, x = y + 1, x + 1
-        elif lengths[y + 1][x] >= lengths[y][x + 1]:
-            y += 1
-        else:
-            x += 1
     return found

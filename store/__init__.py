@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .queries.delays import Delays, delays
     from .queries.match import Match
     from .queries.problems import Problems, problems
+    from .queries.run_summary import RunsSummary, summarise
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
@@ -51,6 +52,7 @@ _MODULE_OF = {
     "Replay": "replay",
     "ReplayReport": "replay",
     "Run": "run",
+    "RunsSummary": "queries.run_summary",
     "Selection": "log.selection",
     "StoreError": "errors",
     "close": "recording.closing",
@@ -63,6 +65,7 @@ _MODULE_OF = {
     "redact": "privacy.redaction",
     "redactor": "privacy.json_paths",
     "runtime_env": "ray",
+    "summarise": "queries.run_summary",
     "unpack": "formats.pack",
     "verify": "maintenance.verify",
 }
@@ -86,6 +89,7 @@ __all__ = [
     "Replay",
     "ReplayReport",
     "Run",
+    "RunsSummary",
     "Selection",
     "StoreError",
     "close",
@@ -98,6 +102,7 @@ __all__ = [
     "redact",
     "redactor",
     "runtime_env",
+    "summarise",
     "unpack",
     "verify",
 ]

@@ -1,106 +1,37 @@
-"""Comparison of two experiments: per channel, in replay order, the first payload that differs."""
+"""Comparison of two experiments: their messages aligned channel by channel.
+
+Both sides are read once, in replay order. While a channel continues with equal messages on both sides, they are only
+counted; from its first difference on, digests and positions of its messages are kept. These are aligned at the end, and
+payloads are read again for what has to be looked at: unequal messages in one place, and the differences that are shown.
+"""
 
 from __future__ import annotations
 
-import json
-from collections import deque
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Unpack
 
 from messager import channels
-from messager.brokers import BROKER_KINDS
 
 from ..db.codes import REDACTED
-from ..db.database import Database
 from ..errors import StoreError
 from ..experiments.records import Experiment
-from ..log.channel_map import ChannelMap, spelling
-from ..log.event import Cursor, Event
+from ..log.channel_map import ChannelMap
+from ..log.event import Event
 from ..log.event_log import EventLog
-from ..log.messages import ON_THE_WIRE, message_pages
+from ..log.messages import ON_THE_WIRE
 from ..log.selection import Filters, Selection, selection_of
-from ..log.span import Span
 from .absent_paths import AbsentPaths
-from .comparison import Comparison, Difference
+from .canonical import Canonical
+from .channel_differences import ChannelDifferences, Place, differences_of
+from .channel_tails import ChannelTails, Content
+from .comparison import ChannelCounts, Comparison, Counts, Difference
 from .match import Match
+from .side import EitherSpelling, Side, parts_of, spelling_of
 
-__all__ = ["Comparison", "Difference", "compare"]
+__all__ = ["ChannelCounts", "Comparison", "Counts", "Difference", "compare"]
 
 DETAILED = 100
-"""Maximum number of channels whose difference is returned; the others are only counted."""
-
-_MOST_NAMES = 100_000
-_SENDER = "\0from "
-"""Between a channel and its sender in a key."""
-
-_Seen = tuple[Cursor, bytes | None]
-"""Cursor of a message, and the digest of its payload (with a `Match` its payload), or None if it was redacted."""
-_Pair = tuple[_Seen, _Seen]
-"""A message of A and its counterpart of B."""
-
-
-class _ChannelComparison:
-    """Comparison of one channel while both sides are read; side 0 is A, side 1 is B."""
-
-    __slots__ = ("_before", "ahead", "counts", "index", "last", "matched", "pair", "redacted", "side")
-
-    def __init__(self) -> None:
-        self.ahead: deque[_Seen] = deque()
-        """Messages of `side` without a counterpart so far."""
-        self.side = 0
-        self.counts = [0, 0]
-        self._before: Cursor | None = None
-        self.last: Event | None = None
-        """A's last equal message, if it was found without digests."""
-        self.index = 0
-        """Number of equal messages so far; `before` is the last of them."""
-        self.redacted = 0
-        self.matched = 0
-        """Number of messages that are equal by the `Match`, but not byte for byte."""
-        self.pair: tuple[list[Cursor], list[Cursor]] | None = None
-        """After the first difference: its cursors and those of the next messages, of A and B."""
-
-    @property
-    def before(self) -> Cursor | None:
-        """Cursor of A's last equal message."""
-        return self._before if self.last is None else self.last.cursor
-
-    def add(self, side: int, seen: _Seen) -> _Pair | None:
-        """Compare a message with its counterpart, or keep it until that is read. Return the two if they are unequal."""
-        self.counts[side] += 1
-        if self.pair is not None:
-            if len(self.pair[side]) < 2:
-                self.pair[side].append(seen[0])
-        elif not self.ahead or self.side == side:
-            self.side = side
-            self.ahead.append(seen)
-        else:
-            other = self.ahead.popleft()
-            a, b = (seen, other) if side == 0 else (other, seen)
-            if a[1] != b[1] and a[1] is not None and b[1] is not None:
-                return a, b
-            self.redacted += a[1] is None or b[1] is None
-            self.equal(a)
-        return None
-
-    def equal(self, a: _Seen) -> None:
-        """Count a message of A that is equal to its counterpart."""
-        self._before, self.last = a[0], None
-        self.index += 1
-
-    def differ(self, a: _Seen, b: _Seen) -> None:
-        """These are the first messages that differ."""
-        self.pair = [a[0]], [b[0]]
-        self.pair[self.side].extend(cursor for cursor, _ in list(self.ahead)[:1])
-        self.ahead.clear()
-
-    def end(self) -> None:
-        """Both sides are read: the first message without a counterpart is the difference."""
-        if self.pair is None and self.ahead:
-            left = [cursor for cursor, _ in list(self.ahead)[:2]]
-            self.pair = (left, []) if self.side == 0 else ([], left)
-            self.ahead.clear()
+"""Default number of differences that are returned; the others are only counted."""
 
 
 async def compare(
@@ -114,10 +45,15 @@ async def compare(
     keep_names: bool = False,
     match: Match | None = None,
     by_sender: bool = False,
+    details: int = DETAILED,
     progress: Callable[[int], None] | None = None,
     **filters: Unpack[Filters],
 ) -> Comparison:
-    """Compare the payloads of the messages of two experiments. Messages are those that a replay would publish.
+    """Align the messages of two experiments by their payloads. Messages are those that a replay would publish.
+
+    On each channel, a message of A is equal to one of B in the same order, moved (equal, but at another place), changed
+    (another one is in its place, the most similar if there are several), or only in A; other messages are only in B.
+    The first `details` differences are returned with their events, in the replay order of A.
 
     The selection applies to each side: a point is resolved in each experiment, and `limit` counts the messages of each.
     Its `context` and `last_per` do not count. If kinds of event are selected, these are
@@ -127,15 +63,16 @@ async def compare(
     the other from MQTT, `exps/...` counts as `exps:...` on both sides, and `selection` may use either, unless
     `keep_names`. For an import of unknown origin, the channel names decide, if they are all of one form.
 
-    Payloads are compared byte for byte, or by `match`: `Match()` compares JSON values. It changes which payloads are
-    equal, not the order: a message is compared with the one at the same position of its channel.
+    Payloads are compared byte for byte, or by `match`: `Match()` compares JSON values. Its judge is asked about
+    messages that would count as changed.
 
     With `by_sender`, the messages of each sender on a channel are compared on their own. The order between the senders
     of a channel then makes no difference, as in a replay with live agents, which reproduces the order of each Messager.
 
-    A message that is redacted on one side counts as equal to its counterpart. Memory use is one digest per message by
-    which one side is ahead of the other on a channel; with `match` it is one payload. `progress` is called with the
-    number of messages read.
+    A message that is redacted on one side counts as equal to its counterpart. Memory use is a digest and a position for
+    each message behind the first difference of its channel, and for each by which one side is ahead of the other on a
+    channel. A channel with thousands of messages of which less than a tenth is equal is aligned by anchors only
+    (`ChannelCounts.by_anchors`). `progress` is called with the number of messages read.
     """
     other = log_b or log
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
@@ -143,41 +80,62 @@ async def compare(
     chosen = selection_of(selection, filters)
     if chosen.kinds and not chosen.kinds <= ON_THE_WIRE:
         raise StoreError("gaps and marks were never on the wire: they cannot be compared")
-    spelt = {await _spelling(log, of_a), await _spelling(other, of_b)}
+    spelt = {await spelling_of(log, of_a), await spelling_of(other, of_b)}
     as_one = not keep_names and spelt == {":", "/"}
     if as_one:
-        chosen = _EitherSpelling(chosen)
+        chosen = EitherSpelling(chosen)
     sides = (
-        _Side(log, of_a, chosen, await chosen.span(log.database, of_a), mapping, as_one, by_sender),
-        _Side(other, of_b, chosen, await chosen.span(other.database, of_b), None, as_one, by_sender),
+        Side(log, of_a, chosen, await chosen.span(log.database, of_a), mapping, as_one, by_sender),
+        Side(other, of_b, chosen, await chosen.span(other.database, of_b), None, as_one, by_sender),
     )
     if match is not None and match.bytes_only and match.judge is None:
         match = None
     absent = AbsentPaths(() if match is None else (*match.ignore, *match.shape))
-    known = await _read(sides, match, absent, progress)
+    canonical = Canonical(match)
+    known = await _read(sides, canonical, match is not None, absent, progress)
     result = Comparison(
         *(of_a.exp_id, of_b.exp_id, sides[0].read, sides[1].read),
         channels=len(known),
-        redacted=sum(channel.redacted for channel in known.values()),
-        matched=sum(channel.matched for channel in known.values()),
         translated=as_one,
         exp_ids=_exp_ids_apart(known) if mapping is None else None,
         by_sender=by_sender,
         absent_paths=absent.paths,
     )
-    for name, channel in sorted(known.items()):
-        if channel.pair is not None:
-            result.differing += 1
-            if result.differing <= DETAILED:
-                result.differences.append(await _detailed(name, channel, channel.pair, sides, match))
+    first: list[Place] = []
+    for key in sorted(known):
+        found = await differences_of(key, known[key], sides, canonical, match, details)
+        _count(result, key, known[key], found)
+        first = sorted([*first, *found.places[:details]], key=lambda place: place.order)[:details]
+        if not found.places:
+            del known[key]
+    result.by_channel.sort(key=lambda row: row.first)
+    result.differences = await _detailed(first, known, sides, match)
     return result
 
 
+def _count(result: Comparison, key: str, channel: ChannelTails, found: ChannelDifferences) -> None:
+    """Add the counts of a channel to the result."""
+    counted = found.counts
+    counts = Counts(found.equal, counted["moved"], counted["changed"], counted["only_a"], counted["only_b"])
+    result.messages += counts
+    result.redacted += found.redacted
+    result.matched += found.matched
+    if found.places:
+        name, sender = parts_of(key)
+        of_a, of_b = channel.counts
+        row = ChannelCounts(name, sender, of_a, of_b, counts, found.places[0].order, found.by_anchors)
+        result.by_channel.append(row)
+
+
 async def _read(
-    sides: tuple[_Side, _Side], match: Match | None, absent: AbsentPaths, progress: Callable[[int], None] | None
-) -> dict[str, _ChannelComparison]:
-    """Read and compare both sides; return the comparison of each channel."""
-    known: dict[str, _ChannelComparison] = {}
+    sides: tuple[Side, Side],
+    canonical: Canonical,
+    by_value: bool,
+    absent: AbsentPaths,
+    progress: Callable[[int], None] | None,
+) -> dict[str, ChannelTails]:
+    """Read both sides; return the opening of each channel and what follows."""
+    reading = _Reading(sides, canonical, by_value)
     waiting: list[list[Event]] = [[], []]
     ended = [False, False]
     told = 0
@@ -192,81 +150,76 @@ async def _read(
                         absent.search(entry.payload)
         together = min(map(len, waiting))
         if together:
-            await _compare(sides, match, known, waiting[0][:together], waiting[1][:together])
+            reading.compare(waiting[0][:together], waiting[1][:together])
         for side in (0, 1):
             rest = waiting[side][together:]
             if not together or ended[1 - side]:  # the other side has ended
                 for entry in rest:
-                    await _add(sides, match, known, side, entry)
+                    reading.add(side, entry)
                 rest = []
-            sides[side].read += len(waiting[side]) - len(rest)
             waiting[side] = rest
         read = sides[0].read + sides[1].read
         if progress is not None and read // 1000 > told // 1000:
             progress(read)
         told = read
-    for channel in known.values():
-        channel.end()
-    return known
+    return reading.known
 
 
-async def _compare(
-    sides: tuple[_Side, _Side],
-    match: Match | None,
-    known: dict[str, _ChannelComparison],
-    these: list[Event],
-    those: list[Event],
-) -> None:
-    """Compare as many messages of either side, in replay order.
+class _Reading:
+    """The channels of both sides while these are read."""
 
-    If neither side is ahead on a channel, and both continue with equal messages of it, their digests are not needed.
-    """
-    name_a, name_b = sides[0].name, sides[1].name
-    key_a, key_b = sides[0].key, sides[1].key
-    by_sender = sides[0].by_sender
-    for a, b in zip(these, those, strict=True):
-        name = key_a(a) if by_sender else name_a(a.channel)
-        channel = known.get(name)
-        if (
-            channel is not None
-            and not channel.ahead
-            and channel.pair is None
-            and a.payload == b.payload
-            and name == (key_b(b) if by_sender else name_b(b.channel))
-            and not (a.flags | b.flags) & REDACTED
-        ):
-            channel.counts[0] += 1
-            channel.counts[1] += 1
-            channel.index += 1
-            channel.last = a
+    def __init__(self, sides: tuple[Side, Side], canonical: Canonical, by_value: bool) -> None:
+        self.known: dict[str, ChannelTails] = {}
+        self._sides, self._canonical, self._by_value = sides, canonical, by_value
+
+    def compare(self, these: list[Event], those: list[Event]) -> None:
+        """Add as many messages of either side, in replay order.
+
+        If neither side is ahead on a channel, and both continue with equal messages of it, their digests are not
+        needed.
+        """
+        side_a, side_b = self._sides
+        known, name_a, name_b, by_sender = self.known, side_a.name, side_b.name, side_a.by_sender
+        for a, b in zip(these, those, strict=True):
+            name = side_a.key(a) if by_sender else name_a(a.channel)
+            channel = known.get(name)
+            if (
+                channel is not None
+                and channel.level
+                and a.payload == b.payload
+                and name == (side_b.key(b) if by_sender else name_b(b.channel))
+                and not (a.flags | b.flags) & REDACTED
+            ):
+                channel.counts[0] += 1
+                channel.counts[1] += 1
+                channel.opening += 1
+                channel.last, channel.shift = a, 0
+                side_a.read += 1
+                side_b.read += 1
+            else:
+                self.add(0, a)
+                self.add(1, b)
+
+    def add(self, side: int, entry: Event) -> None:
+        """Add a message."""
+        reading = self._sides[side]
+        name = reading.key(entry)
+        channel = self.known.get(name)
+        if channel is None:
+            channel = self.known[name] = ChannelTails()
+        if entry.redacted:
+            content = Content(None, (), 0)
         else:
-            await _add(sides, match, known, 0, a)
-            await _add(sides, match, known, 1, b)
+            content = Content(*self._canonical.digest(entry.payload), hash(entry.payload) if self._by_value else 0)
+        counterpart = channel.counterpart(side)
+        near = counterpart is None or self._canonical.near(content.numbers, counterpart.numbers)
+        channel.add(side, entry, content, reading.read, near)
+        reading.read += 1
 
 
-async def _add(
-    sides: tuple[_Side, _Side], match: Match | None, known: dict[str, _ChannelComparison], side: int, entry: Event
-) -> None:
-    """Compare a message with its counterpart on the other side, or keep it until that is read."""
-    name = sides[side].key(entry)
-    channel = known.get(name)
-    if channel is None:
-        channel = known[name] = _ChannelComparison()
-    content = None if entry.redacted else entry.payload if match is not None else sha256(entry.payload).digest()
-    unequal = channel.add(side, (entry.cursor, content))
-    if unequal is None:
-        return
-    (_, of_a), (_, of_b) = unequal
-    if match is not None and of_a is not None and of_b is not None and await match.accepts(of_a, of_b):
-        channel.matched += 1
-        channel.equal(unequal[0])
-    else:
-        channel.differ(*unequal)
-
-
-def _exp_ids_apart(known: dict[str, _ChannelComparison]) -> tuple[str, str] | None:
+def _exp_ids_apart(known: dict[str, ChannelTails]) -> tuple[str, str] | None:
     """Return the exp_ids in the channels of both sides if only they keep all channels apart; else None."""
-    a, b = ({_parts(key)[0] for key, channel in known.items() if channel.counts[side]} for side in (0, 1))
+    a, b = ({parts_of(key)[0] for key, channel in known.items() if channel.counts[side]} for side in (0, 1))
     if a & b:
         return None
     of_a, of_b = ({parsed.exp_id for name in names if (parsed := channels.parse(name))} for names in (a, b))
@@ -280,96 +233,32 @@ def _exp_ids_apart(known: dict[str, _ChannelComparison]) -> tuple[str, str] | No
     return (exp_a, exp_b) if any(channels.decode(renamed(name)) in b for name in a) else None
 
 
-def _parts(key: str) -> tuple[str, str]:
-    """Return the channel and the sender, as JSON, of a key of `_Side.key`; without `by_sender`, the sender is empty."""
-    name, _, sender = key.partition(_SENDER)
-    return name, sender
-
-
 async def _detailed(
-    key: str,
-    channel: _ChannelComparison,
-    pair: tuple[list[Cursor], list[Cursor]],
-    sides: tuple[_Side, _Side],
-    match: Match | None,
-) -> Difference:
-    """Return the difference on a channel, with its events."""
-    a, a_next, *_ = [await sides[0].event(cursor) for cursor in (*pair[0], None, None)]
-    b, b_next, *_ = [await sides[1].event(cursor) for cursor in (*pair[1], None, None)]
-    before = await sides[0].event(channel.before)
-    counts = {"messages_a": channel.counts[0], "messages_b": channel.counts[1]}
-    name, sender = _parts(key)
-    return Difference(name, channel.index, a, b, before, a_next, b_next, **counts, match=match, sender=sender)
+    places: list[Place], known: dict[str, ChannelTails], sides: tuple[Side, Side], match: Match | None
+) -> list[Difference]:
+    """Return differences with their events, the first one with its neighbours."""
+    events_a = await sides[0].events(place.a for place in places if place.a is not None)
+    events_b = await sides[1].events(place.b for place in places if place.b is not None)
+    found = []
+    for place in places:
+        name, sender = parts_of(place.key)
+        a = None if place.a is None else events_a[place.a]
+        b = None if place.b is None else events_b[place.b]
+        of_a, of_b = known[place.key].counts
+        found.append(Difference(name, place.kind, a, b, place.index_a, place.index_b, of_a, of_b, match, sender))
+    if found:
+        await _add_neighbours(found[0], known[places[0].key], sides)
+    return found
 
 
-class _Side:
-    """One side of a comparison: an experiment and its messages, in replay order."""
-
-    def __init__(
-        self,
-        log: EventLog,
-        of: Experiment,
-        chosen: Selection,
-        span: Span,
-        mapping: ChannelMap | None,
-        as_one: bool,
-        by_sender: bool,
-    ) -> None:
-        self._log = log
-        self._of = of
-        self.pages = message_pages(log, of, chosen, span, redacted=True, brief=not by_sender)
-        self.by_sender = by_sender
-        self.read = 0
-        """Number of messages compared."""
-        self._mapping = mapping
-        self._as_one = as_one
-        self._names: dict[str | None, str] = {}
-
-    def key(self, entry: Event) -> str:
-        """Return what a message is compared by: its channel, or with `by_sender`, its channel and its sender."""
-        name = self.name(entry.channel)
-        return f"{name}{_SENDER}{json.dumps(entry.from_id)}" if self.by_sender else name
-
-    def name(self, channel: str | None) -> str:
-        """Return the name under which a channel is compared."""
-        found = self._names.get(channel)
-        if found is None:
-            text = channel or ""
-            found = text if self._mapping is None else channels.decode(self._mapping(text))
-            if self._as_one:
-                found = channels.with_separator(found, ":")
-            if len(self._names) >= _MOST_NAMES:
-                self._names.clear()
-            self._names[channel] = found
-        return found
-
-    async def event(self, cursor: Cursor | None) -> Event | None:
-        """Return the event at a cursor."""
-        if cursor is not None:
-            async for entry in self._log.read(self._of, since=cursor, limit=1):
-                return entry
-        return None
-
-
-class _EitherSpelling(Selection):
-    """The same selection; a channel is matched by its name on Redis and by its name on MQTT."""
-
-    def __init__(self, chosen: Selection) -> None:
-        vars(self).update(vars(chosen))
-        self._kinds = BROKER_KINDS
-
-    async def as_recorded(self, database: Database, of: Experiment) -> Selection:
-        return self  # one side is from MQTT, so patterns may be topic filters on both
-
-    def takes_channel(self, channel: str | None) -> bool:
-        names = (
-            [] if channel is None else [channels.with_separator(channel, ":"), channels.with_separator(channel, "/")]
-        )
-        if self.channels is not None and not any(self.fits(self.channels, name) for name in names):
-            return False
-        return self.exclude is None or not any(self.fits(self.exclude, name) for name in names)
-
-
-async def _spelling(log: EventLog, of: Experiment) -> channels.Separator | None:
-    kinds = [row.broker_kind for row in await log.recorders(of)]
-    return spelling(kinds, await log.channels(of))
+async def _add_neighbours(difference: Difference, channel: ChannelTails, sides: tuple[Side, Side]) -> None:
+    """Add the message before a difference, and the next ones of both sides."""
+    index, side = (difference.index_a, 0) if difference.index_a is not None else (difference.index_b or 0, 1)
+    wanted = [(0, channel.before) if index == channel.opening else (side, channel.cursor(side, index - 1))]
+    for at, own in enumerate((difference.index_a, difference.index_b)):
+        wanted.append((at, None if own is None else channel.cursor(at, own + 1)))
+    neighbours = []
+    for at, cursor in wanted:
+        found = {} if cursor is None else await sides[at].events([cursor])
+        neighbours.append(found.get(cursor) if cursor is not None else None)
+    difference.before, difference.a_next, difference.b_next = neighbours

@@ -168,6 +168,20 @@ def _shape(value: Any, state: PathState) -> _Shape:
     return "null" if value is None else "number"
 
 
+def shape_of(value: Any, state: PathState) -> Any:
+    """Return a value with the same `repr` for all values of one shape, except that arrays may have others too."""
+    return _ordered(_shape(value, state))
+
+
+def _ordered(shape: _Shape) -> Any:
+    if isinstance(shape, str):
+        return shape
+    kind, inner = shape
+    if kind == "object":
+        return kind, [(key, _ordered(below)) for key, below in inner]
+    return kind, sorted(repr(_ordered(below)) for below in inner)
+
+
 def _fits(a: _Shape, b: _Shape) -> bool:
     if a == b:
         return True

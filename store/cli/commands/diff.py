@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ...text import plural, safe
+from ..comparison_output import comparison_as_dict, show_comparison, show_summary, summary_as_dict
 from ..filters import Filters, selection_options
 from ..match_options import given_match, match_options
 from ..options import asynchronous, json_option, open_log, pairs, store_option
-from ..output import note, print_json, table
+from ..output import note, print_json
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...log.event import Event
-    from ...queries.comparison import Comparison, Difference
+    from ...log.channel_map import ChannelMap
+    from ...log.event_log import EventLog
+    from ...queries.comparison import Comparison
+    from ...queries.match import Match
 
-COLOURS = {"A": "red", "B": "green", "~": "yellow"}
+SHOWN = 20
+"""Differences that are printed by default."""
+SHOWN_JSON = 1000
+"""The same with --json."""
 
 
 @click.command()
 @click.argument("a")
 @click.argument("b")
+@click.argument("more", nargs=-1, metavar="[C ...]")
 @selection_options
 @click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Rename channels of A, as `replay` does.")
 @click.option("--to-exp", metavar="ID", help="Treat channels of A as channels of this experiment, as `replay` does.")
@@ -41,6 +45,18 @@ COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 )
 @match_options
 @click.option("--full", is_flag=True, help="Print long texts completely, not only the part around the difference.")
+@click.option(
+    "--show",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print at most N differences; 20 if not given, 1000 with --json. All are counted.",
+)
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="Compare figures instead of messages: messages and delays of each pair. The last experiment is compared with "
+    "the range of the others.",
+)
 @click.option("--store-b", metavar="URL", help="The store of B, if it is a different one.")
 @store_option
 @json_option
@@ -48,6 +64,7 @@ COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 async def command(
     a: str,
     b: str,
+    more: tuple[str, ...],
     mapping: tuple[str, ...],
     to_exp: str | None,
     keep_names: bool,
@@ -57,19 +74,22 @@ async def command(
     tolerance: float | None,
     bytes_only: bool,
     full: bool,
+    show: int | None,
+    summary: bool,
     store_b: str | None,
     store: str,
     as_json: bool,
     filters: Filters,
 ) -> None:
-    """Compare the payloads of two experiments, channel by channel, in replay order.
+    """Align the messages of two experiments, channel by channel, by their payloads.
 
-    For each channel that differs, the first difference is printed. The lines start with a sign: none for the last
-    equal message, A and B for the first different messages, ~ for the place of the difference with both values if the
-    messages are JSON, and a and b for the next message on either side.
+    A message is equal (on both sides, in the same order), moved (equal, but at another place of its channel), changed
+    (another message is in its place), only in A, or only in B. The first line has these numbers. The first difference
+    in replay order follows, then a table if several channels differ, then the other differences by channel.
 
-    If many channels differ, a table comes first: the number of messages in A and in B, and the number of equal
-    messages (SAME) before the first difference.
+    The lines of a difference start with a sign: A and B for the messages of both sides, ~ for how similar they are and
+    where they differ, with both values if they are JSON, and > for a moved message. The first difference has the
+    message before without a sign, and the next ones as a and b. A wide terminal has changed messages side by side.
 
     The filters and POINT are those of `events`. They apply to each side: a POINT is resolved in each experiment,
     --limit counts the messages of each, and --kind compares events of this kind instead of messages.
@@ -81,121 +101,89 @@ async def command(
     A replay with live agents reproduces the order in which each Messager sent its messages, not the order between
     Messagers: use --by-sender if several of them send on one channel.
 
-    Exit code 0 if nothing differs, 1 if something does.
+    With --summary, A and further experiments are baselines for the last one, whose messages differ each time, as those
+    of language models do. Pairs of sender and recipient come first whose messages are most outside of the baselines'
+    range. With --summary, --store-b is the store of the last one.
+
+    Exit code 0 if nothing differs, 1 if something does; with --summary, if a number of messages is outside of the
+    range.
     """
-    from ...queries.compare import compare
     from ...replay import ChannelMap
 
     renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
     match = given_match(ignore, shape, tolerance, bytes_only)
     filters.refuse("last_per", "context", reason="messages are compared in order: leave it out")
-    selection = filters.selection()
+    how = _How(renamed, keep_names, match)
     async with open_log(store) as log, open_log(store_b or store) as log_b:
-        with Progress("comparing", "messages") as progress:
-            result = await compare(
-                *(log, a, b),
-                log_b=log_b,
-                selection=selection,
-                mapping=renamed,
-                keep_names=keep_names,
-                match=match,
-                by_sender=by_sender,
-                progress=progress,
-            )
-        if result.channels:
-            for each, exp in ((log, result.a), (log_b, result.b)):
-                await filters.note_unknown(each, await each.experiment(exp))
-    if filters.given and not result.channels:
+        if summary:
+            if by_sender or full or show:
+                raise click.UsageError("--summary counts messages: leave out --by-sender, --full and --show")
+            same = await _summary(log, log_b, [a, b, *more], filters, how, as_json)
+        elif more:
+            raise click.UsageError(f"{len(more) + 2} experiments: give two, or --summary")
+        else:
+            details = show or (SHOWN_JSON if as_json else SHOWN)
+            result = await _compared(log, log_b, (a, b), filters, how, by_sender, details)
+            same = result.equal
+            if as_json:
+                print_json(comparison_as_dict(result))
+            else:
+                show_comparison(result, full)
+    if not same:
+        raise click.exceptions.Exit(1)
+
+
+class _How(NamedTuple):
+    """How names and payloads are compared."""
+
+    mapping: ChannelMap | None
+    keep_names: bool
+    match: Match | None
+
+
+async def _compared(
+    log: EventLog, log_b: EventLog, both: tuple[str, str], filters: Filters, how: _How, by_sender: bool, details: int
+) -> Comparison:
+    """Compare two experiments, with notes on filters and paths that had no effect."""
+    from ...queries.compare import compare
+
+    with Progress("comparing", "messages") as progress:
+        result = await compare(
+            *(log, *both),
+            log_b=log_b,
+            selection=filters.selection(),
+            **how._asdict(),
+            by_sender=by_sender,
+            details=details,
+            progress=progress,
+        )
+    if result.channels:
+        for each, exp in ((log, result.a), (log_b, result.b)):
+            await filters.note_unknown(each, await each.experiment(exp))
+    elif filters.given:
         raise click.UsageError(f"nothing to compare: no message of {result.a} or {result.b} matches the filters")
     if result.absent_paths and result.channels:
         paths = ", ".join(result.absent_paths)
         note(f"no JSON payload that was compared has {paths}: check these paths of --ignore and --shape")
-    if as_json:
-        print_json(_as_dict(result))
-    else:
-        _show(result, full)
-    if not result.equal:
-        raise click.exceptions.Exit(1)
+    return result
 
 
-def _as_dict(result: Comparison) -> dict[str, Any]:
-    return {
-        "equal": result.equal,
-        "a": result.a,
-        "b": result.b,
-        "messages_a": result.messages_a,
-        "messages_b": result.messages_b,
-        "channels": result.channels,
-        "channels_same": result.same,
-        "channels_differing": result.differing,
-        "redacted": result.redacted,
-        "matched": result.matched,
-        "absent_paths": result.absent_paths,
-        "translated": result.translated,
-        "to_exp": None if result.exp_ids is None else result.exp_ids[1],
-        "differences": [
-            {
-                "channel": difference.channel,
-                **({"sender": json.loads(difference.sender)} if difference.sender else {}),
-                "index": difference.index,
-                "path": difference.path,
-                "messages_a": difference.messages_a,
-                "messages_b": difference.messages_b,
-                **{side: _event(getattr(difference, side)) for side in ("before", "a", "b", "a_next", "b_next")},
-            }
-            for difference in result.differences
-        ],
-    }
+async def _summary(
+    log: EventLog, log_last: EventLog, runs: list[str], filters: Filters, how: _How, as_json: bool
+) -> bool:
+    """Print the summary of runs. Return whether the last one is within the range of the others."""
+    from ...queries.run_summary import summarise
 
-
-def _event(entry: Event | None) -> dict[str, Any] | None:
-    from ...formats.jsonl import event_to_dict
-
-    return None if entry is None else {"cursor": str(entry.cursor), **event_to_dict(entry)}
-
-
-def _show(result: Comparison, full: bool) -> None:
-    from ...queries.comparison import SHOWN
-
-    if result.translated:
-        note("one side comes from Redis, the other from MQTT: exps/... means exps:... (--keep-names turns that off)")
-    click.echo(f"{click.style(result.verdict, fg='green' if result.equal else 'red')}  {result.counts}")
-    if result.exp_ids:
-        a, b = map(safe, result.exp_ids)
-        hint = f"no channel is on both sides: A has channels of {a}, B of {b}; compare them with --to-exp {quote(b)}"
-        click.secho(hint, fg="yellow")
-    if result.differing > SHOWN:
-        click.echo()
-        _show_table(result)
-    for difference in result.differences[:SHOWN]:
-        _show_difference(difference, full)
-    if result.differing > SHOWN:
-        click.echo(
-            f"\nand {plural(result.differing - SHOWN, f'more {result.unit}')}: see them with --channel or --json"
+    with Progress("reading", "messages") as progress:
+        result = await summarise(
+            log, *runs, log_last=log_last, selection=filters.selection(), **how._asdict(), progress=progress
         )
-
-
-def _show_table(result: Comparison) -> None:
-    """Print, for each channel that differs, the messages of both sides and those before the first difference."""
-    senders = [("FROM", "left")] if result.by_sender else []
-    table(
-        [("CHANNEL", "left"), *senders, ("A", "right"), ("B", "right"), ("SAME", "right")],
-        [
-            (
-                one.channel,
-                *((one.sender,) if result.by_sender else ()),
-                *(f"{count:,}" for count in (one.messages_a, one.messages_b, one.index)),
-            )
-            for one in result.differences
-        ],
-        gives=("CHANNEL",),
-    )
-    if result.differing > len(result.differences):
-        click.echo(f"and {result.differing - len(result.differences):,} more")
-
-
-def _show_difference(difference: Difference, full: bool) -> None:
-    click.echo(f"\n{click.style(difference.title, bold=True)}")
-    for sign, line in difference.lines(full=full):
-        colour = COLOURS.get(sign)
-        click.echo(click.style(f"  {sign} {line}", fg=colour, dim=colour is None))
+    for each, run in zip([log] * (len(runs) - 1) + [log_last], result.runs, strict=True):
+        await filters.note_unknown(each, await each.experiment(run.exp_id))
+    if filters.given and not result.pairs:
+        raise click.UsageError("nothing to compare: no message of these experiments matches the filters")
+    if as_json:
+        print_json(summary_as_dict(result))
+    else:
+        show_summary(result)
+    return not result.outside

@@ -163,7 +163,7 @@ def test_diff_shows_the_first_difference_and_ends_with_one(imported: Run, tmp_pa
     assert "1 of 3 channels differ" in done.stdout
     assert "A 1700000001000000000:1:2  plain" in done.stdout and "B 1700000001000000000:1:2  changed" in done.stdout
     [difference] = json.loads(imported("diff", "game-1", "b", "--json").stdout)["differences"]
-    assert (difference["index"], difference["a"]["payload"], difference["b"]["payload"]) == (0, "plain", "changed")
+    assert (difference["index_a"], difference["a"]["payload"], difference["b"]["payload"]) == (0, "plain", "changed")
     assert imported("diff", "game-1", "b", "--exclude", "*agents:1:*").returncode == 0
 
 

@@ -6,10 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from messager_store import Event, Match
-from messager_store.cli.commands.diff import _show, command
-from messager_store.queries.comparison import CONTEXT, Comparison, Difference
+from messager_store.cli import comparison_output
+from messager_store.cli.commands.diff import command
+from messager_store.cli.comparison_output import ROWS, show_comparison
+from messager_store.queries.channel_differences import Kind
+from messager_store.queries.comparison import CONTEXT, ChannelCounts, Comparison, Counts, Difference
 from messager_store.queries.text_diff import LEAD, LONGEST
 
 LOREM = "lorem ipsum dolor sit amet " * 300
@@ -20,11 +24,18 @@ def said(payload: str | bytes, ts: int = 1) -> Event:
 
 
 def difference(a: str | bytes | None, b: str | bytes | None) -> Difference:
-    return Difference("c", 0, None if a is None else said(a), None if b is None else said(b), None)
+    kind: Kind = "only_b" if a is None else "only_a" if b is None else "changed"
+    of_a, of_b = (None if one is None else said(one) for one in (a, b))
+    return Difference("c", kind, of_a, of_b, None if a is None else 0, None if b is None else 0)
 
 
 def lines_of(a: str | bytes | None, b: str | bytes | None, **how: Any) -> dict[str, str]:
-    return {sign: line.removeprefix("1:1:1  ") for sign, line in difference(a, b).lines(**how)}
+    """Return the lines by sign, without cursors and without the similarity."""
+    lines = {sign: line.removeprefix("1:1:1  ") for sign, line in difference(a, b).lines(**how)}
+    likeness, _, lines["~"] = lines["~"].partition(" similar")
+    assert 0 <= int(likeness.removesuffix("%")) <= 100
+    lines["~"] = lines["~"].removeprefix(", ")
+    return {sign: line for sign, line in lines.items() if line}
 
 
 def test_long_texts_are_cut_around_the_first_character_that_differs() -> None:
@@ -86,8 +97,8 @@ def test_the_path_continues_inside_a_string_that_contains_json() -> None:
 
 def test_both_values_are_shown_under_a_match_and_cut_around_their_difference() -> None:
     def place(a: Any, b: Any, match: Match, **how: Any) -> str:
-        found = Difference("c", 0, said(json.dumps(a)), said(json.dumps(b)), None, match=match)
-        return dict(found.lines(**how)).get("~", "")
+        found = Difference("c", "changed", said(json.dumps(a)), said(json.dumps(b)), 0, 0, match=match)
+        return dict(found.lines(**how))["~"].partition(" similar, ")[2]
 
     match = Match(ignore=["id"])
     assert place({"id": 1, "n": [1]}, {"id": 2, "n": [1, 2]}, match) == "differs in $.n[1]: no value in A, 2 in B"
@@ -131,102 +142,172 @@ def test_nothing_recorded_reaches_a_terminal_as_it_is() -> None:
     bad = "\x1b[31m\x07\u202e"
     lines = lines_of(json.dumps({bad: bad}), json.dumps({bad: bad + "!"}))
     assert all(line.isprintable() for line in lines.values()) and r"1b[31m\u0007\u202e" + '"]:' in lines["~"]
-    before = Difference("c", 1, said(bad), None, said(bad), said(bad))
+    before = Difference("c", "only_a", said(bad), None, 1, None, before=said(bad), a_next=said(bad))
     assert all(line.isprintable() for _, line in before.lines())
 
 
 def test_the_messages_around_a_difference_are_shown_by_their_beginnings() -> None:
-    around = Difference("c", 1, said("a"), said("b"), said(LOREM), said(LOREM), said(LOREM))
+    around = Difference(
+        "c", "changed", said("a"), said("b"), 1, 1, 2, 2, None, "", said(LOREM), said(LOREM), said(LOREM)
+    )
     begun = f"1:1:1  {LOREM[:CONTEXT]}…"
-    assert around.lines() == [(" ", begun), ("A", "1:1:1  a"), ("B", "1:1:1  b"), ("a", begun), ("b", begun)]
+    assert around.lines() == [
+        (" ", begun),
+        ("A", "1:1:1  a"),
+        ("B", "1:1:1  b"),
+        ("~", "0% similar"),
+        ("a", begun),
+        ("b", begun),
+    ]
     assert around.lines(full=True)[0] == (" ", f"1:1:1  {LOREM}")
 
 
+def compared(*found: Difference, **more: Any) -> Comparison:
+    """Return a comparison of one channel with these differences, all of one kind."""
+    counts = Counts(1, **{found[0].kind: len(found)})
+    rows = [ChannelCounts(one.channel, "", 9, 9, Counts(0, 0, 1), at) for at, one in enumerate(found)]
+    return Comparison("one", "two", 9, 9, counts, len(rows), rows, list(found), **more)
+
+
 def test_the_verb_prints_the_lines_cut_or_full(capsys: pytest.CaptureFixture[str]) -> None:
-    result = Comparison("one", "two", 1, 1, 1, 1, [difference(LOREM + "a", LOREM + "b")])
-    _show(result, full=False)
+    result = compared(difference(LOREM + "a", LOREM + "b"))
+    show_comparison(result, full=False)
     cut = capsys.readouterr().out
-    assert f"\n  ~ differs at character {len(LOREM) + 1:,}\n" in cut and LOREM not in cut
-    _show(result, full=True)
-    assert f"\n  A 1:1:1  {LOREM}a\n  B 1:1:1  {LOREM}b\n  ~ differs" in capsys.readouterr().out
+    assert f" similar, differs at character {len(LOREM) + 1:,}\n" in cut and LOREM not in cut
+    show_comparison(result, full=True)
+    assert f"\n  A 1:1:1  {LOREM}a\n  B 1:1:1  {LOREM}b\n  ~ " in capsys.readouterr().out
 
 
 def test_the_help_explains_every_sign() -> None:
-    long = Difference("c", 1, said(LOREM + "a"), said(LOREM + "b"), said(""), said(""), said(""))
-    signs = [sign for sign, _ in long.lines()]
-    assert signs == [" ", "A", "B", "~", "a", "b"]
+    neighbours = said(""), said(""), said("")
+    long = Difference("c", "changed", said(LOREM + "a"), said(LOREM + "b"), 1, 1, 2, 2, None, "", *neighbours)
+    assert [sign for sign, _ in long.lines()] == [" ", "A", "B", "~", "a", "b"]
     assert command.help is not None
     words = " ".join(command.help.split())
-    assert "none for the last equal message" in words
-    assert "A and B for the first" in words and "~ for the place" in words
-    assert "a and b for the next" in words
+    assert "A and B for the messages of both sides" in words and "~ for how similar they are" in words
+    assert "> for a moved message" in words and "the message before without a sign" in words
+    assert "the next ones as a and b" in words
 
 
 def test_runs_that_only_their_exp_ids_keep_apart_are_told_the_option(capsys: pytest.CaptureFixture[str]) -> None:
-    result = Comparison("one", "two", 1, 1, 2, 2, exp_ids=("a", "b'\x1b"))
-    _show(result, full=False)
+    result = Comparison("one", "two", 1, 1, Counts(0, 0, 0, 1, 1), 2, exp_ids=("a", "b'\x1b"))
+    show_comparison(result, full=False)
     shown = capsys.readouterr()
     verdict, hint = shown.out.splitlines()
     assert "different" in verdict and hint.endswith("""B of b'\\x1b; compare them with --to-exp 'b'"'"'\\x1b'""")
     result.exp_ids = None
-    _show(result, full=False)
+    show_comparison(result, full=False)
     assert "--to-exp" not in capsys.readouterr().out
 
 
-def differing(number: int) -> Comparison:
-    found = [Difference(f"c{n}", n, said("x"), None, None, None, None, 1000 + n, n) for n in range(number)]
-    return Comparison("one", "two", 9, 9, number, number, found[:100])
+def test_a_channel_that_was_aligned_by_anchors_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    result = Comparison(
+        "one", "two", 9, 9, Counts(0, 0, 9), 1, [ChannelCounts("c", "", 9, 9, Counts(0, 0, 9), 0, True)]
+    )
+    show_comparison(result, full=False)
+    assert "c: less than a tenth is equal, so it is aligned only by messages that" in capsys.readouterr().out
 
 
-def test_many_channels_are_a_table_before_the_first_few_in_detail(capsys: pytest.CaptureFixture[str]) -> None:
-    _show(differing(4), full=False)
+def differing(number: int, shown: int) -> Comparison:
+    """Return a comparison of channels with one message each that only A has."""
+    rows = [ChannelCounts(f"c{n}", "", 1000 + n, n, Counts(n, only_a=1), n) for n in range(number)]
+    found = [Difference(f"c{n}", "only_a", said(f"x{n}"), None, n, None, 1000 + n, n) for n in range(shown)]
+    return Comparison("one", "two", 9, 9, Counts(5, only_a=number), number, rows, found)
+
+
+def test_the_first_difference_precedes_the_table_of_channels_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    show_comparison(differing(4, 3), full=False)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines[2:7]] == [
-        ["CHANNEL", "A", "B", "SAME"],
-        *([f"c{n}", f"1,00{n}", str(n), str(n)] for n in range(4)),
+    assert lines[0].endswith("two: 9 messages; 5 equal, 4 only in A; 4 of 4 channels differ")
+    assert lines[1:5] == ["", "c0: only in A, message 1 of 1,000 in A (B has 0)", "  A 1:1:1  x0", ""]
+    assert [line.split() for line in lines[5:10]] == [
+        ["CHANNEL", "A", "B", "EQUAL", "MOVED", "CHANGED", "ONLY", "A", "ONLY", "B"],
+        *([f"c{n}", f"1,00{n}", str(n), str(n), "0", "0", "1", "0"] for n in range(4)),
     ]
-    assert lines[8] == "c0, message 1 (A has 1,000, B 0)"
-    assert [line for line in lines[8:] if ", message " in line][1:] == [
-        "c1, message 2 (A has 1,001, B 1)",
-        "c2, message 3 (A has 1,002, B 2)",
+    assert lines[10:] == [
+        *("", "c1", "  A 2  x1", "", "c2", "  A 3  x2", ""),
+        "and 1 more difference: see them with --show, --channel or --json",
     ]
-    assert lines[-1].startswith("and 1 more channel:")
 
 
-def test_few_channels_need_no_table_and_very_many_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    _show(differing(3), full=False)
+def test_one_channel_needs_no_table_and_of_very_many_the_first_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    show_comparison(differing(1, 1), full=False)
     assert "CHANNEL" not in capsys.readouterr().out
-    _show(differing(1200), full=False)
+    show_comparison(differing(ROWS + 1100, 1), full=False)
     shown = capsys.readouterr().out
-    assert "\nand 1,100 more\n" in shown and "c99 " in shown and "c100 " not in shown
+    assert "\nand 1,100 more\n" in shown and f"c{ROWS - 1} " in shown and f"c{ROWS} " not in shown
+
+
+def test_differences_of_one_channel_stand_together_by_their_positions(capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = (said(json.dumps({"content": "same", "n": n})) for n in (1, 2))
+    found = [
+        Difference("c", "only_b", None, said("first"), None, 0, 9, 9),
+        Difference("c", "moved", said("went"), said("went"), 1, 1000, 9, 9),
+        Difference("d", "only_b", None, said("there"), None, 4, 9, 9),
+        Difference("c", "changed", said("hello you"), said("hello two"), 2, 3, 9, 9),
+        Difference("c", "changed", a, b, 6, 6, 9, 9),
+    ]
+    show_comparison(Comparison("one", "two", 9, 9, Counts(0, 1, 2, 0, 2), 2, [], found), full=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("c") + 1 :] == [
+        "  > 2 to 1,001  went",
+        "  A 3  hello you",
+        "  B 4  hello two",
+        *(lines[lines.index("  B 4  hello two") + 1],),
+        '  A 7  {"content": "same", "n": 1}',
+        '  B 7  {"content": "same", "n": 2}',
+        *(lines[lines.index('  B 7  {"content": "same", "n": 2}') + 1],),
+        *("", "d", "  B 5  there"),
+    ]
+    assert lines[lines.index("  B 4  hello two") + 1].endswith("% similar, differs in $")
+    assert any(line.endswith("% similar, differs in $.n: 1 in A, 2 in B") for line in lines)
+
+
+def test_a_wide_terminal_has_changed_messages_side_by_side(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison_output, "_width", lambda: 130)
+    found = [difference("x", "y"), difference("hello you", "hello two"), difference("日本" * 99, "日本" * 98)]
+    show_comparison(compared(*found), full=False)
+    lines = capsys.readouterr().out.splitlines()
+    [short] = [line for line in lines if "hello you" in line]
+    assert short.startswith("  ~ 1  hello you ") and " | hello two " in short and short.endswith("%")
+    [long] = [line for line in lines if line.startswith("  ~ 1  ") and line != short]
+    assert cell_len(long) <= 130
 
 
 def test_a_comparison_is_put_into_words() -> None:
-    found = Difference("c\x1b", 1, said(LOREM + "a"), said(LOREM + "b"), said("0"), said("2"), None, 3, 2)
-    result = Comparison("one", "two", 1003, 2, 2, 1, [found], redacted=1)
-    assert str(result).splitlines() == [
-        "different  one: 1,003 messages, two: 2 messages (1 redacted, not compared); 1 of 2 channels differ",
+    neighbours = said("0"), said("2"), None
+    a, b = said(LOREM + "a"), said(LOREM + "b")
+    found = Difference("c\x1b", "changed", a, b, 1, 1, 3, 2, None, "", *neighbours)
+    row = ChannelCounts("c\x1b", "", 3, 2, Counts(1, 0, 1, 1), 1)
+    result = Comparison("one", "two", 1003, 2, Counts(1, 0, 1, 1), 2, [row], [found], redacted=1)
+    lines = str(result).splitlines()
+    assert lines[6].startswith("  ~ ") and lines[6].endswith(f" similar, differs at character {len(LOREM) + 1:,}")
+    assert lines[:6] + lines[7:] == [
+        "different  one: 1,003 messages, two: 2 messages (1 redacted, not compared); 1 equal, 1 changed, 1 only in A; "
+        "1 of 2 channels differ",
         "",
-        r"c\x1b, message 2 (A has 3, B 2)",
+        r"c\x1b: changed, message 2 of 3 in A, 2 of 2 in B",
         "    1:1:1  0",
         f"  A 1:1:1  …{LOREM[-LEAD:]}a",
         f"  B 1:1:1  …{LOREM[-LEAD:]}b",
-        f"  ~ differs at character {len(LOREM) + 1:,}",
         "  a 1:1:1  2",
+        "",
+        "and 1 more difference",
     ]
-    assert str(Comparison("one", "two", 1, 1, 1)) == "equal  one: 1 message, two: 1 message, on 1 channel"
+    words = str(Comparison("one", "two", 1, 1, Counts(1), 1))
+    assert words == "equal  one: 1 message, two: 1 message, on 1 channel"
 
 
 def test_of_many_differences_the_words_have_the_first() -> None:
-    words = str(differing(150))
-    assert words.count(", message ") == 3 and words.endswith("\n\nand 147 more channels")
-    assert "\n  B (no message: it ends here)\n" in words
+    words = str(differing(150, 100))
+    assert words.count(": only in A, message ") == 5 and words.endswith("\n\nand 145 more differences")
 
 
 def test_what_pytest_prints_of_a_comparison_names_the_first_difference() -> None:
-    shown = repr(differing(150))
-    assert shown == (
-        "<Comparison different  one: 9 messages, two: 9 messages; 150 of 150 channels differ; "
-        "first c0, message 1 (A has 1,000, B 0)>"
+    assert repr(differing(150, 100)) == (
+        "<Comparison different  one: 9 messages, two: 9 messages; 5 equal, 150 only in A; 150 of 150 channels differ; "
+        "first c0: only in A, message 1 of 1,000 in A (B has 0)>"
     )
     assert repr(Comparison("one", "two")) == "<Comparison equal  one: 0 messages, two: 0 messages, on 0 channels>"

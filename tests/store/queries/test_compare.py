@@ -10,7 +10,7 @@ import pytest
 
 from messager_store import EventLog, Match, NewEvent
 from messager_store.log.selection import Selection
-from messager_store.queries.compare import Comparison, compare
+from messager_store.queries.compare import Comparison, Counts, compare
 from messager_store.replay import ChannelMap
 from tests.support import messager
 from tests.support.logs import filled, sent
@@ -42,8 +42,9 @@ async def test_the_first_difference_is_named_with_its_neighbours(log: EventLog) 
         run(("x", b"1"), ("x", b"2"), ("x", b"3"), ("x", b"4"), ("y", b"same")),
         run(("x", b"1"), ("x", b"2"), ("x", b"three"), ("x", b"vier"), ("y", b"same")),
     )
-    [difference] = result.differences
-    assert (difference.channel, difference.index) == ("x", 2)
+    difference, following = result.differences
+    assert (difference.channel, difference.kind, difference.index_a, difference.index_b) == ("x", "changed", 2, 2)
+    assert (following.kind, following.index_a, following.index_b, following.before) == ("changed", 3, 3, None)
     found = (difference.before, difference.a, difference.b, difference.a_next, difference.b_next)
     assert [entry and entry.payload for entry in found] == [b"2", b"3", b"three", b"4", b"vier"]
     assert (result.same, result.channels) == (1, 2)
@@ -56,11 +57,13 @@ async def test_a_channel_that_ends_early_or_is_missing_differs(log: EventLog) ->
         run(("short", b"1"), ("only a", b"1")),
         run(("short", b"1"), ("short", b"2"), ("short", b"3"), ("only b", b"1")),
     )
-    found = {d.channel: (d.index, d.a and d.a.payload, d.b and d.b.payload) for d in result.differences}
-    assert found == {"short": (1, None, b"2"), "only a": (0, b"1", None), "only b": (0, None, b"1")}
-    short = next(d for d in result.differences if d.channel == "short")
-    assert (short.messages_a, short.messages_b) == (1, 3)
-    assert short.before is not None and short.b_next is not None and short.b_next.payload == b"3"
+    found = [(d.channel, d.kind, d.index_a, d.index_b, (d.a or d.b or sent(0)).payload) for d in result.differences]
+    assert sorted(found[:2]) == [("only a", "only_a", 0, None, b"1"), ("short", "only_b", None, 1, b"2")]
+    assert sorted(found[2:]) == [("only b", "only_b", None, 0, b"1"), ("short", "only_b", None, 2, b"3")]
+    assert result.messages == Counts(1, 0, 0, 1, 3)
+    assert {(row.channel, row.messages_a, row.messages_b) for row in result.by_channel} == {
+        *(("short", 1, 3), ("only a", 1, 0), ("only b", 0, 1))
+    }
 
 
 async def test_an_order_that_changed_within_a_channel_differs_but_not_across_channels(log: EventLog) -> None:
@@ -69,7 +72,10 @@ async def test_an_order_that_changed_within_a_channel_differs_but_not_across_cha
         run(("x", b"1"), ("x", b"2"), ("y", b"3"), ("z", b"4")),
         run(("z", b"4"), ("y", b"3"), ("x", b"2"), ("x", b"1")),
     )
-    assert [difference.channel for difference in result.differences] == ["x"]
+    [difference] = result.differences
+    assert (difference.channel, difference.kind) == ("x", "moved")
+    assert (difference.index_a, difference.index_b) in [(0, 1), (1, 0)]
+    assert result.messages == Counts(3, moved=1)
 
 
 async def test_any_single_change_is_found(log: EventLog) -> None:
@@ -83,7 +89,12 @@ async def test_any_single_change_is_found(log: EventLog) -> None:
         await filled(log, b, f"b{number}")
         result = await compare(log, "a", f"b{number}")
         place = [entry.channel for entry in a[:at]].count(a[at].channel)
-        assert [(d.channel, d.index) for d in result.differences] == [(a[at].channel, place)]
+        [difference] = result.differences
+        assert (difference.channel, difference.kind, difference.b and difference.b.payload) == (
+            *(a[at].channel, "changed", b"changed"),
+        )
+        assert (difference.index_a, difference.index_b) == (place, place)
+        assert result.messages == Counts(len(a) - 1, changed=1)
 
 
 async def test_renamed_channels_and_filters(log: EventLog, tmp_path: Path) -> None:
@@ -143,14 +154,15 @@ async def test_a_match_says_which_messages_are_equal_and_where_the_first_unequal
     b[3] = b[3].replace(b"s3", b"other")
     b[4] = b[4].replace(b"s4", b"other")
     result = await by_match(log, match, a, b)
-    [difference] = result.differences
-    assert (difference.index, difference.path, result.matched) == (3, "$.said", 2)
+    difference, following = result.differences
+    assert (difference.index_a, difference.path, result.matched) == (3, "$.said", 3)
+    assert (following.index_a, following.path, result.messages) == (4, "$.said", Counts(4, changed=2))
     found = (difference.before, difference.a, difference.b, difference.a_next, difference.b_next)
     assert [entry and entry.payload for entry in found] == [a[2], a[3], b[3], a[4], b[4]]
-    assert dict(difference.lines())["~"] == 'differs in $.said: "s3" in A, "other" in B'
+    assert dict(difference.lines())["~"].endswith('similar, differs in $.said: "s3" in A, "other" in B')
 
 
-async def test_a_match_compares_messages_by_position_also_when_one_side_is_ahead(log: EventLog) -> None:
+async def test_a_match_holds_also_when_one_side_is_ahead_and_for_messages_that_moved(log: EventLog) -> None:
     a = [("x", b"%d" % at) for at in range(50)]
     b = [("x", b"%d.0" % at) for at in range(50)]
     other = [("y", b"1")] * 50
@@ -160,9 +172,9 @@ async def test_a_match_compares_messages_by_position_also_when_one_side_is_ahead
     assert result.equal and result.matched == 50
     await filled(log, run(*other, *b[1:], b[0]), "moved")
     [difference] = (await compare(log, "a", "moved", match=Match())).differences
-    assert (difference.channel, difference.index, difference.path) == ("x", 0, "$")
-    assert difference.a_next is not None and difference.b_next is not None
-    assert (difference.a_next.payload, difference.b_next.payload) == (b"1", b"2.0")
+    assert (difference.channel, difference.kind, difference.index_a, difference.index_b) == ("x", "moved", 0, 49)
+    assert difference.a_next is not None and difference.b_next is None
+    assert difference.a_next.payload == b"1"
 
 
 @pytest.mark.parametrize(
@@ -202,14 +214,15 @@ async def test_a_judge_decides_what_the_other_rules_do_not_accept(log: EventLog)
     match = Match(judge=judge)
     result = await by_match(log, match, [b'"hi"', b'"a"', b'"b"', b'"c"'], [b'"hello"', b'"a"', b'"no"', b'"d"'])
     [difference] = result.differences
-    assert (difference.index, result.matched, asked) == (2, 1, [("hi", "hello"), ("b", "no")])
+    assert (difference.index_a, result.messages, result.matched) == (2, Counts(3, changed=1), 2)
+    assert asked == [("hi", "hello"), ("b", "no"), ("c", "d")]
     assert (await by_match(log, Match(bytes_only=True, judge=judge), [b"x"], [b"y"])).equal
 
 
 async def test_a_message_without_a_counterpart_differs_under_any_match(log: EventLog) -> None:
     result = await by_match(log, Match(ignore=["**"]), [b"1", b"2"], [b"3"])
     [difference] = result.differences
-    assert (difference.index, difference.path, difference.b) == (1, None, None)
+    assert (difference.kind, difference.index_a, difference.path, difference.b) == ("only_a", 1, None, None)
 
 
 async def test_progress_is_told_in_messages_of_both_sides(log: EventLog) -> None:
@@ -231,13 +244,14 @@ def test_the_verb_says_where_two_runs_differ_and_how_they_compare(tmp_path: Path
     assert apart.stdout.splitlines()[1].endswith("A has channels of a, B of b; compare them with --to-exp b")
     together = ("diff", "a", "b 1", "--to-exp", "b")
     done = messager(*together, cwd=tmp_path)
-    assert done.stderr == "" and "message 1 (A has 1, B 1)\n" in done.stdout
-    assert "~ differs in $.items[0].name: …" in done.stdout and 'blue" in A, …' in done.stdout
+    assert done.stderr == "" and "x: changed, message 1 of 1 in A, 1 of 1 in B\n" in done.stdout
+    assert "similar, differs in $.items[0].name: …" in done.stdout and 'blue" in A, …' in done.stdout
     assert "lorem " * 600 not in done.stdout
     assert messager(*together, "--full", cwd=tmp_path).stdout.count("lorem " * 600) == 4
     found = json.loads(messager(*together, "--json", cwd=tmp_path).stdout)
     [difference] = found["differences"]
-    assert [difference[key] for key in ("path", "messages_a", "messages_b")] == ["$.items[0].name", 1, 1]
+    assert [difference[key] for key in ("kind", "path")] == ["changed", "$.items[0].name"]
+    assert 0.8 < difference["similarity"] < 1 and found["messages"]["changed"] == 1
     assert found["to_exp"] is None
     assert json.loads(messager("diff", "a", "b 1", "--json", cwd=tmp_path).stdout)["to_exp"] == "b"
 
@@ -255,9 +269,9 @@ def test_the_verb_takes_the_options_of_a_match(tmp_path: Path) -> None:
     code, diff_of_all = diff("--ignore", "id", "--tolerance", "0.5", "--shape", "said")
     assert code == 0
     code, text = diff("--ignore", "id", "--tolerance", "0.5")
-    assert code == 1 and '~ differs in $.said: "hi" in A, "ho" in B\n' in text
+    assert code == 1 and 'similar, differs in $.said: "hi" in A, "ho" in B\n' in text
     code, text = diff("--tolerance", "0")
-    assert code == 1 and "~ differs in $.id: 1 in A, 2 in B\n" in text
+    assert code == 1 and "similar, differs in $.id: 1 in A, 2 in B\n" in text
     code, text = diff("--ignore", "id", "--ignore", "**.n", "--shape", "said", "--json")
     assert code == 0 and json.loads(text)["matched"] == 1
     assert diff()[0] == diff("--bytes")[0] == 1
@@ -293,7 +307,10 @@ async def test_by_sender_the_order_between_the_senders_of_a_channel_makes_no_dif
     assert found.equal and (found.channels, found.messages_a) == (2, 4)
     assert "4 messages, of 2 sender and channel pairs" in str(found)
     [difference] = (await compare(log, "a", "c", by_sender=True)).differences
-    assert (difference.channel, difference.sender, difference.index) == ("x", "7", 0)
-    assert difference.title == "x, from 7, message 1 (A has 2, B 2)"
+    assert (difference.channel, difference.sender, difference.kind) == ("x", "7", "moved")
+    assert difference.title in [f"x, from 7: moved, message {a} of 2 in A, {b} of 2 in B" for a, b in [(1, 2), (2, 1)]]
     other_type = await compare(log, "a", "d", by_sender=True, match=Match())
-    assert [one.sender for one in other_type.differences] == ['"7"', "7"]
+    assert sorted((one.sender, one.kind) for one in other_type.differences) == [
+        *[('"7"', "only_b")] * 2,
+        *[("7", "only_a")] * 2,
+    ]

@@ -1,0 +1,269 @@
+"""Output of `messager diff`: a comparison, and the summary of runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..text import plural, safe
+from .output import fitted, length, note, table
+
+if TYPE_CHECKING:
+    from ..log.event import Event
+    from ..queries.comparison import ChannelCounts, Comparison, Difference
+    from ..queries.run_summary import PairFigures, RunsSummary
+
+COLOURS = {"A": "red", "B": "green", "~": "yellow", ">": "cyan"}
+WIDE = 120
+"""Columns of a terminal that has room for messages side by side."""
+ROWS = 30
+"""Rows of a table that are printed."""
+KEPT = 5
+"""Characters of a common beginning of long channels that are printed."""
+
+
+def comparison_as_dict(result: Comparison) -> dict[str, Any]:
+    """Return a comparison as JSON data."""
+    return {
+        "equal": result.equal,
+        "a": result.a,
+        "b": result.b,
+        "messages_a": result.messages_a,
+        "messages_b": result.messages_b,
+        "messages": _counts(result),
+        "channels": result.channels,
+        "channels_same": result.same,
+        "channels_differing": result.differing,
+        "redacted": result.redacted,
+        "matched": result.matched,
+        "absent_paths": result.absent_paths,
+        "translated": result.translated,
+        "to_exp": None if result.exp_ids is None else result.exp_ids[1],
+        "by_channel": [
+            {
+                **_place(row),
+                "messages_a": row.messages_a,
+                "messages_b": row.messages_b,
+                "messages": _counts(row),
+                "by_anchors": row.by_anchors,
+            }
+            for row in result.by_channel
+        ],
+        "differences_left_out": result.messages.differing - len(result.differences),
+        "differences": [
+            {
+                **_place(difference),
+                "kind": difference.kind,
+                "index_a": difference.index_a,
+                "index_b": difference.index_b,
+                "similarity": difference.similarity,
+                "path": difference.path if difference.kind == "changed" else None,
+                **{side: _event(getattr(difference, side)) for side in ("a", "b", "before", "a_next", "b_next")},
+            }
+            for difference in result.differences
+        ],
+    }
+
+
+def _counts(of: Comparison | ChannelCounts) -> dict[str, int]:
+    return {name: getattr(of.messages, name) for name in ("equal", "moved", "changed", "only_a", "only_b")}
+
+
+def _place(of: ChannelCounts | Difference) -> dict[str, Any]:
+    return {"channel": of.channel, **({"sender": json.loads(of.sender)} if of.sender else {})}
+
+
+def _event(entry: Event | None) -> dict[str, Any] | None:
+    from ..formats.jsonl import event_to_dict
+
+    return None if entry is None else {"cursor": str(entry.cursor), **event_to_dict(entry)}
+
+
+def show_comparison(result: Comparison, full: bool) -> None:
+    """Print a comparison."""
+    if result.translated:
+        note("one side comes from Redis, the other from MQTT: exps/... means exps:... (--keep-names turns that off)")
+    click.echo(f"{click.style(result.verdict, fg='green' if result.equal else 'red')}  {result.counts}")
+    if result.exp_ids:
+        a, b = map(safe, result.exp_ids)
+        hint = f"no channel is on both sides: A has channels of {a}, B of {b}; compare them with --to-exp {quote(b)}"
+        click.secho(hint, fg="yellow")
+    for channel in result.by_anchors:
+        click.secho(
+            f"{safe(channel)}: less than a tenth is equal, so it is aligned only by messages that both sides have once",
+            fg="yellow",
+        )
+    if not result.differences:
+        return
+    first, *others = result.differences
+    click.echo(f"\n{click.style(first.title, bold=True)}")
+    for sign, line in first.lines(full=full):
+        _line(sign, line)
+    if result.differing > 1:
+        click.echo()
+        _show_channels(result)
+    groups: dict[tuple[str, str], list[Difference]] = {}
+    for difference in others:
+        groups.setdefault((difference.channel, difference.sender), []).append(difference)
+    for (channel, sender), differences in groups.items():
+        click.secho(f"\n{safe(channel)}{f', from {safe(sender)}' if sender else ''}", bold=True)
+        for difference in differences:
+            _show_difference(difference, full)
+    if left := result.messages.differing - len(result.differences):
+        click.echo(f"\nand {plural(left, 'more difference')}: see them with --show, --channel or --json")
+
+
+def _show_channels(result: Comparison) -> None:
+    """Print the counts of each channel that differs."""
+    from ..queries.text_diff import common_prefix
+
+    senders = [("FROM", "left")] if result.by_sender else []
+    numbers = ("A", "B", "EQUAL", "MOVED", "CHANGED", "ONLY A", "ONLY B")
+    shown = result.by_channel[:ROWS]
+    rows = [
+        (
+            *((row.sender,) if result.by_sender else ()),
+            *(f"{count:,}" for count in (row.messages_a, row.messages_b, *_counts(row).values())),
+        )
+        for row in shown
+    ]
+    names = [safe(row.channel) for row in shown]
+    if sys.stdout.isatty() and max(map(len, names)) > _width() // 3:  # what channels have in common tells least
+        begin = max(common_prefix(min(names), max(names)) - KEPT, 0) if len(names) > 1 else 0
+        names = ["…" + name[begin:] if begin > 1 else name for name in names]
+    table(
+        [("CHANNEL", "left"), *senders, *((title, "right") for title in numbers)],
+        [(name, *cells) for name, cells in zip(names, rows, strict=True)],
+        gives=("CHANNEL",),
+    )
+    if len(result.by_channel) > ROWS:
+        click.echo(f"and {len(result.by_channel) - ROWS:,} more")
+
+
+def _show_difference(difference: Difference, full: bool) -> None:
+    """Print one of several differences of a channel, its messages by their positions."""
+    a, b = ("" if index is None else f"{index + 1:,}" for index in (difference.index_a, difference.index_b))
+    width = _width()
+    if difference.kind != "changed":
+        sign, place = {"only_a": ("A", a), "only_b": ("B", b), "moved": (">", f"{a} to {b}")}[difference.kind]
+        entry = difference.b if difference.a is None else difference.a
+        text = "" if entry is None else safe(entry.text)
+        _line(sign, f"{place}  {text if full else _cut(text, width - len(place) - 6)}")
+        return
+    likeness = f"{difference.similarity or 0:.0%}"
+    if width >= WIDE and not full:
+        at = a if a == b else f"{a}, {b}"
+        half = (width - len(at) - len(likeness) - 13) // 2
+        one, other = (fitted(text, half) for text in difference.shown(half))
+        click.echo(
+            f"  {click.style('~', fg='yellow')} {at}  {click.style(one, fg='red')} | {click.style(other, fg='green')}"
+            f"  {click.style(likeness, fg='yellow')}"
+        )
+        if difference.same_text:
+            _line("~", f"{at}  {_cut(difference.place(), width - len(at) - 6)}")
+        return
+    one, other = difference.shown(max(width - len(a) - len(b) - 6, 20), full=full)
+    _line("A", f"{a}  {one if full else _cut(one, width - len(a) - 6)}")
+    _line("B", f"{b}  {other if full else _cut(other, width - len(b) - 6)}")
+    where = (
+        difference.place(full=full) if difference.same_text or full else f"differs in {safe(difference.path or '$')}"
+    )
+    _line("~", f"{likeness} similar, {where}" if full else _cut(f"{likeness} similar, {where}", width - 4))
+
+
+def _line(sign: str, text: str) -> None:
+    colour = COLOURS.get(sign)
+    click.echo(click.style(f"  {sign} {text}", fg=colour, dim=colour is None))
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+
+
+def _cut(text: str, width: int) -> str:
+    """Return text cut to this width."""
+    return fitted(text, max(width, 20)).rstrip()
+
+
+def summary_as_dict(result: RunsSummary) -> dict[str, Any]:
+    """Return a summary of runs as JSON data."""
+    return {
+        "runs": [
+            {
+                "exp_id": run.exp_id,
+                "messages": run.messages,
+                "duration_s": run.duration_s,
+                "channels": run.channels,
+                "agents": run.agents,
+                "opening": run.opening,
+            }
+            for run in result.runs
+        ],
+        "pairs_outside": result.outside,
+        "pairs": [
+            {
+                "channel": pair.channel,
+                "from_id": pair.from_id,
+                "to_id": pair.to_id,
+                "messages": pair.messages,
+                "outside": pair.outside,
+                "delays_s": pair.delays_s,
+                "delay_outside_s": pair.delay_outside,
+            }
+            for pair in result.pairs
+        ],
+    }
+
+
+def show_summary(result: RunsSummary) -> None:
+    """Print a summary of runs."""
+    *baselines, last = result.runs
+    within = click.style("within", fg="green") if not result.outside else click.style("outside", fg="red")
+    against = ", ".join(safe(run.exp_id) for run in baselines)
+    click.echo(
+        f"{within}  {safe(last.exp_id)} against {against}: {result.outside:,} of "
+        f"{plural(len(result.pairs), 'pair')} outside of the range of messages\n"
+    )
+    table(
+        [("RUN", "left"), *((title, "right") for title in ("MESSAGES", "DURATION", "CHANNELS", "AGENTS", "OPENING"))],
+        [
+            (
+                *(run.exp_id, f"{run.messages:,}", length(run.duration_s), f"{run.channels:,}", f"{run.agents:,}"),
+                "-" if run.opening is None else f"{run.opening:,}",
+            )
+            for run in result.runs
+        ],
+        gives=("RUN",),
+    )
+    click.echo()
+    columns = ("BEFORE", "NOW", "OUTSIDE", "DELAY BEFORE", "DELAY NOW")
+    table(
+        [("FROM", "left"), ("TO", "left"), ("CHANNEL", "left"), *((title, "right") for title in columns)],
+        [_pair(pair) for pair in result.pairs[:ROWS]],
+        gives=("CHANNEL", "FROM", "TO"),
+    )
+    if len(result.pairs) > ROWS:
+        click.echo(f"and {len(result.pairs) - ROWS:,} more: see them with --json")
+
+
+def _pair(pair: PairFigures) -> tuple[str, ...]:
+    low, high = pair.range
+    delays = pair.delay_range
+    return (
+        *("-" if one is None else str(one) for one in (pair.from_id, pair.to_id)),
+        pair.channel,
+        f"{low:,}" if low == high else f"{low:,} to {high:,}",
+        f"{pair.messages[-1]:,}",
+        f"{pair.outside:+,}" if pair.outside else "",
+        "-" if delays is None else _delays(*delays),
+        length(pair.delays_s[-1]),
+    )
+
+
+def _delays(low: float, high: float) -> str:
+    return length(low) if length(low) == length(high) else f"{length(low)} to {length(high)}"

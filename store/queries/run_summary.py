@@ -1,0 +1,226 @@
+"""Figures of runs whose messages are never equal, such as those of language models, beside each other."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from array import array
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+from ..errors import StoreError
+from ..experiments.records import Experiment
+from ..log.channel_map import ChannelMap
+from ..log.event import Event
+from ..log.event_log import EventLog
+from ..log.selection import Filters, selection_of
+from ..log.selection import Selection as Chosen
+from .canonical import Canonical
+from .match import Match
+from .side import EitherSpelling, Side, spelling_of
+
+__all__ = ["PairFigures", "RunFigures", "RunsSummary", "summarise"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """Figures of one run."""
+
+    exp_id: str
+    messages: int
+    duration_s: float
+    """Time from the first message to the last one."""
+    channels: int
+    agents: int
+    """Number of senders and recipients."""
+    opening: int | None
+    """Number of messages, over all channels in replay order, with which this baseline and the last run both begin; None
+    for the last run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairFigures:
+    """Messages from one agent to another on one channel, in each run."""
+
+    channel: str
+    from_id: Any
+    to_id: Any
+    """None if the message named no recipient, or the sender is unknown."""
+    messages: tuple[int, ...]
+    """In the order of the runs."""
+    delays_s: tuple[float | None, ...]
+    """Median time, in seconds, from the last message of the recipient to the sender, on any channel, to the next one
+    back. None if there was none. It is coarse: nothing tells whether the message is an answer."""
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Return the smallest and the largest number of messages of the baselines."""
+        return min(self.messages[:-1]), max(self.messages[:-1])
+
+    @property
+    def outside(self) -> int:
+        """Return by how many messages the last run is below (negative) or above the range; 0 within it."""
+        low, high = self.range
+        return min(self.messages[-1] - low, 0) or max(self.messages[-1] - high, 0)
+
+    @property
+    def delay_range(self) -> tuple[float, float] | None:
+        """Return the smallest and the largest delay of the baselines, in seconds; None if none has any."""
+        known = [delay for delay in self.delays_s[:-1] if delay is not None]
+        return (min(known), max(known)) if known else None
+
+    @property
+    def delay_outside(self) -> float:
+        """Return by how many seconds the delay of the last run is outside of the range."""
+        now = self.delays_s[-1]
+        if now is None or self.delay_range is None:
+            return 0.0
+        low, high = self.delay_range
+        return min(now - low, 0.0) or max(now - high, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsSummary:
+    """Figures of several runs: the last one is compared with the range of the others, the baselines."""
+
+    runs: tuple[RunFigures, ...]
+    pairs: tuple[PairFigures, ...]
+    """The pairs whose number of messages is most outside of the range come first, then by delay, then by number."""
+
+    @property
+    def outside(self) -> int:
+        """Return the number of pairs whose number of messages is outside of the range."""
+        return sum(bool(pair.outside) for pair in self.pairs)
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run while it is read."""
+
+    messages: int = 0
+    first: int = 0
+    last: int = 0
+    counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """Messages by channel, sender and recipient; the ids are JSON."""
+    delays: dict[tuple[str, str, str], array[int]] = field(default_factory=dict)
+    waiting: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By sender and recipient, the time of the last message that has no message back."""
+
+    def add(self, channel: str, entry: Event) -> None:
+        """Count a message."""
+        sender, recipient = json.dumps(entry.from_id), json.dumps(entry.to_id)
+        self.first = self.first if self.messages else entry.ts
+        self.last = entry.ts
+        self.messages += 1
+        key = channel, sender, recipient
+        self.counts[key] = self.counts.get(key, 0) + 1
+        if entry.from_id is None or entry.to_id is None:
+            return
+        asked = self.waiting.pop((recipient, sender), None)
+        if asked is not None:
+            self.delays.setdefault(key, array("q")).append(entry.ts - asked)
+        self.waiting[sender, recipient] = entry.ts
+
+    def delay(self, key: tuple[str, str, str]) -> float | None:
+        """Return the median delay in seconds."""
+        found = self.delays.get(key)
+        return statistics.median(found) / 1e9 if found else None
+
+    def figures(self, exp_id: str, opening: int | None) -> RunFigures:
+        """Return the figures of the whole run."""
+        agents = {agent for _, *both in self.counts for agent in both} - {"null"}
+        channels = len({channel for channel, _, _ in self.counts})
+        return RunFigures(exp_id, self.messages, (self.last - self.first) / 1e9, channels, len(agents), opening)
+
+
+async def summarise(
+    log: EventLog,
+    *runs: str | Experiment,
+    log_last: EventLog | None = None,
+    selection: Chosen | None = None,
+    mapping: ChannelMap | None = None,
+    keep_names: bool = False,
+    match: Match | None = None,
+    progress: Callable[[int], None] | None = None,
+    **filters: Unpack[Filters],
+) -> RunsSummary:
+    """Return figures of two or more runs, of which the last is the one to judge and the others are its baselines.
+
+    Messages are those that a replay would publish; the selection applies to each run. `mapping` renames the channels
+    of the baselines; `log_last` is the log of the last run if it is in another store. `match` says which messages of
+    the common opening are equal (its judge is not asked). Names of Redis and MQTT count as the same as in `compare`,
+    unless `keep_names`. Memory use is a number for each message that has one back, and the pairs. `progress` is called
+    with the number of messages read. Raises `StoreError` for less than two runs.
+    """
+    if len(runs) < 2:
+        raise StoreError("one run cannot be compared: give the baselines, and the run to compare with them as the last")
+    logs = [log] * (len(runs) - 1) + [log_last or log]
+    experiments = [
+        run if isinstance(run, Experiment) else await each.experiment(run) for each, run in zip(logs, runs, strict=True)
+    ]
+    chosen = selection_of(selection, filters)
+    spelt = {await spelling_of(each, of) for each, of in zip(logs, experiments, strict=True)}
+    as_one = not keep_names and {":", "/"} <= spelt
+    if as_one:
+        chosen = EitherSpelling(chosen)
+
+    async def side(number: int) -> Side:
+        each, of = logs[number], experiments[number]
+        renamed = None if number == len(runs) - 1 else mapping
+        span = await chosen.span(each.database, of)
+        return Side(each, of, chosen, span, renamed, as_one, by_sender=True)
+
+    read = 0
+    found = []
+    for number in range(len(runs)):
+        run, reading = _Run(), await side(number)
+        async for page in reading.pages:
+            for entry in page:
+                run.add(reading.name(entry.channel), entry)
+            read += len(page)
+            if progress is not None:
+                progress(read)
+        found.append(run)
+    canonical = Canonical(match)
+    openings: list[int | None] = [
+        await _opening(await side(number), await side(len(runs) - 1), canonical) for number in range(len(runs) - 1)
+    ]
+    figures = [
+        run.figures(of.exp_id, opening) for run, of, opening in zip(found, experiments, [*openings, None], strict=True)
+    ]
+    return RunsSummary(tuple(figures), tuple(_pairs(found)))
+
+
+def _pairs(runs: Sequence[_Run]) -> list[PairFigures]:
+    pairs = []
+    for key in sorted({key for run in runs for key in run.counts}):
+        channel, sender, recipient = key
+        messages = tuple(run.counts.get(key, 0) for run in runs)
+        delays = tuple(run.delay(key) for run in runs)
+        pairs.append(PairFigures(channel, json.loads(sender), json.loads(recipient), messages, delays))
+    return sorted(pairs, key=lambda pair: (-abs(pair.outside), -abs(pair.delay_outside), -max(pair.messages)))
+
+
+async def _opening(a: Side, b: Side, canonical: Canonical) -> int:
+    """Return the number of messages that both runs begin with, in replay order over all channels."""
+    count = 0
+    async with aclosing(_contents(a, canonical)) as one, aclosing(_contents(b, canonical)) as other:
+        async for said, digest, numbers in one:
+            found = await anext(other, None)
+            if found is None or found[:2] != (said, digest) or not canonical.near(numbers, found[2]):
+                break
+            count += 1
+    return count
+
+
+async def _contents(
+    side: Side, canonical: Canonical
+) -> AsyncGenerator[tuple[tuple[str, str, str], bytes, tuple[float, ...]], None]:
+    """Yield the channel, sender and recipient of each message, its digest, and its numbers."""
+    async with aclosing(side.pages) as pages:
+        async for page in pages:
+            for entry in page:
+                agents = json.dumps(entry.from_id), json.dumps(entry.to_id)
+                yield (side.name(entry.channel), *agents), *canonical.digest(entry.payload)

@@ -1,0 +1,99 @@
+"""One side of a comparison: the messages of an experiment, and the names by which they are compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from messager import channels
+from messager.brokers import BROKER_KINDS
+
+from ..db.database import Database
+from ..experiments.records import Experiment
+from ..log.channel_map import ChannelMap, spelling
+from ..log.event import Cursor, Event
+from ..log.event_log import EventLog
+from ..log.event_lookup import events_at
+from ..log.messages import message_pages
+from ..log.selection import Selection
+from ..log.span import Span
+
+_MOST_NAMES = 100_000
+_SENDER = "\0from "
+"""Between a channel and its sender in a key."""
+
+
+class Side:
+    """One side of a comparison: an experiment and its messages, in replay order."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        of: Experiment,
+        chosen: Selection,
+        span: Span,
+        mapping: ChannelMap | None,
+        as_one: bool,
+        by_sender: bool,
+    ) -> None:
+        self._log = log
+        self._of = of
+        self.pages = message_pages(log, of, chosen, span, redacted=True, brief=not by_sender)
+        self.by_sender = by_sender
+        self.read = 0
+        """Number of messages compared."""
+        self._mapping = mapping
+        self._as_one = as_one
+        self._names: dict[str | None, str] = {}
+
+    def key(self, entry: Event) -> str:
+        """Return what a message is compared by: its channel, or with `by_sender`, its channel and its sender."""
+        name = self.name(entry.channel)
+        return f"{name}{_SENDER}{json.dumps(entry.from_id)}" if self.by_sender else name
+
+    def name(self, channel: str | None) -> str:
+        """Return the name under which a channel is compared."""
+        found = self._names.get(channel)
+        if found is None:
+            text = channel or ""
+            found = text if self._mapping is None else channels.decode(self._mapping(text))
+            if self._as_one:
+                found = channels.with_separator(found, ":")
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            self._names[channel] = found
+        return found
+
+    async def events(self, cursors: Iterable[Cursor]) -> dict[Cursor, Event]:
+        """Return the events at these cursors."""
+        return await events_at(self._log.database, self._of, cursors)
+
+
+def parts_of(key: str) -> tuple[str, str]:
+    """Return the channel and the sender, as JSON, of a key of `Side.key`; without `by_sender`, the sender is empty."""
+    name, _, sender = key.partition(_SENDER)
+    return name, sender
+
+
+class EitherSpelling(Selection):
+    """The same selection; a channel is matched by its name on Redis and by its name on MQTT."""
+
+    def __init__(self, chosen: Selection) -> None:
+        vars(self).update(vars(chosen))
+        self._kinds = BROKER_KINDS
+
+    async def as_recorded(self, database: Database, of: Experiment) -> Selection:
+        return self  # one side is from MQTT, so patterns may be topic filters on both
+
+    def takes_channel(self, channel: str | None) -> bool:
+        names = (
+            [] if channel is None else [channels.with_separator(channel, ":"), channels.with_separator(channel, "/")]
+        )
+        if self.channels is not None and not any(self.fits(self.channels, name) for name in names):
+            return False
+        return self.exclude is None or not any(self.fits(self.exclude, name) for name in names)
+
+
+async def spelling_of(log: EventLog, of: Experiment) -> channels.Separator | None:
+    kinds = [row.broker_kind for row in await log.recorders(of)]
+    return spelling(kinds, await log.channels(of))
