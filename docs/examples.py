@@ -1,4 +1,4 @@
-"""Run the examples of pages, and write their output into the pages. A test compares pages and output.
+"""Run the examples of pages and the notebook, and write their output into them. A test compares pages and output.
 
     python docs/examples.py
 
@@ -18,9 +18,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("questions.md", "analysis.md")
+NOTEBOOK = ROOT / "docs" / "findings.ipynb"
 WIDTH = 110
 _FENCE = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -65,6 +67,17 @@ def _python(block: str, folder: Path, names: dict[str, object]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def notebook(folder: Path) -> Any:
+    """Return the notebook with the output that it gives now, run in a folder with `town.db`."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    made = nbformat.read(NOTEBOOK, as_version=4)
+    client = NotebookClient(made, record_timing=False, timeout=60, resources={"metadata": {"path": str(folder)}})
+    client.execute()
+    return made
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -73,6 +86,9 @@ def main() -> None:
             path = ROOT / "docs" / page
             if path.exists():
                 path.write_text(current(page, folder))
+        import nbformat
+
+        nbformat.write(notebook(folder), NOTEBOOK)
 
 
 if __name__ == "__main__":

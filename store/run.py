@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from .errors import StoreError
 from .experiments.records import Experiment
@@ -18,6 +18,14 @@ from .log.messages import selected_pages
 from .log.selection import Filters, Selection, selection_of
 from .replay.real_thread import RealThread
 from .run_card import card
+
+if TYPE_CHECKING:
+    from .queries.comparison import Comparison
+    from .queries.count import Counts
+    from .queries.delays import Delays
+    from .queries.match import Match
+    from .queries.problems import Problems
+    from .queries.sql import SqlResult
 
 T = TypeVar("T")
 
@@ -72,6 +80,67 @@ class Run:
     def events(self, selection: Selection | None = None, **filters: Unpack[Filters]) -> list[Event]:
         """Return the selected events."""
         return self._call(lambda log, of: _listed(log, of, selection_of(selection, filters), messages=False))
+
+    def count(
+        self,
+        *by: str,
+        selection: Selection | None = None,
+        max_gap: str | None = None,
+        events: bool = False,
+        **filters: Unpack[Filters],
+    ) -> Counts:
+        """Return the number of selected messages by one or two dimensions, from and to by default, as `count` does."""
+        from .queries.count import count
+
+        chosen = selection_of(selection, filters)
+        return self._call(lambda log, of: count(log, of, by or ("from", "to"), chosen, max_gap=max_gap, events=events))
+
+    def delays(
+        self,
+        by: str = "pair",
+        *,
+        replies: bool = False,
+        selection: Selection | None = None,
+        **filters: Unpack[Filters],
+    ) -> Delays:
+        """Return delivery times, or reply times, by pair or by channel, as `delays` does."""
+        from .queries.delays import delays
+
+        chosen = selection_of(selection, filters)
+        return self._call(lambda log, of: delays(log, of, chosen, by=by, replies=replies))
+
+    def problems(self, selection: Selection | None = None, **filters: Unpack[Filters]) -> Problems:
+        """Return everything that went wrong, as `problems` does."""
+        from .queries.problems import problems
+
+        chosen = selection_of(selection, filters)
+        return self._call(lambda log, of: problems(log, of, chosen))
+
+    def diff(
+        self,
+        other: str | Run,
+        *,
+        match: Match | None = None,
+        selection: Selection | None = None,
+        **filters: Unpack[Filters],
+    ) -> Comparison:
+        """Return the differences from this run to another one, or to another experiment of the store, as `compare`."""
+        from .queries.compare import compare
+
+        chosen = selection_of(selection, filters)
+        exp, store = (other, self.store) if isinstance(other, str) else (other.exp_id, other.store)
+
+        async def compared(log: EventLog, of: Experiment) -> Comparison:
+            async with EventLog.open(store, create=False) as log_b:
+                return await compare(log, of, exp, log_b=log_b, match=match, selection=chosen)
+
+        return self._call(compared)
+
+    def sql(self, statement: str, *, timeout_s: float = 30.0, limit: int | None = None) -> SqlResult:
+        """Return the rows of one SQL statement that only reads, as `sql` does."""
+        from .queries.sql import sql
+
+        return self._call(lambda log, of: sql(log, of, statement, timeout_s=timeout_s, limit=limit))
 
     def close(self) -> None:
         """Close the store and end the thread. May be called twice."""

@@ -105,6 +105,7 @@ class Dialect(Protocol):
         Its transaction ends with the block, and at the time limit in any case. Raises `StatementFailed`,
         `StatementTimedOut` and the `StoreError` for a store that cannot be read.
         """
+
     def arrow_source(self, page: int) -> ArrowSource:
         """Return the way in which a driver of ADBC reads pages of this number of rows, in another process."""
 

@@ -176,3 +176,11 @@ def iso(ts: int) -> str:
         return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"
     except OverflowError:
         return f"{ts}ns"
+
+
+def utc(ts: int) -> datetime | None:
+    """Return ns UTC as a `datetime`, cut to microseconds; None outside the years 1 to 9999."""
+    try:
+        return _EPOCH + timedelta(microseconds=ts // 1000)
+    except OverflowError:
+        return None

@@ -10,7 +10,9 @@ from messager.record import is_own
 
 from ..errors import StoreError
 from ..experiments.records import Experiment
+from ..html_table import html_table
 from ..log.cursor import duration_ns
+from ..log.event import utc
 from ..log.event_log import EventLog
 from ..log.messages import selected_pages
 from ..log.reading import pages
@@ -63,6 +65,20 @@ class Counts:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as records of plain values, for data frames; times are `datetime`, in UTC."""
+        return [
+            {
+                each.name: utc(value) if each.of is Of.TIME else value
+                for each, value in zip(self.dimensions, row.keys, strict=True)
+            }
+            | {self.unit: row.messages, "payload_bytes": row.payload_bytes}
+            for row in self.rows
+        ]
+
+    def _repr_html_(self) -> str:
+        return html_table(self.records())
 
     def totals(self, at: int = 0) -> tuple[Count, ...]:
         """Return the sums over the other dimensions, by the values of dimension number `at`, in the same order."""

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 from ..errors import StoreError
 from ..experiments.records import Experiment
+from ..html_table import html_table
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.selection import Filters, Selection, selection_of
@@ -58,6 +59,19 @@ class Delays:
     """Largest difference between the clocks of the recorders, measured against their broker; None if unknown."""
     complete: bool
     """False if the experiment could not be indexed completely."""
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as records of plain values, for data frames; durations in seconds (s)."""
+        names = ("channel",) if self.by == "channel" else (("who", "to") if self.replies else ("from", "to"))
+        return [
+            dict(zip(names, row.key, strict=True))
+            | {"basis": row.basis, "number": row.number}
+            | {f"{name}_s": getattr(row, name) / 1e9 for name in ("p50", "p95", "p99", "max")}
+            for row in self.rows
+        ]
+
+    def _repr_html_(self) -> str:
+        return html_table(self.records())
 
 
 class _Groups:

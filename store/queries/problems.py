@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 
 from sqlalchemy import select
 
@@ -13,7 +13,8 @@ from ..db.codes import KINDS, SEQ_BITS, SEQ_MASK
 from ..db.schema import event
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow
-from ..log.event import Cursor, Event, iso
+from ..html_table import html_table
+from ..log.event import Cursor, Event, iso, utc
 from ..log.event_log import EventLog
 from ..log.messages import selected_pages
 from ..log.redaction_records import redactions_of
@@ -54,6 +55,26 @@ class Problems:
 
     def __bool__(self) -> bool:
         return bool(self.counts)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the details as records of plain values, for data frames."""
+        return [
+            {
+                "problem": str(one.kind),
+                "reason": one.reason,
+                "time": None if one.cursor is None else utc(one.cursor.ts),
+                "from": None if one.event is None else one.event.from_id,
+                "to": None if one.event is None else one.event.to_id,
+                "channel": None if one.event is None else one.event.channel,
+                "text": one.text,
+                "message": None if one.event is None else one.event.text,
+            }
+            for one in self.details
+        ]
+
+    def _repr_html_(self) -> str:
+        counts = ", ".join(f"{self.number(kind):,} {kind}" for kind in self.counts) or "no problems"
+        return html_table(self.records(), counts)
 
     def number(self, kind: Kind) -> int:
         """Return the number of problems of a kind."""

@@ -16,6 +16,7 @@ from typing import Any
 from ..db.user_query import Rows, UserQuery
 from ..errors import StatementFailed, StoreError
 from ..experiments.records import Experiment
+from ..html_table import html_table
 from ..log.event_log import EventLog
 from .index import index_or_warn
 from .texts import Progress
@@ -34,6 +35,13 @@ class SqlResult:
     """Values: None, bool, int, float, str, bytes; on PostgreSQL also lists and dicts, from JSON and arrays."""
     more: bool
     """True if the statement has more rows than the limit."""
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as records, for data frames. Of columns with the same name, the last one is in them."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def _repr_html_(self) -> str:
+        return html_table(self.records())
 
 
 async def sql(

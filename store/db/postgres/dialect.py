@@ -118,6 +118,7 @@ class Postgres:
 
     def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
         return user_query.run(self._connect, query, self.translate)
+
     def arrow_source(self, page: int) -> ArrowSource:
         return ArrowSource("adbc_driver_postgresql", self._url.libpq, decode=nul_text.decode)
 

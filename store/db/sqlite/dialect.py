@@ -115,6 +115,7 @@ class SQLite:
 
     def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
         return user_query.run(self._open_read_only, query, self._translated)
+
     def arrow_source(self, page: int) -> ArrowSource:
         mode = {**self._mode(), "mode": "ro"}
         return ArrowSource(
