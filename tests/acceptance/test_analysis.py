@@ -7,19 +7,29 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from messager_store import EventLog, Experiment, Selection, import_jsonl
+from messager_store.arrow.batches import table
 from messager_store.log.messages import selected_pages
+from messager_store.queries.count import count
+from messager_store.queries.delays import delays
 from messager_store.queries.index import index
 from tests.support.traffic import FILES, lines_of, made
 
 pytestmark = pytest.mark.any_database
 
+HOUR = 3_600_000_000_000
 Line = dict[str, Any]
+
+
+def identity(value: Any) -> str:
+    """Return a value as JSON: 5 is not "5"."""
+    return json.dumps(value)
 
 
 def folded(text: str) -> str:
@@ -66,6 +76,9 @@ async def test_every_answer_equals_the_one_computed_from_the_file(traffic: Traff
     await _mentions(traffic)
     await _people(traffic)
     await _moments(traffic)
+    await _counts(traffic)
+    await _replies(traffic)
+    await _table(traffic)
 
 
 async def _mentions(traffic: Traffic) -> None:
@@ -95,3 +108,51 @@ async def _moments(traffic: Traffic) -> None:
         assert await traffic.found(last_per=per, until=middle) == traffic.places(at)
     near = [line for line in traffic.lines if abs(line["ts"] - middle) <= 60_000_000_000]
     assert await traffic.found(around=f"{middle}+-1m") == traffic.places(near)
+
+
+async def _counts(traffic: Traffic) -> None:
+    """Who talks on which channel, and how much, by hour and by a number in the payloads."""
+    for by, key in (
+        (("channel", "from"), lambda line: (line["channel"], identity(line["from_id"]))),
+        (("to", "hour"), lambda line: (identity(line["to_id"]), line["ts"] // HOUR * HOUR)),
+        (("$.day",), lambda line: (identity(json.loads(line["payload"]).get("day")),)),
+    ):
+        found = await count(traffic.log, traffic.of, by)
+        names = [identity if name in ("from", "to", "$.day") else None for name in by]
+        rows = {
+            tuple(name(key) if name else key for name, key in zip(names, row.keys, strict=True)): row.messages
+            for row in found
+        }
+        assert rows == Counter(map(key, traffic.lines)), by
+        assert found.messages == len(traffic.lines)
+
+
+async def _replies(traffic: Traffic) -> None:
+    """How fast agents answer, by the messages alone: nothing in a file says what was heard."""
+    times: dict[Any, list[int]] = defaultdict(list)
+    open_since: dict[tuple[str, str], int] = {}
+    for line in traffic.lines:
+        pair = identity(line["from_id"]), identity(line["to_id"])
+        if line["from_id"] is None or line["to_id"] is None or pair[0] == pair[1]:
+            continue
+        asked = open_since.pop((pair[1], pair[0]), None)
+        if asked is not None:
+            times[pair].append(line["ts"] - asked)
+        open_since[pair] = line["ts"]
+    found = await delays(traffic.log, traffic.of, replies=True)
+    assert {row.basis for row in found.rows} <= {"next"}
+    assert {(identity(row.key[0]), identity(row.key[1])): (row.number, row.max) for row in found.rows} == {
+        pair: (len(each), max(each)) for pair, each in times.items()
+    }
+
+
+async def _table(traffic: Traffic) -> None:
+    """The table of pyarrow has each message, as the file has it."""
+    made = await table(traffic.log, traffic.of, Selection())
+    columns = {name: made.column(name).to_pylist() for name in ("ts", "payload", "text", "channel")}
+    assert columns == {
+        "ts": [line["ts"] for line in traffic.lines],
+        "payload": [line["payload"].encode() for line in traffic.lines],
+        "text": [text_of(line) for line in traffic.lines],
+        "channel": [line["channel"] for line in traffic.lines],
+    }

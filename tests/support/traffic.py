@@ -29,13 +29,13 @@ def made(folder: Path, count: int = 30_000) -> Path:
         for number in range(count):
             if dice.random() < 0.02:
                 ts += dice.choice([60, 60, 3600, -120]) * 1_000_000_000
-            payload = {"n": number, "text": " ".join(dice.choices(words, k=dice.randrange(1, 40)))}
+            payload = {"n": number, "day": number // 1000, "text": " ".join(dice.choices(words, k=dice.randrange(1, 40)))}
             line = {
                 "ts": ts,
                 "kind": "sent",
                 "channel": f"exps:g{dice.randrange(40)}:broadcast:agent-chat",
                 "from_id": dice.choice([str(dice.randrange(5000)), dice.randrange(20)]),
-                "to_id": None,
+                "to_id": dice.choice([None, dice.randrange(20)]),
                 "payload": json.dumps(payload, ensure_ascii=dice.random() < 0.5),
             }
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
