@@ -11,7 +11,7 @@ import re
 import unicodedata
 from typing import Any
 
-DECODER_VERSION = 1
+DECODER_VERSION = 2
 """Stored with each indexed experiment."""
 MAX_TEXT = 1_000_000
 """Characters of a text, and of a folded text, that are stored and searched."""
@@ -41,7 +41,7 @@ def storable(text: str) -> str:
 
 
 def _content(text: str) -> str:
-    for _ in range(LEVELS):
+    for level in range(LEVELS):
         if text.lstrip(" \t\n\r")[:1] not in _OPENING:
             return text  # no object, list or string: spares an attempt to parse it
         try:
@@ -49,7 +49,7 @@ def _content(text: str) -> str:
         except (ValueError, RecursionError):
             return text
         if isinstance(data, str):
-            return data
+            return text if level else data  # a message may be a quotation
         inner = None
         if isinstance(data, dict):
             for key in KEYS:

@@ -37,6 +37,7 @@ def nested(text: str, levels: int) -> bytes:
         (b'{"other": "Gr\\u00fc\\u00dfe"}', '{"other": "Gr\u00fc\u00dfe"}'),
         (b'["Gr\\u00fc\\u00dfe"]', '["Gr\u00fc\u00dfe"]'),
         (b'"word"', "word"),
+        (b'{"content": "\\"word\\""}', '"word"'),  # a quotation, not JSON in JSON
         (b" 1.50", " 1.50"),
         (b"plain", "plain"),
         (b"", ""),
