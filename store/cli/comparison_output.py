@@ -93,11 +93,10 @@ def show_comparison(result: Comparison, full: bool) -> None:
         a, b = map(safe, result.exp_ids)
         hint = f"no channel is on both sides: A has channels of {a}, B of {b}; compare them with --to-exp {quote(b)}"
         click.secho(hint, fg="yellow")
-    for channel in result.by_anchors:
-        click.secho(
-            f"{safe(channel)}: less than a tenth is equal, so it is aligned only by messages that both sides have once",
-            fg="yellow",
-        )
+    if named := result.by_anchors:
+        more = f" and {plural(len(named) - 3, 'more channel')}" if len(named) > 3 else ""
+        text = "behind the opening, less than a tenth is on both sides: aligned only by messages that both have once"
+        click.secho(f"{', '.join(map(safe, named[:3]))}{more}: {text}", fg="yellow")
     if not result.differences:
         return
     first, *others = result.differences
