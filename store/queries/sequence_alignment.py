@@ -17,7 +17,9 @@ from typing import NamedTuple
 CELLS = 10_000
 """Maximum of pairs of elements in a part that is aligned exactly."""
 MOST_EDITS = 200
-"""Maximum of insertions and deletions that Myers' algorithm searches for in one step; at least 1."""
+"""Maximum of insertions and deletions in a part that is aligned by Myers' algorithm as a whole."""
+STEP = 100
+"""The same for each step through a part without anchors; at least 1."""
 FEW = 0.1
 """Share of elements that both sides have, in any order, below which only anchors are aligned."""
 RUNS = (1, 4, 16, 64)
@@ -52,12 +54,9 @@ def align(a: Sequence[int], b: Sequence[int], equal: Equal | None = None) -> Ali
     whole = _without_ends((0, len(a), 0, len(b)), same, found)
     if whole is None:
         return Alignment(sorted(found), False)
-    ends = len(found)
-    common = _common(a, b, whole)
-    split = _split(a, b, whole, same, found)
-    parts = [part for one in split if (part := _without_ends(one, same, found))]
-    if _cells(whole) > CELLS and ends + common < FEW * max(len(a), len(b)):
-        return Alignment(sorted(found), True)
+    if _cells(whole) > CELLS and len(found) + _common(a, b, whole) < FEW * max(len(a), len(b)):
+        return Alignment(sorted(found + _anchors(a, b, whole, same)), True)
+    parts = [whole]
     while parts:
         split = _split(a, b, parts.pop(), same, found)
         parts += [part for one in split if (part := _without_ends(one, same, found))]
@@ -82,8 +81,11 @@ def _split(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal, found: 
         found += _exact(a, b, part, same)
         return []
     a_begin, a_end, b_begin, b_end = part
-    if a_end - a_begin + b_end - b_begin - 2 * _common(a, b, part) <= MOST_EDITS:
-        pairs, i, j = _few_edits(part, same)
+    common = _common(a, b, part)
+    if not common:
+        return []
+    if a_end - a_begin + b_end - b_begin - 2 * common <= MOST_EDITS:
+        pairs, i, j = _few_edits(part, same, MOST_EDITS)
         if (i, j) == (a_end, b_end):
             found += pairs
             return []
@@ -166,25 +168,25 @@ def _exact(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pair
 
 
 def _by_edits(part: _Part, same: Equal) -> Pairs:
-    """Return common elements of a part by Myers' algorithm, again from the furthest point after each `MOST_EDITS`."""
+    """Return common elements of a part by Myers' algorithm, again from the furthest point after each `STEP`."""
     i, a_end, j, b_end = part
     found: Pairs = []
     while i < a_end and j < b_end:
-        pairs, i, j = _few_edits((i, a_end, j, b_end), same)
+        pairs, i, j = _few_edits((i, a_end, j, b_end), same, STEP)
         found += pairs
     return found
 
 
-def _few_edits(part: _Part, same: Equal) -> tuple[Pairs, int, int]:
+def _few_edits(part: _Part, same: Equal, most: int) -> tuple[Pairs, int, int]:
     """Return the longest common subsequence of the beginning of a part, and its end in A and in B (Myers 1986).
 
-    The end is that of the part, or the furthest that is reached if `MOST_EDITS` elements are left out.
+    The end is that of the part, or the furthest that is reached if `most` elements are left out.
     """
     a_begin, a_end, b_begin, b_end = part
     n, m = a_end - a_begin, b_end - b_begin
     reached = {1: 0}
     history: list[dict[int, int]] = []
-    for edits in range(MOST_EDITS + 1):
+    for edits in range(most + 1):
         history.append(reached.copy())
         for k in range(-edits, edits + 1, 2):
             down = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
@@ -196,9 +198,7 @@ def _few_edits(part: _Part, same: Equal) -> tuple[Pairs, int, int]:
             if x >= n and y >= m:
                 return _path(history, n, m, a_begin, b_begin), a_end, b_end
     inside = [
-        (2 * x - k, -abs(k), x, x - k)
-        for k in range(-MOST_EDITS, MOST_EDITS + 1, 2)
-        if (x := reached[k]) <= n and x - k <= m
+        (2 * x - k, -abs(k), x, x - k) for k in range(-most, most + 1, 2) if (x := reached[k]) <= n and x - k <= m
     ]
     _, _, x, y = max(inside)
     return _path(history, x, y, a_begin, b_begin), a_begin + x, b_begin + y
