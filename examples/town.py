@@ -4,7 +4,8 @@
 
 writes the experiments `town` and `town-again` into a new store, the same events every time. Two groups of agents and a
 driver have a recorder each. Some things went wrong: a connection was lost, an interceptor blocked messages, one
-message was late, and some never arrived. In the second run every time `t` differs, and four messages do.
+message was late, and some never arrived. In the second run every time `t` differs, one message says something else,
+and one is missing.
 """
 
 from __future__ import annotations

@@ -23,8 +23,6 @@ WIDE = 120
 """Columns of a terminal that has room for messages side by side."""
 ROWS = 30
 """Rows of a table that are printed."""
-KEPT = 5
-"""Characters of a common beginning of long channels that are printed."""
 
 
 def comparison_as_dict(result: Comparison) -> dict[str, Any]:
@@ -93,11 +91,10 @@ def show_comparison(result: Comparison, full: bool) -> None:
         a, b = map(safe, result.exp_ids)
         hint = f"no channel is on both sides: A has channels of {a}, B of {b}; compare them with --to-exp {quote(b)}"
         click.secho(hint, fg="yellow")
-    for channel in result.by_anchors:
-        click.secho(
-            f"{safe(channel)}: less than a tenth is equal, so it is aligned only by messages that both sides have once",
-            fg="yellow",
-        )
+    if named := result.by_anchors:
+        more = f" and {plural(len(named) - 3, 'more channel')}" if len(named) > 3 else ""
+        text = "behind the opening, less than a tenth is on both sides: aligned only by messages that both have once"
+        click.secho(f"{', '.join(map(safe, named[:3]))}{more}: {text}", fg="yellow")
     if not result.differences:
         return
     first, *others = result.differences
@@ -120,8 +117,6 @@ def show_comparison(result: Comparison, full: bool) -> None:
 
 def _show_channels(result: Comparison) -> None:
     """Print the counts of each channel that differs."""
-    from ..queries.text_diff import common_prefix
-
     senders = [("FROM", "left")] if result.by_sender else []
     numbers = ("A", "B", "EQUAL", "MOVED", "CHANGED", "ONLY A", "ONLY B")
     shown = result.by_channel[:ROWS]
@@ -132,10 +127,7 @@ def _show_channels(result: Comparison) -> None:
         )
         for row in shown
     ]
-    names = [safe(row.channel) for row in shown]
-    if sys.stdout.isatty() and max(map(len, names)) > _width() // 3:  # what channels have in common tells least
-        begin = max(common_prefix(min(names), max(names)) - KEPT, 0) if len(names) > 1 else 0
-        names = ["…" + name[begin:] if begin > 1 else name for name in names]
+    names = _without_beginning([row.channel for row in shown])
     table(
         [("CHANNEL", "left"), *senders, *((title, "right") for title in numbers)],
         [(name, *cells) for name, cells in zip(names, rows, strict=True)],
@@ -143,6 +135,18 @@ def _show_channels(result: Comparison) -> None:
     )
     if len(result.by_channel) > ROWS:
         click.echo(f"and {len(result.by_channel) - ROWS:,} more")
+
+
+def _without_beginning(channels: list[str]) -> list[str]:
+    """Return channels without their common beginning, if a terminal has no room for it."""
+    from ..queries.text_diff import common_prefix
+
+    names = [safe(channel) for channel in channels]
+    if not sys.stdout.isatty() or max(map(len, names)) <= _width() // 3 or min(names) == max(names):
+        return names
+    common = min(names)[: common_prefix(min(names), max(names))]
+    begin = max(common.rfind(mark) for mark in ":/-_. ") + 1
+    return ["…" + name[begin:] if 1 < begin < len(name) else name for name in names]
 
 
 def _show_difference(difference: Difference, full: bool) -> None:
@@ -241,22 +245,24 @@ def show_summary(result: RunsSummary) -> None:
         gives=("RUN",),
     )
     click.echo()
+    shown = result.pairs[:ROWS]
+    names = _without_beginning([pair.channel for pair in shown]) if shown else []
     columns = ("BEFORE", "NOW", "OUTSIDE", "DELAY BEFORE", "DELAY NOW")
     table(
         [("FROM", "left"), ("TO", "left"), ("CHANNEL", "left"), *((title, "right") for title in columns)],
-        [_pair(pair) for pair in result.pairs[:ROWS]],
+        [_pair(pair, name) for pair, name in zip(shown, names, strict=True)],
         gives=("CHANNEL", "FROM", "TO"),
     )
     if len(result.pairs) > ROWS:
         click.echo(f"and {len(result.pairs) - ROWS:,} more: see them with --json")
 
 
-def _pair(pair: PairFigures) -> tuple[str, ...]:
+def _pair(pair: PairFigures, channel: str) -> tuple[str, ...]:
     low, high = pair.range
     delays = pair.delay_range
     return (
         *("-" if one is None else str(one) for one in (pair.from_id, pair.to_id)),
-        pair.channel,
+        channel,
         f"{low:,}" if low == high else f"{low:,} to {high:,}",
         f"{pair.messages[-1]:,}",
         f"{pair.outside:+,}" if pair.outside else "",

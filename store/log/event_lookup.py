@@ -20,11 +20,12 @@ async def events_at(database: Database, of: Experiment, cursors: Iterable[Cursor
     """Return the events of an experiment at these cursors; those that do not exist any more are missing."""
     recorders = await recorders_now(database, of)
     names = NameReader(database)
-    wanted = sorted(recorders.ids[one.recorder] << SEQ_BITS | one.seq for one in set(cursors))
+    ids = recorders.ids
+    wanted = sorted(ids[one.recorder] << SEQ_BITS | one.seq for one in set(cursors) if one.recorder in ids)
     found: dict[Cursor, Event] = {}
     for at in range(0, len(wanted), TOGETHER):
-        ids: BindParameter[int] = bindparam(None, wanted[at : at + TOGETHER], expanding=True, literal_execute=True)
-        query = EventQuery(event_rows.columns().where(event.c.id.in_(ids)))
+        some: BindParameter[int] = bindparam(None, wanted[at : at + TOGETHER], expanding=True, literal_execute=True)
+        query = EventQuery(event_rows.columns().where(event.c.id.in_(some)))
         async for entries in events_of(database, await query.rows(database), recorders, names):
             found.update((entry.cursor, entry) for entry in entries)
     return found

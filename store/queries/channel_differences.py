@@ -60,7 +60,7 @@ class ChannelDifferences:
     redacted: int = 0
     matched: int = 0
     by_anchors: bool = False
-    """True if so little is equal that only anchors were aligned, and texts were not compared."""
+    """True if both sides have so little in common that only anchors were aligned, and texts were not compared."""
 
 
 async def differences_of(

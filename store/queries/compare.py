@@ -19,14 +19,14 @@ from ..log.channel_map import ChannelMap
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE
-from ..log.selection import Filters, Selection, selection_of
+from ..log.selection import Filters, Selection
 from .absent_paths import AbsentPaths
 from .canonical import Canonical
 from .channel_differences import ChannelDifferences, Place, differences_of
 from .channel_tails import ChannelTails, Content
 from .comparison import ChannelCounts, Comparison, Counts, Difference
 from .match import Match
-from .side import EitherSpelling, Side, parts_of, spelling_of
+from .side import EitherSpelling, Side, comparable, parts_of, spelt_apart
 
 __all__ = ["ChannelCounts", "Comparison", "Counts", "Difference", "compare"]
 
@@ -56,8 +56,8 @@ async def compare(
     The first `details` differences are returned with their events, in the replay order of A.
 
     The selection applies to each side: a point is resolved in each experiment, and `limit` counts the messages of each.
-    Its `context` and `last_per` do not count. If kinds of event are selected, these are
-    compared instead of the messages. Raises `StoreError` for gaps and marks, which contain no message.
+    If kinds of event are selected, these are compared instead of the messages. Raises `StoreError` for gaps and marks,
+    which contain no message, for a selection with `context` or `last_per`, and if events are removed meanwhile.
 
     `mapping` renames A's channels first; `log_b` is B's log if it is another store. If one side comes from Redis and
     the other from MQTT, `exps/...` counts as `exps:...` on both sides, and `selection` may use either, unless
@@ -71,17 +71,16 @@ async def compare(
 
     A message that is redacted on one side counts as equal to its counterpart. Memory use is a digest and a position for
     each message behind the first difference of its channel, and for each by which one side is ahead of the other on a
-    channel. A channel with thousands of messages of which less than a tenth is equal is aligned by anchors only
-    (`ChannelCounts.by_anchors`). `progress` is called with the number of messages read.
+    channel. Of a channel with more than a hundred messages behind its opening of which both sides have less than a
+    tenth, only anchors are aligned (`ChannelCounts.by_anchors`). `progress` is called with the number of messages read.
     """
     other = log_b or log
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
     of_b = b if isinstance(b, Experiment) else await other.experiment(b)
-    chosen = selection_of(selection, filters)
+    chosen = comparable(selection, filters)
     if chosen.kinds and not chosen.kinds <= ON_THE_WIRE:
         raise StoreError("gaps and marks were never on the wire: they cannot be compared")
-    spelt = {await spelling_of(log, of_a), await spelling_of(other, of_b)}
-    as_one = not keep_names and spelt == {":", "/"}
+    as_one = not keep_names and await spelt_apart([(log, of_a), (other, of_b)])
     if as_one:
         chosen = EitherSpelling(chosen)
     sides = (

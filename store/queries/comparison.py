@@ -61,8 +61,8 @@ class ChannelCounts:
     first: int
     """Position of its first difference in the replay order of A."""
     by_anchors: bool = False
-    """True if so little is equal that only anchors were aligned: messages that are once on both sides. Others that are
-    in the same place were paired in order, without regard to their texts."""
+    """True if both sides have so little of what follows the opening that only anchors were aligned: messages that are
+    once on both sides. Others in the same place were paired in order, without regard to their texts."""
 
 
 @dataclass(slots=True)

@@ -15,11 +15,10 @@ from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap
 from ..log.event import Event
 from ..log.event_log import EventLog
-from ..log.selection import Filters, selection_of
-from ..log.selection import Selection as Chosen
+from ..log.selection import Filters, Selection
 from .canonical import Canonical
 from .match import Match
-from .side import EitherSpelling, Side, spelling_of
+from .side import EitherSpelling, Side, comparable, spelt_apart
 
 __all__ = ["PairFigures", "RunFigures", "RunsSummary", "summarise"]
 
@@ -139,7 +138,7 @@ async def summarise(
     log: EventLog,
     *runs: str | Experiment,
     log_last: EventLog | None = None,
-    selection: Chosen | None = None,
+    selection: Selection | None = None,
     mapping: ChannelMap | None = None,
     keep_names: bool = False,
     match: Match | None = None,
@@ -152,7 +151,8 @@ async def summarise(
     of the baselines; `log_last` is the log of the last run if it is in another store. `match` says which messages of
     the common opening are equal (its judge is not asked). Names of Redis and MQTT count as the same as in `compare`,
     unless `keep_names`. Memory use is a number for each message that has one back, and the pairs. `progress` is called
-    with the number of messages read. Raises `StoreError` for less than two runs.
+    with the number of messages read. Raises `StoreError` for less than two runs, and
+    for a selection with `context` or `last_per`.
     """
     if len(runs) < 2:
         raise StoreError("one run cannot be compared: give the baselines, and the run to compare with them as the last")
@@ -160,9 +160,8 @@ async def summarise(
     experiments = [
         run if isinstance(run, Experiment) else await each.experiment(run) for each, run in zip(logs, runs, strict=True)
     ]
-    chosen = selection_of(selection, filters)
-    spelt = {await spelling_of(each, of) for each, of in zip(logs, experiments, strict=True)}
-    as_one = not keep_names and {":", "/"} <= spelt
+    chosen = comparable(selection, filters)
+    as_one = not keep_names and await spelt_apart(zip(logs, experiments, strict=True))
     if as_one:
         chosen = EitherSpelling(chosen)
 

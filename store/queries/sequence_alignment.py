@@ -2,8 +2,9 @@
 
 Common ends are cut off. A small rest is aligned exactly, by dynamic programming. A large one is aligned by Myers'
 greedy algorithm, which is fast if little differs, else by anchors, as in patience diff: elements, or runs of elements,
-that both sides have once, in their longest increasing order; the parts between them are aligned in the same way. The
-work on a part is limited, so that the time grows a little faster than the lengths; memory is a few integers an element.
+that both sides have once, in their longest increasing order; the parts between them are aligned in the same way. A
+part without anchors is aligned by Myers' algorithm in steps. The work on a part is limited, so that the time grows a
+little faster than the lengths; memory is a few integers an element.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import NamedTuple
 CELLS = 10_000
 """Maximum of pairs of elements in a part that is aligned exactly."""
 MOST_EDITS = 200
-"""Maximum of insertions and deletions that Myers' algorithm searches for."""
+"""Maximum of insertions and deletions in a part that is aligned by Myers' algorithm as a whole."""
+STEP = 100
+"""The same for each step through a part without anchors; at least 1."""
 FEW = 0.1
-"""Share of equal elements below which only anchors are aligned."""
+"""Share of elements that both sides have, in any order, below which only anchors are aligned."""
 RUNS = (1, 4, 16, 64)
 """Numbers of successive elements that are looked for as anchors, in this order."""
 
@@ -34,7 +37,7 @@ class Alignment(NamedTuple):
     pairs: Pairs
     """Positions of equal elements in A and in B, increasing on both sides."""
     by_anchors: bool
-    """True if less than `FEW` of the elements are equal, so that parts between anchors were not aligned."""
+    """True if both sides have less than `FEW` of the elements, so that parts between anchors were not aligned."""
 
 
 def align(a: Sequence[int], b: Sequence[int], equal: Equal | None = None) -> Alignment:
@@ -51,10 +54,9 @@ def align(a: Sequence[int], b: Sequence[int], equal: Equal | None = None) -> Ali
     whole = _without_ends((0, len(a), 0, len(b)), same, found)
     if whole is None:
         return Alignment(sorted(found), False)
-    split = _split(a, b, whole, same, found)
-    parts = [part for one in split if (part := _without_ends(one, same, found))]
-    if _cells(whole) > CELLS and len(found) < FEW * max(len(a), len(b)):
-        return Alignment(sorted(found), True)
+    if _cells(whole) > CELLS and len(found) + _common(a, b, whole) < FEW * max(len(a), len(b)):
+        return Alignment(sorted(found + _anchors(a, b, whole, same)), True)
+    parts = [whole]
     while parts:
         split = _split(a, b, parts.pop(), same, found)
         parts += [part for one in split if (part := _without_ends(one, same, found))]
@@ -78,12 +80,17 @@ def _split(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal, found: 
     if _cells(part) <= CELLS:
         found += _exact(a, b, part, same)
         return []
-    pairs = _few_edits(a, b, part, same)
-    if pairs is not None:
-        found += pairs
+    a_begin, a_end, b_begin, b_end = part
+    common = _common(a, b, part)
+    if not common:
         return []
+    if a_end - a_begin + b_end - b_begin - 2 * common <= MOST_EDITS:
+        pairs, i, j = _few_edits(part, same, MOST_EDITS)
+        if (i, j) == (a_end, b_end):
+            found += pairs
+            return []
     anchors = _anchors(a, b, part, same)
-    found += anchors
+    found += anchors or _by_edits(part, same)
     return list(_between(anchors, part)) if anchors else []
 
 
@@ -99,6 +106,12 @@ def gaps(pairs: Sequence[tuple[int, int]], a: int, b: int) -> Iterator[tuple[ran
 def _cells(part: _Part) -> int:
     a_begin, a_end, b_begin, b_end = part
     return (a_end - a_begin) * (b_end - b_begin)
+
+
+def _common(a: Sequence[int], b: Sequence[int], part: _Part) -> int:
+    """Return the number of elements that both sides of a part have, in any order."""
+    a_begin, a_end, b_begin, b_end = part
+    return (Counter(a[a_begin:a_end]) & Counter(b[b_begin:b_end])).total()
 
 
 def _between(pairs: Pairs, part: _Part) -> Iterator[_Part]:
@@ -154,16 +167,26 @@ def _exact(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pair
     return found
 
 
-def _few_edits(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pairs | None:
-    """Return the longest common subsequence of a part if few elements are left out of it, else None (Myers 1986)."""
+def _by_edits(part: _Part, same: Equal) -> Pairs:
+    """Return common elements of a part by Myers' algorithm, again from the furthest point after each `STEP`."""
+    i, a_end, j, b_end = part
+    found: Pairs = []
+    while i < a_end and j < b_end:
+        pairs, i, j = _few_edits((i, a_end, j, b_end), same, STEP)
+        found += pairs
+    return found
+
+
+def _few_edits(part: _Part, same: Equal, most: int) -> tuple[Pairs, int, int]:
+    """Return the longest common subsequence of the beginning of a part, and its end in A and in B (Myers 1986).
+
+    The end is that of the part, or the furthest that is reached if `most` elements are left out.
+    """
     a_begin, a_end, b_begin, b_end = part
     n, m = a_end - a_begin, b_end - b_begin
-    common = sum((Counter(a[a_begin:a_end]) & Counter(b[b_begin:b_end])).values())
-    if n + m - 2 * common > MOST_EDITS:
-        return None
     reached = {1: 0}
     history: list[dict[int, int]] = []
-    for edits in range(min(MOST_EDITS, n + m) + 1):
+    for edits in range(most + 1):
         history.append(reached.copy())
         for k in range(-edits, edits + 1, 2):
             down = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
@@ -173,15 +196,18 @@ def _few_edits(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> 
                 x, y = x + 1, y + 1
             reached[k] = x
             if x >= n and y >= m:
-                return _path(history, edits, n, m, a_begin, b_begin)
-    return None
+                return _path(history, n, m, a_begin, b_begin), a_end, b_end
+    inside = [
+        (2 * x - k, -abs(k), x, x - k) for k in range(-most, most + 1, 2) if (x := reached[k]) <= n and x - k <= m
+    ]
+    _, _, x, y = max(inside)
+    return _path(history, x, y, a_begin, b_begin), a_begin + x, b_begin + y
 
 
-def _path(history: list[dict[int, int]], edits: int, n: int, m: int, a_begin: int, b_begin: int) -> Pairs:
-    """Return the pairs of the path that Myers' algorithm found, by its reached positions before each edit."""
+def _path(history: list[dict[int, int]], x: int, y: int, a_begin: int, b_begin: int) -> Pairs:
+    """Return the pairs of the path to a point, by the positions that Myers' algorithm reached before each edit."""
     found: Pairs = []
-    x, y = n, m
-    for number in range(edits, -1, -1):
+    for number in range(len(history) - 1, -1, -1):
         reached = history[number]
         k = x - y
         down = k == -number or (k != number and reached[k - 1] < reached[k + 1])
@@ -196,10 +222,7 @@ def _path(history: list[dict[int, int]], edits: int, n: int, m: int, a_begin: in
 
 
 def _anchors(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pairs:
-    """Return pairs of elements that begin a run which each side of the part has once; the shortest runs that exist.
-
-    Without any, pairs of elements by repetition.
-    """
+    """Return pairs of elements that begin a run which each side of the part has once; the shortest runs that exist."""
     for width in RUNS:
         runs_a, runs_b = _runs(a, part[0], part[1], width), _runs(b, part[2], part[3], width)
         count_a, count_b = Counter(runs_a), Counter(runs_b)
@@ -207,7 +230,7 @@ def _anchors(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pa
         once = ((i, places[run]) for i, run in enumerate(runs_a, part[0]) if count_a[run] == 1 and run in places)
         if found := [pair for pair in once if same(*pair)]:
             return _increasing(found)
-    return _increasing([pair for pair in _repetitions(a, b, part) if same(*pair)])
+    return []
 
 
 def _runs(elements: Sequence[int], begin: int, end: int, width: int) -> Sequence[int]:
@@ -215,15 +238,6 @@ def _runs(elements: Sequence[int], begin: int, end: int, width: int) -> Sequence
     if width == 1:
         return elements[begin:end]
     return [hash(tuple(elements[at : at + width])) for at in range(begin, end - width + 1)]
-
-
-def _repetitions(a: Sequence[int], b: Sequence[int], part: _Part) -> Pairs:
-    """Return the pairs of the first occurrence of each element on both sides, of the second, and so on."""
-    a_begin, a_end, b_begin, b_end = part
-    places: dict[int, list[int]] = {}
-    for j in range(b_end - 1, b_begin - 1, -1):
-        places.setdefault(b[j], []).append(j)
-    return [(i, places[a[i]].pop()) for i in range(a_begin, a_end) if places.get(a[i])]
 
 
 def _increasing(pairs: Pairs) -> Pairs:

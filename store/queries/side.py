@@ -9,13 +9,14 @@ from messager import channels
 from messager.brokers import BROKER_KINDS
 
 from ..db.database import Database
+from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap, spelling
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.event_lookup import events_at
 from ..log.messages import message_pages
-from ..log.selection import Selection
+from ..log.selection import Filters, Selection, selection_of
 from ..log.span import Span
 
 _MOST_NAMES = 100_000
@@ -65,8 +66,20 @@ class Side:
         return found
 
     async def events(self, cursors: Iterable[Cursor]) -> dict[Cursor, Event]:
-        """Return the events at these cursors."""
-        return await events_at(self._log.database, self._of, cursors)
+        """Return the events at these cursors. Raises `StoreError` if one was removed since it was read."""
+        wanted = set(cursors)
+        found = await events_at(self._log.database, self._of, wanted)
+        if len(found) < len(wanted):
+            raise StoreError(f"events of {self._of.exp_id} were removed while they were compared: compare them again")
+        return found
+
+
+def comparable(selection: Selection | None, filters: Filters) -> Selection:
+    """Return a selection for each side of a comparison. Raises `StoreError` if it does not keep the order of events."""
+    chosen = selection_of(selection, filters)
+    if chosen.last_per or chosen.context:
+        raise StoreError("messages are compared in order: leave out the last of each, and context")
+    return chosen
 
 
 def parts_of(key: str) -> tuple[str, str]:
@@ -94,6 +107,7 @@ class EitherSpelling(Selection):
         return self.exclude is None or not any(self.fits(self.exclude, name) for name in names)
 
 
-async def spelling_of(log: EventLog, of: Experiment) -> channels.Separator | None:
-    kinds = [row.broker_kind for row in await log.recorders(of)]
-    return spelling(kinds, await log.channels(of))
+async def spelt_apart(runs: Iterable[tuple[EventLog, Experiment]]) -> bool:
+    """Return whether channels are spelt as on Redis in some of the runs, and as on MQTT in others."""
+    found = {spelling([row.broker_kind for row in await log.recorders(of)], await log.channels(of)) for log, of in runs}
+    return {":", "/"} <= found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ..comparison_output import comparison_as_dict, show_comparison, show_summary, summary_as_dict
-from ..filters import Filters, selection_options
+from ..filters import Filters, note_not_json, selection_options
 from ..match_options import given_match, match_options
 from ..options import asynchronous, json_option, open_log, pairs, store_option
 from ..output import note, print_json
@@ -147,16 +147,18 @@ async def _compared(
     """Compare two experiments, with notes on filters and paths that had no effect."""
     from ...queries.compare import compare
 
+    selection = filters.selection()
     with Progress("comparing", "messages") as progress:
         result = await compare(
             *(log, *both),
             log_b=log_b,
-            selection=filters.selection(),
+            selection=selection,
             **how._asdict(),
             by_sender=by_sender,
             details=details,
             progress=progress,
         )
+    note_not_json(selection)
     if result.channels:
         for each, exp in ((log, result.a), (log_b, result.b)):
             await filters.note_unknown(each, await each.experiment(exp))
@@ -174,10 +176,10 @@ async def _summary(
     """Print the summary of runs. Return whether the last one is within the range of the others."""
     from ...queries.run_summary import summarise
 
+    selection = filters.selection()
     with Progress("reading", "messages") as progress:
-        result = await summarise(
-            log, *runs, log_last=log_last, selection=filters.selection(), **how._asdict(), progress=progress
-        )
+        result = await summarise(log, *runs, log_last=log_last, selection=selection, **how._asdict(), progress=progress)
+    note_not_json(selection)
     for each, run in zip([log] * (len(runs) - 1) + [log_last], result.runs, strict=True):
         await filters.note_unknown(each, await each.experiment(run.exp_id))
     if filters.given and not result.pairs:

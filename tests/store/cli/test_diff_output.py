@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,7 +207,26 @@ def test_a_channel_that_was_aligned_by_anchors_is_named(capsys: pytest.CaptureFi
         "one", "two", 9, 9, Counts(0, 0, 9), 1, [ChannelCounts("c", "", 9, 9, Counts(0, 0, 9), 0, True)]
     )
     show_comparison(result, full=False)
-    assert "c: less than a tenth is equal, so it is aligned only by messages that" in capsys.readouterr().out
+    assert "c: behind the opening, less than a tenth is on both sides: aligned only by" in capsys.readouterr().out
+    result.by_channel = [replace(result.by_channel[0], channel=f"c{n}") for n in range(9)]
+    show_comparison(result, full=False)
+    assert "c0, c1, c2 and 6 more channels: behind" in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_has_channels_without_what_all_begin_with(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"exps:a-long-name-of-an-experiment:agents:{agent}:chat" for agent in ("13", "14", "2")]
+    result = differing(3, 1)
+    result.by_channel = [replace(row, channel=name) for row, name in zip(result.by_channel, names, strict=True)]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    show_comparison(result, full=False)
+    lines = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.endswith(" 0")]
+    assert lines == ["…13:chat", "…14:chat", "…2:chat"]
+    monkeypatch.setenv("COLUMNS", "200")
+    show_comparison(result, full=False)
+    assert names[0] in capsys.readouterr().out
 
 
 def differing(number: int, shown: int) -> Comparison:

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog, Match, NewEvent
+from messager_store import EventLog, Match, NewEvent, Selection, StoreError, summarise
+from messager_store.log.messages import selected_pages
+from messager_store.log.selection import Filters
+from messager_store.maintenance.removal import remove
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries import channel_differences, sequence_alignment
@@ -206,6 +209,82 @@ async def test_a_large_channel_with_little_in_common_is_aligned_by_anchors_and_s
     b[:80] = a[:80]
     assert (await compared(log, a, b)).by_anchors == ["c"]  # what follows the common opening
     assert (await compared(log, a, [*a[:90], *b[90:100], *a[100:]])).by_anchors == []
+
+
+async def test_repeated_messages_are_aligned_however_many_were_added_or_left_out(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequence_alignment, "CELLS", 100)
+    monkeypatch.setattr(sequence_alignment, "MOST_EDITS", 20)
+    monkeypatch.setattr(sequence_alignment, "STEP", 20)
+    dice = random.Random(2)
+    a = [sent(at, dice.choice([b"yes", b"no"])) for at in range(400)]
+    b = [one for at, one in enumerate(a) if at % 7]
+    result = await compared(log, a, b)
+    assert result.by_anchors == [] and result.messages.equal > 300
+    again = [sent(at, dice.choice([b"yes", b"no"])) for at in range(400)]
+    assert (await compared(log, a, again)).by_anchors == []
+
+
+async def test_jittered_numbers_with_many_edits_on_one_channel_align_within_the_tolerance(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequence_alignment, "CELLS", 100)
+    monkeypatch.setattr(sequence_alignment, "MOST_EDITS", 20)
+    monkeypatch.setattr(sequence_alignment, "STEP", 20)
+    dice = random.Random(6)
+    prices = [dice.randrange(1_000_000) for _ in range(500)]
+    a = [sent(at, b'{"price": %d}' % price) for at, price in enumerate(prices)]
+    b = [sent(at, b'{"price": %d.125}' % price) for at, price in enumerate(prices)]
+    for at in range(4, 500, 10):
+        b[at] = sent(at, b'{"price": -%d}' % (at + 1))
+    del b[255:260]
+    result = await compared(log, a, b, match=Match(tolerance=0.2))
+    assert result.messages == Counts(445, changed=50, only_a=5)
+
+
+async def test_a_selection_on_each_side_is_as_if_only_its_messages_had_been_recorded(log: EventLog) -> None:
+    a, b = society(), society(t=lambda at: 1000.003 + at)
+    b[40] = altered(b[40], content="something else and bread")
+    del b[70]
+    for name, events in (("a", a), ("b", b)):
+        await filled(log, events, name)
+    chosen: list[Filters] = [
+        *({"grep": "bread"}, {"from_ids": 2}, {"between": (1, 2)}, {"where": "t > 1030"}, {"around": "0.5us+-200ns"}),
+    ]
+    for filters in chosen:
+        sides = []
+        for name in ("a", "b"):
+            of = await log.experiment(name)
+            pages = selected_pages(log, of, Selection(**filters), messages=True)
+            found = [entry async for page in pages for entry in page]
+            sides.append([sent(one.ts, one.payload, one.channel or "") for one in found])
+        expected = await compared(log, *sides)
+        assert (await compare(log, "a", "b", details=1000, **filters)).messages == expected.messages, filters
+        assert expected.messages_a and expected.messages_b
+
+
+@pytest.mark.parametrize("filters", [{"last_per": "channel"}, {"grep": "bread", "context": 1}])
+async def test_a_selection_that_leaves_the_order_is_refused(log: EventLog, filters: Any) -> None:
+    for name in ("a", "b"):
+        await filled(log, society(5), name)
+    with pytest.raises(StoreError, match="compared in order"):
+        await compare(log, "a", "b", **filters)
+    with pytest.raises(StoreError, match="compared in order"):
+        await summarise(log, "a", "b", **filters)
+
+
+async def test_an_experiment_that_is_removed_meanwhile_ends_the_comparison_with_an_error(log: EventLog) -> None:
+    a = society(10)
+    await filled(log, a, "a")
+    of_b = await filled(log, [*a[:5], altered(a[5], content="changed")], "b")
+
+    async def judge(expected: object, actual: object) -> bool:
+        await remove(log, of_b)
+        return False
+
+    with pytest.raises(StoreError, match="events of b were removed"):
+        await compare(log, "a", "b", match=Match(judge=judge))
 
 
 async def test_beyond_the_limit_of_texts_messages_are_paired_in_order(
