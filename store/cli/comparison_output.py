@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -86,11 +85,10 @@ def show_comparison(result: Comparison, full: bool) -> None:
     """Print a comparison."""
     if result.translated:
         note("one side comes from Redis, the other from MQTT: exps/... means exps:... (--keep-names turns that off)")
-    click.echo(f"{click.style(result.verdict, fg='green' if result.equal else 'red')}  {result.counts}")
     if result.exp_ids:
         a, b = map(safe, result.exp_ids)
-        hint = f"no channel is on both sides: A has channels of {a}, B of {b}; compare them with --to-exp {quote(b)}"
-        click.secho(hint, fg="yellow")
+        note(f"channels of {a} are compared as channels of {b} (--keep-names turns that off)")
+    click.echo(f"{click.style(result.verdict, fg='green' if result.equal else 'red')}  {result.counts}")
     if named := result.by_anchors:
         more = f" and {plural(len(named) - 3, 'more channel')}" if len(named) > 3 else ""
         text = "behind the opening, less than a tenth is on both sides: aligned only by messages that both have once"

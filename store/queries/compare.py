@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Unpack
 
-from messager import channels
-
 from ..db.codes import REDACTED
 from ..errors import StoreError
 from ..experiments.records import Experiment
@@ -26,7 +24,7 @@ from .channel_differences import ChannelDifferences, Place, differences_of
 from .channel_tails import ChannelTails, Content
 from .comparison import ChannelCounts, Comparison, Counts, Difference
 from .match import Match
-from .side import EitherSpelling, Side, comparable, parts_of, spelt_apart
+from .side import EitherSpelling, Side, comparable, exp_ids_apart, parts_of, spelt_apart
 
 __all__ = ["ChannelCounts", "Comparison", "Counts", "Difference", "compare"]
 
@@ -59,9 +57,11 @@ async def compare(
     If kinds of event are selected, these are compared instead of the messages. Raises `StoreError` for gaps and marks,
     which contain no message, for a selection with `context` or `last_per`, and if events are removed meanwhile.
 
-    `mapping` renames A's channels first; `log_b` is B's log if it is another store. If one side comes from Redis and
-    the other from MQTT, `exps/...` counts as `exps:...` on both sides, and `selection` may use either, unless
-    `keep_names`. For an import of unknown origin, the channel names decide, if they are all of one form.
+    `mapping` renames A's channels first; `log_b` is B's log if it is another store. Without a mapping, channels of A's
+    experiment are compared as channels of B's, if the channels of each side name one experiment (`Comparison.exp_ids`).
+    If one side comes from Redis and the other from MQTT, `exps/...` counts as `exps:...` on both sides, and `selection`
+    may use either. For an import of unknown origin, the channel names decide, if they are all of one form. With
+    `keep_names`, names are compared as they were recorded.
 
     Payloads are compared byte for byte, or by `match`: `Match()` compares JSON values. Its judge is asked about
     messages that would count as changed.
@@ -83,6 +83,9 @@ async def compare(
     as_one = not keep_names and await spelt_apart([(log, of_a), (other, of_b)])
     if as_one:
         chosen = EitherSpelling(chosen)
+    exp_ids = None if keep_names or mapping is not None else await exp_ids_apart((log, of_a), (other, of_b))
+    if exp_ids is not None:
+        mapping = ChannelMap(None, exp_ids[1])
     sides = (
         Side(log, of_a, chosen, await chosen.span(log.database, of_a), mapping, as_one, by_sender),
         Side(other, of_b, chosen, await chosen.span(other.database, of_b), None, as_one, by_sender),
@@ -96,7 +99,7 @@ async def compare(
         *(of_a.exp_id, of_b.exp_id, sides[0].read, sides[1].read),
         channels=len(known),
         translated=as_one,
-        exp_ids=_exp_ids_apart(known) if mapping is None else None,
+        exp_ids=exp_ids,
         by_sender=by_sender,
         absent_paths=absent.paths,
     )
@@ -214,22 +217,6 @@ class _Reading:
         near = counterpart is None or self._canonical.near(content.numbers, counterpart.numbers)
         channel.add(side, entry, content, reading.read, near)
         reading.read += 1
-
-
-def _exp_ids_apart(known: dict[str, ChannelTails]) -> tuple[str, str] | None:
-    """Return the exp_ids in the channels of both sides if only they keep all channels apart; else None."""
-    a, b = ({parts_of(key)[0] for key, channel in known.items() if channel.counts[side]} for side in (0, 1))
-    if a & b:
-        return None
-    of_a, of_b = ({parsed.exp_id for name in names if (parsed := channels.parse(name))} for names in (a, b))
-    if len(of_a) != 1 or len(of_b) != 1:
-        return None
-    [exp_a], [exp_b] = of_a, of_b
-    try:
-        renamed = ChannelMap(None, exp_b)
-    except StoreError:
-        return None
-    return (exp_a, exp_b) if any(channels.decode(renamed(name)) in b for name in a) else None
 
 
 async def _detailed(

@@ -231,7 +231,7 @@ class Comparison:
     absent_paths: list[str] = field(default_factory=list)
     """Paths of the `match` that no JSON payload of either side has, so that they have no effect."""
     exp_ids: tuple[str, str] | None = None
-    """The exp_ids in the channels of A and B, if no channel is on both sides and `to_exp` would change that."""
+    """The exp_ids in the channels of A and B, if these counted as the same; None if names were compared as recorded."""
 
     @property
     def equal(self) -> bool:

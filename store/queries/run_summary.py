@@ -18,7 +18,7 @@ from ..log.event_log import EventLog
 from ..log.selection import Filters, Selection
 from .canonical import Canonical
 from .match import Match
-from .side import EitherSpelling, Side, comparable, spelt_apart
+from .side import EitherSpelling, Side, comparable, exp_ids_apart, spelt_apart
 
 __all__ = ["PairFigures", "RunFigures", "RunsSummary", "summarise"]
 
@@ -165,9 +165,15 @@ async def summarise(
     if as_one:
         chosen = EitherSpelling(chosen)
 
+    async def renaming(number: int) -> ChannelMap | None:
+        apart = await exp_ids_apart((logs[number], experiments[number]), (logs[-1], experiments[-1]))
+        return None if apart is None else ChannelMap(None, apart[1])
+
+    moved = [None if keep_names or mapping is not None else await renaming(number) for number in range(len(runs) - 1)]
+
     async def side(number: int) -> Side:
         each, of = logs[number], experiments[number]
-        renamed = None if number == len(runs) - 1 else mapping
+        renamed = None if number == len(runs) - 1 else mapping or moved[number]
         span = await chosen.span(each.database, of)
         return Side(each, of, chosen, span, renamed, as_one, by_sender=True)
 

@@ -111,3 +111,17 @@ async def spelt_apart(runs: Iterable[tuple[EventLog, Experiment]]) -> bool:
     """Return whether channels are spelt as on Redis in some of the runs, and as on MQTT in others."""
     found = {spelling([row.broker_kind for row in await log.recorders(of)], await log.channels(of)) for log, of in runs}
     return {":", "/"} <= found
+
+
+async def exp_ids_apart(a: tuple[EventLog, Experiment], b: tuple[EventLog, Experiment]) -> tuple[str, str] | None:
+    """Return the exp_ids in the channels of two runs, if each has one and they differ; None if they keep none apart."""
+    of_a, of_b = [{channels.with_separator(name, ":") for name in await log.channels(of)} for log, of in (a, b)]
+    found = [{parsed.exp_id for name in names if (parsed := channels.parse(name))} for names in (of_a, of_b)]
+    if found[0] == found[1] or any(len(exp_ids) != 1 for exp_ids in found):
+        return None
+    [exp_a], [exp_b] = found
+    try:
+        renamed = ChannelMap(None, exp_b)
+    except StoreError:
+        return None
+    return (exp_a, exp_b) if any(channels.decode(renamed(name)) in of_b for name in of_a - of_b) else None

@@ -110,7 +110,9 @@ PROGRAMS = [
     (page, at)
     for page in TEXT
     for at, code in enumerate(fenced(page, "python"))
-    if ("asyncio.run" in code or "Run(" in code) and "def test_" not in code and page != "reproducing.md"  # see test_reproducing.py
+    if ("asyncio.run" in code or "Run(" in code)
+    and "def test_" not in code
+    and page != "reproducing.md"  # see test_reproducing.py
 ]
 
 

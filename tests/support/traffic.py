@@ -29,7 +29,11 @@ def made(folder: Path, count: int = 30_000) -> Path:
         for number in range(count):
             if dice.random() < 0.02:
                 ts += dice.choice([60, 60, 3600, -120]) * 1_000_000_000
-            payload = {"n": number, "day": number // 1000, "text": " ".join(dice.choices(words, k=dice.randrange(1, 40)))}
+            payload = {
+                "n": number,
+                "day": number // 1000,
+                "text": " ".join(dice.choices(words, k=dice.randrange(1, 40))),
+            }
             line = {
                 "ts": ts,
                 "kind": "sent",

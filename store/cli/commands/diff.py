@@ -35,8 +35,8 @@ SHOWN_JSON = 1000
 @click.option(
     "--keep-names",
     is_flag=True,
-    help="Do not translate names if one side comes from Redis and the other from MQTT. By default, exps/... "
-    "means exps:... then.",
+    help="Compare channels by the names that were recorded. By default, channels of A's experiment are compared as "
+    "channels of B's, and exps/... means exps:... if one side comes from Redis and the other from MQTT.",
 )
 @click.option(
     "--by-sender",

@@ -112,7 +112,8 @@ async def test_renamed_channels_and_filters(log: EventLog, tmp_path: Path) -> No
     [
         (["exps:a:agents:1:x", "noise a"], ["exps:b:agents:1:x", "noise b"], ("a", "b")),
         (["exps:a:agents:1:x"], ["exps:b 2:agents:1:x"], None),  # no name that --to-exp takes
-        (["exps:a:agents:1:x", "both"], ["exps:b:agents:1:x", "both"], None),
+        (["exps:a:agents:1:x", "both"], ["exps:b:agents:1:x", "both"], ("a", "b")),
+        (["exps:a:agents:1:x"], ["exps/b/agents/1/x"], ("a", "b")),
         (["exps:a:agents:1:x"], ["exps:b:agents:2:x"], None),
         (["exps:a:agents:1:x"], ["exps:a:agents:2:x"], None),
         (["exps:a:agents:1:x"], ["exps:b:agents:1:x", "exps:c:agents:1:x"], None),
@@ -120,11 +121,14 @@ async def test_renamed_channels_and_filters(log: EventLog, tmp_path: Path) -> No
         (["exps:a:agents:1:x"], [], None),
     ],
 )
-async def test_channels_that_only_their_exp_ids_keep_apart_are_known_as_such(
+async def test_channels_that_their_exp_ids_keep_apart_are_compared_as_the_same(
     log: EventLog, of_a: list[str], of_b: list[str], found: tuple[str, str] | None
 ) -> None:
     a, b = (run(*((channel, b"1") for channel in side)) for side in (of_a, of_b))
-    assert (await compared(log, a, b)).exp_ids == found
+    result = await compared(log, a, b)
+    assert result.exp_ids == found and (found is None or result.messages.equal > 0)
+    apart = await compare(log, "a", "b", keep_names=True)
+    assert apart.exp_ids is None and apart.messages.equal == len({*of_a} & {*of_b})
     assert (await compare(log, "a", "b", mapping=ChannelMap(None, "a"))).exp_ids is None
 
 
@@ -239,12 +243,12 @@ def test_the_verb_says_where_two_runs_differ_and_how_they_compare(tmp_path: Path
         line = {"ts": 1, "channel": f"exps:{exp[0]}:agents:1:x", "payload": payload}
         (tmp_path / "run.jsonl").write_text(json.dumps(line) + "\n")
         assert messager("import", "run.jsonl", "--exp", exp, cwd=tmp_path).returncode == 0
-    apart = messager("diff", "a", "b 1", cwd=tmp_path)
-    assert apart.returncode == 1
-    assert apart.stdout.splitlines()[1].endswith("A has channels of a, B of b; compare them with --to-exp b")
-    together = ("diff", "a", "b 1", "--to-exp", "b")
+    apart = json.loads(messager("diff", "a", "b 1", "--keep-names", "--json", cwd=tmp_path).stdout)
+    assert (apart["messages"]["only_a"], apart["messages"]["only_b"], apart["to_exp"]) == (1, 1, None)
+    together = ("diff", "a", "b 1")
     done = messager(*together, cwd=tmp_path)
-    assert done.stderr == "" and "x: changed, message 1 of 1 in A, 1 of 1 in B\n" in done.stdout
+    assert done.stderr == "channels of a are compared as channels of b (--keep-names turns that off)\n"
+    assert done.returncode == 1 and "x: changed, message 1 of 1 in A, 1 of 1 in B\n" in done.stdout
     assert "similar, differs in $.items[0].name: …" in done.stdout and 'blue" in A, …' in done.stdout
     assert "lorem " * 600 not in done.stdout
     assert messager(*together, "--full", cwd=tmp_path).stdout.count("lorem " * 600) == 4
@@ -252,8 +256,8 @@ def test_the_verb_says_where_two_runs_differ_and_how_they_compare(tmp_path: Path
     [difference] = found["differences"]
     assert [difference[key] for key in ("kind", "path")] == ["changed", "$.items[0].name"]
     assert 0.8 < difference["similarity"] < 1 and found["messages"]["changed"] == 1
-    assert found["to_exp"] is None
-    assert json.loads(messager("diff", "a", "b 1", "--json", cwd=tmp_path).stdout)["to_exp"] == "b"
+    assert found["to_exp"] == "b"
+    assert messager(*together, "--to-exp", "b", cwd=tmp_path).stdout == done.stdout
 
 
 def test_the_verb_takes_the_options_of_a_match(tmp_path: Path) -> None:

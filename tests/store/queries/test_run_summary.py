@@ -79,7 +79,8 @@ async def test_the_common_opening_is_counted_over_all_channels_for_each_baseline
     await filled(log, society(2)[:40], "short")
     whole = await summarise(log, "e1", "short", "e2", mapping=ChannelMap(None, "e2"))
     assert [run.opening for run in whole.runs] == [10, 40, None]
-    apart = await summarise(log, "e1", "e2")
+    assert await summarise(log, "e1", "short", "e2") == whole  # the exp_ids count as the same
+    apart = await summarise(log, "e1", "e2", keep_names=True)
     assert [run.opening for run in apart.runs] == [0, None]
     everything = await summarise(log, "e1", "e2", mapping=ChannelMap(None, "e2"), match=Match(ignore=["content"]))
     assert everything.runs[0].opening is not None and everything.runs[0].opening >= 10
