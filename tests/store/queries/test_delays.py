@@ -180,7 +180,9 @@ async def test_replies_of_random_dialogues_are_those_of_the_definition(log: Even
     arrivals = {"a": 0, "b": 0}
     for number in range(random.randrange(1, 25)):
         at = number * S
-        who, whom = random.choice([("a", "b"), ("b", "a"), ("a", "c"), ("c", "a"), ("b", 1), ("b", "1"), (1, "b")])
+        who, whom = random.choice(
+            [("a", "b"), ("b", "a"), ("a", "c"), ("c", "a"), ("b", 1), ("b", "1"), (1, "b"), ("b", "b")]
+        )
         speaker = who if who in arrivals else None
         payload = str(number).encode()
         heard = None if speaker is None else random.choice([arrivals[speaker], random.randint(0, arrivals[speaker])])
