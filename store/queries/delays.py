@@ -43,7 +43,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Result of `delays`. Rows are in the order of their number, the largest first."""
+    """Result of `delays`. The row with the largest number is first."""
 
     by: str
     replies: bool
@@ -82,13 +82,14 @@ class _Groups:
         return _delay((), ", ".join(sorted(self._groups)), self._all) if self._all else None
 
     def take_rows(self) -> tuple[Delay, ...]:
-        """Remove the groups; return their rows, the largest first."""
-        rows = []
-        for basis, groups in self._groups.items():
+        """Remove the groups; return their rows, the largest first, equal ones in the order of their first messages."""
+        rows: list[Delay] = []
+        for basis, groups in reversed(self._groups.items()):
             while groups:
                 key, durations = groups.popitem()
                 rows.append(_delay(tuple(map(_named, key)), basis, durations))
-        rows.sort(key=lambda row: (-row.number, row.basis, repr(row.key)))
+        rows.reverse()
+        rows.sort(key=lambda row: row.number, reverse=True)
         return tuple(rows)
 
 
