@@ -284,10 +284,11 @@ def heard(at: int, payload: bytes = b"x", **more: Any) -> NewEvent:
 
 
 @pytest.mark.any_database
-async def test_a_message_to_a_listener_that_crashed_may_have_arrived(log: EventLog) -> None:
+@pytest.mark.parametrize("end", [{"ended_at": None}, {"ended_at": 20 * S, "unclean": True}], ids=["silent", "repaired"])
+async def test_a_message_to_a_listener_that_crashed_may_have_arrived(log: EventLog, end: dict[str, Any]) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x"), sent(21 * S, b"y"), sent(60 * S, b"z")])
-    await listener(log, of, [heard(S + 1)], ended_at=None)
+    await listener(log, of, [heard(S + 1)], **end)
     found = await problems(log, of)
     assert counted(found) == {
         "never arrived": {"listener crashed": 1, "nobody listened": 1},  # after 30 silent seconds, it does not listen
