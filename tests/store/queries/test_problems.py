@@ -335,6 +335,22 @@ async def test_copies_of_a_retained_message_and_early_receptions_are_no_problems
 
 
 @pytest.mark.any_database
+async def test_copies_are_numbered_for_each_listener_and_retained_ones_do_not_count(log: EventLog) -> None:
+    of = await experiment(log)
+    await speaker(log, of, [sent(S, b"x")])
+    retained = heard(S + 2, meta={"retained": True})
+    await listener(log, of, [heard(S + 1), retained, heard(S + 3), heard(S + 4)])
+    await listener(log, of, [heard(S + 1), heard(S + 5)])
+    found = await problems(log, of)
+    assert counted(found) == {"arrived twice": {"unknown why": 3}}
+    assert [one.text for one in found.details] == [
+        "recorder 2 received it 2 times",
+        "recorder 2 received it 3 times",
+        "recorder 3 received it 2 times",
+    ]
+
+
+@pytest.mark.any_database
 async def test_a_reception_without_a_recorded_sending_is_noted_and_is_no_copy(log: EventLog) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x")])
