@@ -20,6 +20,7 @@ from messager_store import EventLog, Experiment, NewEvent, Recorder, Selection, 
 from messager_store.log.messages import selected_pages
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries import problems as module
+from messager_store.queries.audit import copies, receptions
 from messager_store.queries.audit.problem import Kind, Problem
 from messager_store.queries.problems import Problems
 from tests.support import until
@@ -335,7 +336,12 @@ async def test_copies_of_a_retained_message_and_early_receptions_are_no_problems
 
 
 @pytest.mark.any_database
-async def test_copies_are_numbered_for_each_listener_and_retained_ones_do_not_count(log: EventLog) -> None:
+@pytest.mark.parametrize("together", [1, 500])
+async def test_copies_are_numbered_for_each_listener_and_retained_ones_do_not_count(
+    log: EventLog, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receptions, "PAGE", together)
+    monkeypatch.setattr(copies, "TOGETHER", together)
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x")])
     retained = heard(S + 2, meta={"retained": True})
