@@ -131,12 +131,12 @@ def test_control_sequences_of_recorded_text_are_not_printed(tmp_path: Path) -> N
         {
             "ts": 1,
             "kind": "sent",
-            "channel": "c\x1b[2J",
-            "from_id": "a\x1b[31m",
+            "channel": "c\x1b]0;x\x07",
+            "from_id": "a\x1b]0;x\x07",
             "to_id": "b",
             "payload": "\x1b]0;x\x07",
         },
-        {"ts": 2, "kind": "blocked", "channel": "c", "payload": "x", "meta": {"interceptor": "\x1b[5m"}},
+        {"ts": 2, "kind": "blocked", "channel": "c", "payload": "x", "meta": {"interceptor": "\x1b]0;x\x07"}},
         {"ts": 3, "kind": "received", "channel": "other", "payload": "x"},
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
