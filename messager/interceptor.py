@@ -8,15 +8,17 @@ methods are called through `.remote`. Ray is never imported here.
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
+
+_ACTOR = re.compile(r"Actor\(([^,()]+),")
 
 
 async def refusal(interceptor: Any, from_id: Any, to_id: Any, message: str) -> dict[str, Any] | None:
     """Return None if `message` (the JSON text to be sent) may pass, else the meta of its record. Raises what `forward`
     raises.
 
-    The meta names the class of the interceptor, or the Ray actor, and has the `reason` of an answer with that
-    attribute.
+    The meta names the class of the interceptor, and has the `reason` of an answer with that attribute.
     """
     forward = interceptor.forward
     call = getattr(forward, "remote", forward)
@@ -25,6 +27,12 @@ async def refusal(interceptor: Any, from_id: Any, to_id: Any, message: str) -> d
         answer = await answer
     if answer:
         return None
-    meta = {"interceptor": type(interceptor).__qualname__ if call is forward else repr(interceptor)}
+    meta = {"interceptor": _name(interceptor)}
     reason = getattr(answer, "reason", None)
     return meta if reason is None else meta | {"reason": str(reason)}
+
+
+def _name(interceptor: Any) -> str:
+    """Return the name of the class of an interceptor, or of a Ray actor, whose handle is written `Actor(Class, id)`."""
+    actor = _ACTOR.match(repr(interceptor)) if hasattr(interceptor.forward, "remote") else None
+    return type(interceptor).__qualname__ if actor is None else actor[1]

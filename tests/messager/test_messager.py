@@ -177,6 +177,40 @@ async def test_a_refused_message_is_not_published_and_is_logged_as_blocked(broke
     assert sorted(hook.kinds()) == ["blocked", "received", "sent"]
 
 
+class No:
+    """Answer that says why."""
+
+    reason = "rude words"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class Actor(Handle):
+    def __repr__(self) -> str:
+        return "Actor(Judge, 7f00000001000000)"
+
+
+@pytest.mark.parametrize(
+    ("interceptor", "meta"),
+    [
+        (Forward(False), {"interceptor": "Forward"}),
+        (Forward(No()), {"interceptor": "Forward", "reason": "rude words"}),
+        (Handle(Forward(None)), {"interceptor": "Handle"}),
+        (Actor(Forward(No())), {"interceptor": "Judge", "reason": "rude words"}),
+    ],
+)
+async def test_a_blocked_message_has_its_interceptor_and_the_reason_that_it_gave(
+    interceptor: Any, meta: dict[str, str]
+) -> None:
+    hook = Listed()
+    async with Messager(MemoryBroker(), "e1", interceptor) as messager:
+        messager.add_log_hook(hook)
+        await messager.send_message("c", {}, 1, 2)
+    [record] = hook.records
+    assert (record.kind, record.meta) == ("blocked", meta)
+
+
 async def test_an_interceptor_that_raises_stops_the_message_and_is_logged(broker: Broker) -> None:
     hook = Listed()
     async with Messager(broker, "e1", Forward(RuntimeError("no model"))) as messager:

@@ -52,7 +52,7 @@ class Copies:
         found: list[Reception] = []
         async with aclosing(self._receptions.read(unmatched=True)) as pages:
             async for page in pages:
-                found += [one for one in page if not one.retained]
+                found += page
                 if len(found) >= TOGETHER:
                     yield await self._among(found)
                     found = []

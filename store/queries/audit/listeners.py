@@ -19,6 +19,7 @@ from ...db.schema import RECORDER_ID, delivery, event
 from ...experiments.records import SILENT_NS, Experiment, RecorderRow
 from ...experiments.registry import recorders_of
 from ...log.late_receptions import Interval, Times
+from ...log.matching import WITHIN_NS
 from ...log.matching import Listener as Key
 from ...log.names import all_names
 
@@ -215,23 +216,30 @@ async def _heard(database: Database, of: Experiment, row: RecorderRow) -> list[i
 
 
 async def _reached(database: Database, row: RecorderRow) -> dict[Key, int]:
-    """Return `ts` of the last sending that reached each Messager of a recorder."""
+    """Return `ts` of the last sending that reached each Messager of a recorder.
+
+    It is among the receptions of the last minute: none takes longer.
+    """
+    mine = delivery.c.event_id.between(row.id << SEQ_BITS, row.id << SEQ_BITS | SEQ_MASK)
     last = (
-        select(event.c.messager_id, func.max(delivery.c.event_id))
+        select(event.c.messager_id, func.max(delivery.c.received_at))
         .join(event, event.c.id == delivery.c.event_id)
-        .where(delivery.c.event_id.between(row.id << SEQ_BITS, row.id << SEQ_BITS | SEQ_MASK))
+        .where(mine)
         .group_by(event.c.messager_id)
     )
+    reception, sending = event.alias(), event.alias()
     found: dict[Key, int] = {}
     async with database.reading() as connection:
-        for messager_id, number in (await connection.execute(last)).all():
+        for messager_id, received_at in (await connection.execute(last)).all():
             sent_at = (
-                select(event.c.ts)
-                .join(delivery, delivery.c.sending_id == event.c.id)
-                .where(delivery.c.event_id == number)
+                select(func.max(sending.c.ts))
+                .select_from(delivery)
+                .join(reception, reception.c.id == delivery.c.event_id)
+                .join(sending, sending.c.id == delivery.c.sending_id)
+                .where(mine, delivery.c.received_at >= received_at - WITHIN_NS)
+                .where(reception.c.messager_id.is_not_distinct_from(messager_id))
             )
-            for ts in (await connection.execute(sent_at)).scalars():
-                found[row.id, messager_id] = ts
+            found[row.id, messager_id] = (await connection.execute(sent_at)).scalar_one()
     return found
 
 
