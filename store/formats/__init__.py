@@ -31,6 +31,7 @@ class FileFormat(NamedTuple):
 
 FORMATS = (
     FileFormat((".jsonl", ".ndjson"), "jsonl", "JSON Lines", "export"),
+    FileFormat((".mcap",), "mcap", "MCAP", "export"),
     FileFormat((".pack",), "pack", "a pack", "pack"),
 )
 
