@@ -1,4 +1,4 @@
-"""MCAP: the events of an experiment as JSON messages with a schema, for Foxglove and the tools of MCAP. Written only."""
+"""MCAP, written only: events as JSON messages with a schema, for Foxglove and the tools of MCAP."""
 
 from .writer import export_mcap
 from .writer import export_mcap as write

@@ -12,7 +12,7 @@ from typing import Any
 
 from messager import channels
 
-from ...json_text import MOST_DEPTH, is_deep
+from ...json_text import is_deep
 from ...log.event import Event
 from ...log.redaction_records import without_seal
 from ..fields import bytes_field

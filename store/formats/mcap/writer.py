@@ -103,7 +103,7 @@ async def export_mcap(
             if progress and count // 1000 < (count + len(page)) // 1000:
                 progress(count + len(page))
             count += len(page)
-        writer.finish()
+        writer.finish()  # type: ignore[no-untyped-call]
     return count
 
 
