@@ -229,8 +229,6 @@ class OneAmongMany:
                 log,
                 of,
                 Selection(),
-                since=None,
-                until=None,
                 channel_map=ChannelMap(None, None),
                 broker_url=MemoryBroker.url,
                 keep_names=True,

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
+from typing import Any
 
 from .errors import StoreError
 
@@ -52,18 +53,19 @@ def parse(path: str) -> Steps:
             step = _step(found)
             if step is not Wildcard.ANY_DEPTH or steps[-1:] != [step]:
                 steps.append(step)
-    except ValueError:
+    except ValueError as error:
+        where = "" if isinstance(error, json.JSONDecodeError) else error
         raise StoreError(
-            f"{path!r} is not a path: give keys joined by dots, such as content or items.*.name, "
+            f"{path!r} is not a path{where}: give keys joined by dots, such as content or items.*.name, "
             'or a path as differences show it, such as $.items[2]["b c"]'
         ) from None
     return tuple(steps)
 
 
 def _parts(path: str) -> Iterable[re.Match[str]]:
-    """Yield the matches of the steps of a path. Raises `ValueError` for what is no step."""
+    """Yield the matches of the steps of a path. Raises `ValueError` with the position of what is no step."""
     if not isinstance(path, str):
-        raise ValueError
+        raise ValueError("")
     text = path if path[:1] == "[" else "." + path
     if path[:1] == "$" and path[1:2] in ("", ".", "["):
         text = path[1:]
@@ -71,7 +73,8 @@ def _parts(path: str) -> Iterable[re.Match[str]]:
     while at < len(text):
         found = _STEP.match(text, at)
         if found is None:
-            raise ValueError
+            wrong = max(at - len(text) + len(path), 0)
+            raise ValueError(f", at character {wrong + 1} ({path[wrong:]!r:.40})" if path else "")
         yield found
         at = found.end()
 
@@ -180,6 +183,30 @@ def _state(threads: Iterable[_Thread], known: dict[frozenset[_Thread], PathState
     if found is None:
         found = known[key] = PathState(key, known)
     return found
+
+
+def values_at(value: Any, state: PathState) -> Iterator[Any]:
+    """Yield the values at the ends of the paths of a state, in the order in which the value contains them.
+
+    A string that contains JSON is yielded as it is, and also searched. Raises `RecursionError` for a very deep value.
+    """
+    if state.ends:
+        yield value
+    if not state.continues:
+        return
+    if isinstance(value, str) and may_hold_json(value):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(value, str):
+            return
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from values_at(inner, state.child(key))
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            yield from values_at(inner, state.child(at))
 
 
 def compiled(*groups: Sequence[Steps]) -> PathState:

@@ -1,28 +1,32 @@
-"""Options that select events, and their values as the library expects them."""
+"""Options that select events, the same for every verb, and their values as a `Selection`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..text import plural
 from .output import note
 
 if TYPE_CHECKING:
     from ..experiments.records import Experiment
     from ..log.event_log import EventLog
+    from ..log.selection import Selection
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SELECTION = (
+_OPTIONS = (
     click.option(
         "--kind",
         "kinds",
         multiple=True,
         metavar="KIND",
-        help="Only events of this kind: sent, received, blocked, failed, gap, mark. Repeatable, as all filters are.",
+        help="Only events of this kind: sent, received, blocked, failed, gap, mark. Filters with one value are "
+        "repeatable; an event must match one of the values.",
     ),
     click.option("--channel", "channels", multiple=True, metavar="GLOB", help="Only channels that match GLOB."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Not the channels that match GLOB."),
@@ -35,44 +39,118 @@ _SELECTION = (
     ),
     click.option("--from", "from_ids", multiple=True, metavar="ID", help="Only messages from this agent."),
     click.option("--to", "to_ids", multiple=True, metavar="ID", help="Only messages to this agent."),
-)
-"""The filters of `Selection`."""
-_RANGE = (
-    click.option("--since", metavar="POINT", help="Start here: a time, an offset, a cursor or mark:NAME."),
+    click.option("--between", nargs=2, metavar="A B", help="Only messages from A to B, and from B to A.", default=None),
+    click.option(
+        "--grep", multiple=True, metavar="TEXT", help="Only messages that say TEXT, in any case, width and script."
+    ),
+    click.option("--regex", is_flag=True, help="--grep is a regular expression, which ignores case."),
+    click.option(
+        "--where",
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="Only messages with such a field in their payload: price=3, 'price > 3', 'items.*.name ~ lamp'; with =, "
+        "!=, <, <=, >, >= or ~ (contains). If repeated, all must hold.",
+    ),
+    click.option("--text", metavar="PATH", help="Where the spoken text is in payloads, for --grep and output."),
+    click.option(
+        "--since", metavar="POINT", help="Start here: a time, an offset, a cursor or mark:NAME (docs/querying.md)."
+    ),
     click.option("--until", metavar="POINT", help="End before this point."),
     click.option("--after", metavar="CURSOR", help="Start after this event."),
+    click.option(
+        "--around", metavar="POINT[+-30s]", help="Only this time before and after a point; 30 s if none is given."
+    ),
     click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events."),
+    click.option(
+        "--last-per",
+        type=click.Choice(["channel", "agent"]),
+        help="Only the last event on each channel, or of each sender: with --until, the state at that moment.",
+    ),
+    click.option(
+        "-C",
+        "--context",
+        type=click.IntRange(min=0),
+        default=0,
+        metavar="N",
+        help="Also the N events before and after each on its channel.",
+    ),
 )
-"""The other filters of `EventLog.read`."""
+"""The filters of `Selection`; their parameters have the same names there."""
+_NAMES = (
+    *("kinds", "channels", "exclude", "agents", "from_ids", "to_ids", "between", "grep", "regex", "where", "text"),
+    *("since", "until", "after", "around", "limit", "last_per", "context"),
+)
+
+
+class Filters:
+    """The filters that were given to a verb."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        """As typed, by name of the argument of `Selection`."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments of `Selection` that were given, with agent ids as the library expects them."""
+        given = {key: value for key, value in self.options.items() if value not in (None, (), False) and value != 0}
+        if self.options["limit"] == 0:
+            given["limit"] = 0
+        for key in given.keys() & {"agents", "from_ids", "to_ids"}:
+            given[key] = agent_ids(given[key])
+        if "between" in given:
+            given["between"] = tuple(agent_ids((word,)) for word in given["between"])
+        return given
+
+    def selection(self) -> Selection:
+        """Return the selection. Raises `StoreError` for a filter that cannot be understood."""
+        from ..log.selection import Selection
+
+        return Selection(**self.given)
+
+    def refuse(self, *names: str, reason: str) -> None:
+        """Raise `UsageError` if one of these filters was given: `reason` says what to do instead."""
+        found = [f"--{name.replace('_', '-')}" for name in names if name in self.given]
+        if found:
+            raise click.UsageError(f"{', '.join(found)}: {reason}")
+
+    async def note_unknown(self, log: EventLog, of: Experiment) -> None:
+        """Print a note for each channel pattern and agent that no event of the experiment has."""
+        from ..log.selection import Selection
+
+        if patterns := self.options["channels"]:
+            known = await log.channels(of)
+            wanted = await log.as_recorded(of, Selection(channels=patterns))
+            for pattern in patterns:
+                if not any(wanted.fits([pattern], channel) for channel in known):
+                    note(f"--channel {pattern}: {of.exp_id} has no such channel")
+        given = [(option, words) for option, key in _AGENT_OPTIONS if (words := self.options[key])]
+        if given:
+            agents = await log.agents(of)
+            for option, words in given:
+                for word in words:
+                    if not any(agent in agents for agent in agent_ids((word,))):
+                        note(f"{option} {word}: {of.exp_id} has no such agent")
+
+
+_AGENT_OPTIONS = (("--agent", "agents"), ("--from", "from_ids"), ("--to", "to_ids"), ("--between", "between"))
 
 
 def selection_options(function: F) -> F:
-    """Add the options of `Selection`: kinds, channels and agents."""
-    for option in reversed(_SELECTION):
-        function = option(function)
-    return function
+    """Add the options of `Selection`; the verb gets them as one argument, `filters`."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, filters=Filters({name: kwargs.pop(name) for name in _NAMES}), **kwargs)
+
+    for option in reversed(_OPTIONS):
+        call = option(call)
+    return call  # type: ignore[return-value]
 
 
-def range_options(function: F) -> F:
-    """Add --since and --until."""
-    for option in reversed(_RANGE[:2]):
-        function = option(function)
-    return function
-
-
-def filter_options(function: F) -> F:
-    """Add the options of `EventLog.read`: those of `Selection`, and the range of events."""
-    for option in reversed(_RANGE):
-        function = option(function)
-    return selection_options(function)
-
-
-def library_filters(**filters: Any) -> dict[str, Any]:
-    """Return the filters that were given, with agent ids as the library expects them."""
-    given = {key: value for key, value in filters.items() if value not in (None, ())}
-    for key in given.keys() & {"agents", "from_ids", "to_ids"}:
-        given[key] = agent_ids(given[key])
-    return given
+def note_not_json(selection: Selection) -> None:
+    """Print a note of the payloads that `--where` skipped, if there were any."""
+    if selection.not_json:
+        note(f"--where: {plural(selection.not_json, 'payload')} skipped, as not JSON")
 
 
 def agent_ids(words: tuple[str, ...]) -> list[Any]:
@@ -86,25 +164,3 @@ def agent_ids(words: tuple[str, ...]) -> list[Any]:
         if re.fullmatch(r"-?[0-9]{1,4000}", word):
             ids.append(int(word))
     return ids
-
-
-async def note_unknown(log: EventLog, of: Experiment, filters: dict[str, Any]) -> None:
-    """Print a note for each channel pattern and agent that no event of the experiment has: it may be a typing error."""
-    from ..log.selection import Selection
-
-    if patterns := filters.get("channels"):
-        known = await log.channels(of)
-        wanted = await log.as_recorded(of, Selection(channels=patterns))
-        for pattern in patterns:
-            if not any(wanted.fits([pattern], channel) for channel in known):
-                note(f"--channel {pattern}: {of.exp_id} has no such channel")
-    given = [(option, filters[key]) for option, key in _AGENT_OPTIONS if filters.get(key)]
-    if given:
-        agents = await log.agents(of)
-        for option, words in given:
-            for word in words:
-                if not any(agent in agents for agent in agent_ids((word,))):
-                    note(f"{option} {word}: {of.exp_id} has no such agent")
-
-
-_AGENT_OPTIONS = (("--agent", "agents"), ("--from", "from_ids"), ("--to", "to_ids"))

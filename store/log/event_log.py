@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from ..db.codes import AGENT, CHANNEL
 from ..db.database import Database
@@ -15,8 +17,9 @@ from . import batch, lineage, reading, recorder_rows, tail
 from .cursor import Point
 from .event import Event, Fields, without_schedule
 from .names import all_names
-from .reading import Span
-from .selection import Selection
+from .narrowing import narrowed
+from .selection import Filters, Selection, selection_of
+from .span import Span
 from .writer import Writer
 
 
@@ -129,32 +132,21 @@ class EventLog:
         await recorder_rows.touch(self.database, writer, **values)
 
     async def read(
-        self,
-        exp_id: str | Experiment,
-        kinds: Iterable[str] | str | None = None,
-        channels: Iterable[str] | str | None = None,
-        agents: Iterable[Any] | int | str | None = None,
-        since: Point = None,
-        until: Point = None,
-        after: Point = None,
-        limit: int | None = None,
-        *,
-        exclude: Iterable[str] | str | None = None,
-        from_ids: Iterable[Any] | int | str | None = None,
-        to_ids: Iterable[Any] | int | str | None = None,
+        self, exp_id: str | Experiment, selection: Selection | None = None, **filters: Unpack[Filters]
     ) -> AsyncIterator[Event]:
         """Yield the events of an experiment in replay order, `(ts, recorder, seq)`, in constant memory.
 
-        The conditions are those of `Selection`. `since` (included), `until` (excluded) and `after` (like `since`, but
-        excluded) are a `Cursor`, ns UTC, a `datetime`, or text (see `messager_store.log.cursor`). Events committed
-        after the call are not read.
+        The selection is given as a `Selection`, or by its filters: `log.read("exp-1", agents=[7], since="10m")`.
+        Events committed after the call are not read.
         """
         of = await self._found(exp_id)
-        chosen = Selection(kinds, channels, exclude, agents, from_ids, to_ids)
-        span = await self.span(of, since, until, after, limit)
-        async for page in reading.pages(self.database, of, chosen, span):
-            for entry in page:
-                yield entry
+        chosen = selection_of(selection, filters)
+        span = await chosen.span(self.database, of)
+        read = partial(reading.pages, self.database, of)
+        async with aclosing(narrowed(read, self.database, of, chosen, span)) as pages:
+            async for page in pages:
+                for entry in page:
+                    yield entry
 
     async def tail(
         self,

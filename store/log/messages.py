@@ -26,9 +26,11 @@ from .event import Event
 from .event_log import EventLog
 from .late_receptions import Heard, Times, late_receptions
 from .names import NameReader
-from .reading import Span, count, pages
+from .narrowing import last_of_each, narrowed
+from .reading import count, pages
 from .redaction_records import redactions_of
 from .selection import Selection
+from .span import Span
 
 ON_THE_WIRE = {"sent", "received", "blocked", "failed"}
 """Kinds of event that hold a message."""
@@ -123,26 +125,34 @@ async def message_pages(
             return
 
 
-async def last_messages(log: EventLog, of: Experiment, chosen: Selection, span: Span, rule: Sources) -> list[Event]:
-    """Return the last message on each channel in a span, in replay order.
+async def selected_pages(
+    log: EventLog, of: Experiment, selection: Selection, *, messages: bool = False, redacted: bool = False
+) -> AsyncGenerator[list[Event], None]:
+    """Yield the events of a selection, or with `messages` each message once, in lists.
 
-    The log is read backward, one page at a time, and each page leaves out the channels that are found: the database
-    passes over their events.
+    They are in replay order, except that `narrowing.narrowed` describes the order of a selection with context. With
+    `redacted`, redacted messages are included. Raises `BadCursor` for a point that is none.
     """
-    chosen_here = await log.as_recorded(of, chosen)
-    missing = {channel for channel in await log.channels(of) if chosen_here.takes_channel(channel)}
-    found: dict[str, Event] = {}
-    while missing:
-        left = chosen.without(found)
-        async with aclosing(message_pages(log, of, left, span, rule=rule, backward=True)) as pages:
-            page = await anext(pages, None)
-        if page is None:
-            break
-        for entry in page:
-            found.setdefault(entry.channel or "", entry)
-        missing.difference_update(found)
-        span = replace(span, end=page[-1].cursor)
-    return sorted(found.values(), key=lambda entry: entry.cursor)
+    span = await selection.span(log.database, of)
+    rule = await sources(log, of, selection.kinds) if messages else None
+
+    def read(chosen: Selection, span: Span, *, backward: bool = False) -> AsyncGenerator[list[Event], None]:
+        if rule is None:
+            return pages(log.database, of, chosen, span, backward=backward)
+        return message_pages(log, of, chosen, span, rule=rule, redacted=redacted, backward=backward)
+
+    async with aclosing(narrowed(read, log.database, of, selection, span)) as found:
+        async for page in found:
+            yield page
+
+
+async def last_messages(log: EventLog, of: Experiment, chosen: Selection, span: Span, rule: Sources) -> list[Event]:
+    """Return the last message on each channel in a span, in replay order."""
+
+    def read(chosen: Selection, span: Span, *, backward: bool = False) -> AsyncGenerator[list[Event], None]:
+        return message_pages(log, of, chosen, span, rule=rule, backward=backward)
+
+    return await last_of_each(read, log.database, of, chosen, span, "channel")
 
 
 async def message_count(

@@ -5,8 +5,8 @@ No read transaction outlives a page. Each recorder's last seq is fixed when the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import and_, func, select, tuple_
@@ -21,6 +21,7 @@ from .event import Cursor, Event
 from .event_query import EventQuery, events_of, parameter, recorders_now
 from .names import NameReader
 from .selection import Selection
+from .span import Span
 
 PAGE = 1000
 """Maximum of events in a page."""
@@ -28,18 +29,6 @@ PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes of a page, estimated from the experiment's average."""
 _BEFORE_ALL = (-(2**63), -1)
 _BEHIND_ALL = (2**63 - 1, 2**63 - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A part of an experiment: from `start` (included) or `after` (excluded) to `end` (excluded)."""
-
-    start: Cursor | None = None
-    end: Cursor | None = None
-    after: Cursor | None = None
-    limit: int | None = None
-    last_seqs: dict[int, int] | None = None
-    """The last seq to read of each recorder, by ordinal; a recorder that is missing here is not read."""
 
 
 async def span_of(
@@ -69,12 +58,14 @@ async def pages(
     above: int | None = None,
     brief: bool = False,
     backward: bool = False,
-) -> AsyncIterator[list[Event]]:
+) -> AsyncGenerator[list[Event], None]:
     """Yield the selected events in replay order, or with `backward` from last to first, in lists of at most `page`.
 
     With `above`, only those with more payload bytes than that. With `brief`, events have only their position, kind,
-    channel, flags and payload. Events committed after the call are not read.
+    channel, flags and payload, unless there are conditions on the content. Events committed after the call are not
+    read. `context` and `last_per` of the selection do not count here (`narrowing`).
     """
+    content = chosen.content if chosen.by_content else None
     recorders = await recorders_now(database, of)
     numbers = recorders.ids
     if span.last_seqs is not None:
@@ -101,43 +92,40 @@ async def pages(
     read_on = tuple_(parameter("ts"), parameter("number"))
     conditions.append(replay_place < read_on if backward else replay_place > read_on)
     query = EventQuery(
-        event_rows.columns(brief=brief).where(and_(*conditions)).order_by(*order).limit(parameter("size"))
+        event_rows.columns(brief=brief and content is None)
+        .where(and_(*conditions))
+        .order_by(*order)
+        .limit(parameter("size"))
     )
     names = NameReader(database)
     left = span.limit
     while left is None or left > 0:
-        size = page if left is None else min(page, left)
+        size = page if left is None or content is not None else min(page, left)
         rows = await query.rows(database, ts=place[0], number=place[1], size=size)
         if not rows:
             return
         place = event_rows.position(rows[-1])
         short = len(rows) < size
         async for entries in events_of(database, rows, recorders, names):
+            if content is not None:
+                entries = [entry for entry in entries if content.takes(entry)][:left]
             if left is not None:
                 left -= len(entries)
-            yield entries
+            if entries:
+                yield entries
+            if left == 0:
+                return
         if short:
             return
 
 
-async def selected_pages(
-    database: Database,
-    of: Experiment,
-    *,
-    since: Point = None,
-    until: Point = None,
-    after: Point = None,
-    limit: int | None = None,
-    **chosen: Any,
-) -> AsyncIterator[list[Event]]:
-    """Yield the events of `EventLog.read` in lists, which costs less for each event. `chosen` are for `Selection`."""
-    span = await span_of(database, of, since, until, after, limit)
-    async for page in pages(database, of, Selection(**chosen), span):
-        yield page
-
-
 async def count(database: Database, of: Experiment, chosen: Selection, span: Span) -> int:
     """Return the number of selected events."""
+    if chosen.by_content:
+        total = 0
+        async for page in pages(database, of, chosen, replace(span, limit=None, after=None)):
+            total += len(page)
+        return total
     numbers = (await recorders_now(database, of)).ids
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     if span.start is not None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, TypedDict
 
-from sqlalchemy import ColumnElement, bindparam, or_
+from sqlalchemy import ColumnElement, and_, bindparam, not_, or_
 
 from messager import channels
 from messager.brokers import BROKER_KINDS, BrokerKind
@@ -14,20 +15,68 @@ from messager.brokers import BROKER_KINDS, BrokerKind
 from ..db.codes import AGENT, CHANNEL, KINDS, REDACTED
 from ..db.database import Database
 from ..db.schema import event
-from ..errors import StoreError
+from ..errors import BadCursor, StoreError
 from ..experiments.records import Experiment
 from ..experiments.registry import recorders_of
-from .event import Event
+from .content import ContentFilter
+from .cursor import Point, clamped, duration_ns, resolve
+from .event import Cursor, Event
 from .names import agent_value, all_names
+from .span import Span
+
+AROUND_NS = 30_000_000_000
+"""Time before and after a point that `around` selects without a length."""
+_AROUND = re.compile(r"(?P<point>.+?)(?:\+-|±)(?P<length>[^+±]+)", re.DOTALL)
+PER = ("channel", "agent")
+
+Ids = Iterable[Any] | int | str | None
+"""Ids of agents: several, one, or None for no condition."""
+
+
+class Filters(TypedDict, total=False):
+    """The arguments of `Selection`, for functions that pass them on."""
+
+    kinds: Iterable[str] | str | None
+    channels: Iterable[str] | str | None
+    exclude: Iterable[str] | str | None
+    agents: Ids
+    from_ids: Ids
+    to_ids: Ids
+    between: tuple[Any, Any] | None
+    grep: Iterable[str] | str
+    regex: bool
+    where: Iterable[str] | str
+    text: str | None
+    since: Point
+    until: Point
+    after: Point
+    around: Point
+    limit: int | None
+    last_per: str | None
+    context: int
 
 
 class Selection:
-    """A choice of events: all conditions that are given must hold. Raises `StoreError` for an unknown kind.
+    """A choice of events: all conditions that are given must hold. A single kind, pattern, id or text needs no list.
 
     `channels` and `exclude` are glob patterns; in a recording of MQTT they may also be topic filters. `from_ids` are
-    senders, `to_ids` recipients, `agents` either; ids have their JSON type (5 is not "5"), and derived ids count. An
-    event without a sender matches no `from_ids`, one without a recipient no `to_ids`. A single kind, pattern or id
-    needs no list.
+    senders, `to_ids` recipients, `agents` either; `between` are two agents, or two lists of them, of which one sent to
+    the other. Ids have their JSON type (5 is not "5"), and derived ids count. An event without a sender matches no
+    `from_ids`, one without a recipient no `to_ids`.
+
+    `grep` is text that was said: an event must contain one of the texts, in any case and width (NFKC-normalised and
+    case-folded). With `regex`, these are regular expressions, which ignore case. `where` are conditions on fields of
+    payloads, as `PayloadCondition` reads them, which must all hold; payloads that are not JSON are left out and counted
+    (`not_json`). `text` is the path of the spoken text in payloads, if the decoder (`log.text`) does not find it.
+
+    `since` (included), `until` (excluded) and `after` (like `since`, but excluded) are points, as
+    `messager_store.log.cursor` resolves them; `around` is a point and a time on both sides of it: `10:30+-5m`. At most
+    `limit` events are selected.
+
+    `last_per="channel"` or `"agent"` keeps only the last event on each channel, or of each sender: the state at a
+    moment. `context` adds that many events before and after each on its channel, as `grep -C` does.
+
+    Raises `StoreError` for a filter that cannot be understood; it names the place.
     """
 
     def __init__(
@@ -35,29 +84,101 @@ class Selection:
         kinds: Iterable[str] | str | None = None,
         channels: Iterable[str] | str | None = None,
         exclude: Iterable[str] | str | None = None,
-        agents: Iterable[Any] | int | str | None = None,
-        from_ids: Iterable[Any] | int | str | None = None,
-        to_ids: Iterable[Any] | int | str | None = None,
+        agents: Ids = None,
+        from_ids: Ids = None,
+        to_ids: Ids = None,
+        *,
+        between: tuple[Any, Any] | None = None,
+        grep: Iterable[str] | str = (),
+        regex: bool = False,
+        where: Iterable[str] | str = (),
+        text: str | None = None,
+        since: Point = None,
+        until: Point = None,
+        after: Point = None,
+        around: Point = None,
+        limit: int | None = None,
+        last_per: str | None = None,
+        context: int = 0,
     ) -> None:
         self.kinds = None if kinds is None else set(_several(kinds))
         self.channels = None if channels is None else list(_several(channels))
         self.exclude = None if exclude is None else list(_several(exclude))
         self.agents, self.from_ids, self.to_ids = map(_agent_values, (agents, from_ids, to_ids))
+        self._pairs: list[tuple[set[bytes], set[bytes]]] = []
+        """Senders and recipients of which one pair must fit; empty for no condition."""
+        if between is not None:
+            one, other = (_agent_values(ids) or set() for ids in _two(between))
+            self._pairs = [(one, other), (other, one)]
+        words, conditions = list(_several(grep)), list(_several(where))
+        self.content = ContentFilter(words, regex, conditions, text) if words or conditions or text else None
+        """The conditions on content; None if there are none."""
+        self.since, self.until, self.after, self.around = since, until, after, around
+        self.limit = limit
+        self.last_per = last_per
+        self.context = context
         self.redacted = True
         """True to include redacted events."""
         self.left_out: frozenset[str] = frozenset()
         """Names of channels that are excluded in addition to the patterns."""
+        self.senders_left_out: frozenset[bytes] = frozenset()
+        """Senders that are excluded, as the log stores their ids."""
         self._kinds: tuple[BrokerKind, ...] = ()
         """Kinds of brokers whose wildcards apply in addition to those of globs."""
         unknown = (self.kinds or set()) - set(KINDS)
         if unknown:
             raise StoreError(f"unknown kind {', '.join(sorted(unknown))}. The kinds are {', '.join(KINDS)}.")
+        if last_per not in (None, *PER):
+            raise StoreError(f"{last_per!r}: give the last event per channel or per agent")
+        if context < 0 or (limit is not None and limit < 0):
+            raise StoreError(f"{min(context, limit or 0)} is no number of events: give 0 or more")
+        if context and last_per:
+            raise StoreError("the last event per channel or agent has no context: leave out one of the two")
+        if regex and not words:
+            raise StoreError("regex is a way to read grep: give the regular expression as grep")
+
+    @property
+    def not_json(self) -> int:
+        """Payloads that were skipped so far because they are not JSON and `where` asked for a field."""
+        return 0 if self.content is None else self.content.not_json
+
+    def text_of(self, entry: Event) -> str:
+        """Return what was said in an event, read at the path `text` if there is one."""
+        if self.content is None or entry.redacted:
+            return entry.text
+        return self.content.text(entry) or ""
+
+    async def span(self, database: Database, of: Experiment) -> Span:
+        """Return the part of an experiment between the points. Raises `BadCursor`."""
+        start, end = await resolve(database, of, self.since), await resolve(database, of, self.until)
+        if self.around is not None:
+            first, last = await _around(database, of, self.around)
+            start = first if start is None else max(start, first)
+            end = last if end is None else min(end, last)
+        return Span(start, end, await resolve(database, of, self.after, behind=True), self.limit)
 
     @property
     def everything(self) -> bool:
-        """True if only kinds and redacted events are excluded."""
-        given = (self.channels, self.exclude, self.agents, self.from_ids, self.to_ids)
-        return not self.left_out and all(one is None for one in given)
+        """True if only kinds and redacted events are excluded. The points do not count."""
+        given = (self.channels, self.exclude, self.agents, self.from_ids, self.to_ids, self.last_per)
+        left_out = self.left_out or self.senders_left_out
+        return not (left_out or self._pairs or self.by_content or self.context) and all(one is None for one in given)
+
+    @property
+    def whole_channels(self) -> bool:
+        """True if the messages of a channel are selected or not as a whole. The points do not count."""
+        given = (self.kinds, self.agents, self.from_ids, self.to_ids, self.last_per)
+        return not (self._pairs or self.by_content) and all(one is None for one in given)
+
+    @property
+    def by_content(self) -> bool:
+        """True if there are conditions on the content of events, which SQL alone cannot test."""
+        return self.content is not None and self.content.selects
+
+    @property
+    def searches(self) -> bool:
+        """True if text is searched that the side table `said` has."""
+        return self.content is not None and self.content.preselects
 
     def of_kinds(self, kinds: Iterable[str]) -> Selection:
         """Return the same selection with other kinds."""
@@ -110,7 +231,13 @@ class Selection:
             (self.agents is None or _is_among(entry.from_id, self.agents) or _is_among(entry.to_id, self.agents))
             and (self.from_ids is None or _is_among(entry.from_id, self.from_ids))
             and (self.to_ids is None or _is_among(entry.to_id, self.to_ids))
+            and (not self._pairs or self._fits_pair(entry))
+            and (not self.senders_left_out or not _is_among(entry.from_id, self.senders_left_out))
+            and (self.content is None or self.content.takes(entry))
         )
+
+    def _fits_pair(self, entry: Event) -> bool:
+        return any(_is_among(entry.from_id, a) and _is_among(entry.to_id, b) for a, b in self._pairs)
 
     def without_redacted(self) -> Selection:
         """Return the same selection without redacted events."""
@@ -124,8 +251,24 @@ class Selection:
         other.left_out = self.left_out.union(names)
         return other
 
+    def without_senders(self, senders: Iterable[Any]) -> Selection:
+        """Return the same selection without the events of these senders, and without those that have none."""
+        other = copy(self)
+        other.senders_left_out = self.senders_left_out.union(map(agent_value, senders))
+        return other
+
+    def of_channels(self) -> Selection:
+        """Return the same selection without the conditions on agents and content."""
+        other = copy(self)
+        other.agents = other.from_ids = other.to_ids = other.content = None
+        other._pairs = []
+        return other
+
     async def condition(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
-        """Return the conditions as SQL, with the ids that the experiment has for the names."""
+        """Return the conditions as SQL, with the ids that the experiment has for the names.
+
+        With `by_content`, they select more events than the selection: ask `content.takes` about each.
+        """
         conditions: list[ColumnElement[bool]] = []
         if self.kinds is not None:
             conditions.append(event.c.kind.in_([KINDS.index(kind) + 1 for kind in self.kinds]))
@@ -137,15 +280,57 @@ class Selection:
             wanted = [number for number, channel in known.items() if chosen.takes_channel(channel)]
             among = _among(event.c.channel_id, wanted)
             conditions.append(among if self.channels is not None else or_(among, event.c.channel_id.is_(None)))
+        conditions += await self._condition_on_agents(database, of)
+        if self.content is not None:
+            conditions += await self.content.condition(database, of)
+        return conditions
+
+    async def _condition_on_agents(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
         senders, recipients = event.c.from_id, event.c.to_id
         by_agent = ((self.agents, (senders, recipients)), (self.from_ids, (senders,)), (self.to_ids, (recipients,)))
-        if any(values is not None for values, _ in by_agent):
-            agents = await all_names(database, of.id, AGENT)
-            for values, columns in by_agent:
-                if values is not None:
-                    wanted = [number for number, agent in agents.items() if agent_value(agent) in values]
-                    conditions.append(or_(*(_among(column, wanted) for column in columns)))
+        if all(values is None for values, _ in by_agent) and not self._pairs and not self.senders_left_out:
+            return []
+        agents = {number: agent_value(agent) for number, agent in (await all_names(database, of.id, AGENT)).items()}
+
+        def among(column: Any, values: Iterable[bytes]) -> ColumnElement[bool]:
+            return _among(column, [number for number, agent in agents.items() if agent in values])
+
+        conditions: list[ColumnElement[bool]] = [
+            or_(*(among(column, values) for column in columns)) for values, columns in by_agent if values is not None
+        ]
+        if self._pairs:
+            conditions.append(or_(*(and_(among(senders, a), among(recipients, b)) for a, b in self._pairs)))
+        if self.senders_left_out:
+            conditions.append(not_(among(senders, self.senders_left_out)))  # of null, this is null
         return conditions
+
+
+def selection_of(selection: Selection | None, filters: Filters) -> Selection:
+    """Return the selection that a function was given, as a `Selection` or by its filters. Raises `StoreError`."""
+    if selection is not None and filters:
+        raise StoreError(f"{', '.join(filters)} belong into the selection: give either a selection or filters")
+    return selection if selection is not None else Selection(**filters)
+
+
+async def _around(database: Database, of: Experiment, around: Point) -> tuple[Cursor, Cursor]:
+    """Return the first point of a time around a point, and the first one behind it."""
+    point, length = around, AROUND_NS
+    if isinstance(around, str) and (found := _AROUND.fullmatch(around.strip())):
+        point = found["point"].strip()
+        try:
+            length = duration_ns(found["length"])
+        except ValueError as error:
+            raise BadCursor(around, str(error)) from None
+    at = await resolve(database, of, point)
+    if at is None:
+        raise BadCursor(repr(around))
+    return Cursor(clamped(at.ts - length), 0, 0), Cursor(clamped(at.ts + length + 1), 0, 0)
+
+
+def _two(between: Any) -> tuple[Any, Any]:
+    if isinstance(between, str | bytes) or not isinstance(between, Sequence) or len(between) != 2:
+        raise StoreError(f"{between!r} are not two agents: give two ids, or two lists of ids")
+    return between[0], between[1]
 
 
 def _agent_values(agents: Any) -> set[bytes] | None:
@@ -153,7 +338,7 @@ def _agent_values(agents: Any) -> set[bytes] | None:
     return None if agents is None else {agent_value(agent) for agent in _several(agents)}
 
 
-def _is_among(agent: Any, values: set[bytes]) -> bool:
+def _is_among(agent: Any, values: Collection[bytes]) -> bool:
     """Return whether a sender or recipient is one of these; a missing one never is."""
     return agent is not None and agent_value(agent) in values
 

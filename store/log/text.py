@@ -13,6 +13,8 @@ from typing import Any
 
 DECODER_VERSION = 1
 """Stored with each indexed experiment."""
+MAX_TEXT = 1_000_000
+"""Characters of a text, and of a folded text, that are stored and searched."""
 LEVELS = 3
 """Maximum levels of JSON that are decoded: JSON in JSON in JSON."""
 KEYS = ("content", "text", "message")
@@ -28,10 +30,11 @@ def readable(payload: bytes) -> str:
     without escapes; bytes that are not UTF-8 as escapes. U+0000 becomes U+2400 and a lone surrogate U+FFFD, because
     no database holds them.
     """
-    return _storable(_content(payload.decode("utf-8", "backslashreplace")))
+    return storable(_content(payload.decode("utf-8", "backslashreplace")))
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
+    """Return text that any database holds."""
     if _NO_DATABASE_HOLDS.search(text) is None:
         return text
     return _NO_DATABASE_HOLDS.sub(lambda found: "\u2400" if found[0] == "\0" else "\ufffd", text)
@@ -76,13 +79,13 @@ def text_of_meta(kind: str, meta: dict[str, Any]) -> str:
     if kind == "mark":
         given = meta.get("fields") or {}
         fields = " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else given
-        return _storable(f"{meta.get('name', '')} {fields}".rstrip())
+        return storable(f"{meta.get('name', '')} {fields}".rstrip())
     until, since = meta.get("until"), meta.get("since")
     length = ""
     if isinstance(until, int) and isinstance(since, int) and abs(until - since) < 2**64:
         length = f"{(until - since) / 1e9:.3f} s, "
     count = meta.get("count")
-    return _storable(f"{length}{'unknown number' if count is None else count} lost: {meta.get('reason', '')}")
+    return storable(f"{length}{'unknown number' if count is None else count} lost: {meta.get('reason', '')}")
 
 
 def normalised(text: str) -> str:

@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
+from typing import Unpack
 
 from messager import channels
 from messager.brokers import BROKER_KINDS
@@ -15,12 +16,11 @@ from ..db.database import Database
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap, spelling
-from ..log.cursor import Point
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE, message_pages
-from ..log.reading import Span
-from ..log.selection import Selection
+from ..log.selection import Filters, Selection, selection_of
+from ..log.span import Span
 from .absent_paths import AbsentPaths
 from .comparison import Comparison, Difference
 from .match import Match
@@ -110,20 +110,17 @@ async def compare(
     *,
     log_b: EventLog | None = None,
     selection: Selection | None = None,
-    since: Point = None,
-    until: Point = None,
-    after: Point = None,
-    limit: int | None = None,
     mapping: ChannelMap | None = None,
     keep_names: bool = False,
     match: Match | None = None,
     by_sender: bool = False,
     progress: Callable[[int], None] | None = None,
+    **filters: Unpack[Filters],
 ) -> Comparison:
     """Compare the payloads of the messages of two experiments. Messages are those that a replay would publish.
 
-    `selection`, `since`, `until`, `after` and `limit` are as for `EventLog.read` and apply to each side: a point is
-    resolved in each experiment, and `limit` counts the messages of each. If kinds of event are selected, these are
+    The selection applies to each side: a point is resolved in each experiment, and `limit` counts the messages of each.
+    Its `context` and `last_per` do not count. If kinds of event are selected, these are
     compared instead of the messages. Raises `StoreError` for gaps and marks, which contain no message.
 
     `mapping` renames A's channels first; `log_b` is B's log if it is another store. If one side comes from Redis and
@@ -143,17 +140,16 @@ async def compare(
     other = log_b or log
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
     of_b = b if isinstance(b, Experiment) else await other.experiment(b)
-    chosen = selection or Selection()
+    chosen = selection_of(selection, filters)
     if chosen.kinds and not chosen.kinds <= ON_THE_WIRE:
         raise StoreError("gaps and marks were never on the wire: they cannot be compared")
     spelt = {await _spelling(log, of_a), await _spelling(other, of_b)}
     as_one = not keep_names and spelt == {":", "/"}
     if as_one:
         chosen = _EitherSpelling(chosen)
-    part = since, until, after, limit
     sides = (
-        _Side(log, of_a, chosen, await log.span(of_a, *part), mapping, as_one, by_sender),
-        _Side(other, of_b, chosen, await other.span(of_b, *part), None, as_one, by_sender),
+        _Side(log, of_a, chosen, await chosen.span(log.database, of_a), mapping, as_one, by_sender),
+        _Side(other, of_b, chosen, await chosen.span(other.database, of_b), None, as_one, by_sender),
     )
     if match is not None and match.bytes_only and match.judge is None:
         match = None

@@ -14,7 +14,7 @@ from ..db.codes import KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
 from ..db.schema import activity, event, indexed_recorder, recorder, said
 from ..log.event_query import EventQuery, parameter
-from ..log.text import normalised, readable, text_of_meta
+from ..log.text import MAX_TEXT, normalised, readable, text_of_meta
 from . import side_tables
 
 PAGE = 2000
@@ -25,8 +25,6 @@ MAX_FETCHED = 32 * 1024
 """Bytes of a payload that is read together with others."""
 BUCKET_NS = 60_000_000_000
 """Length of a bucket of `activity`."""
-MAX_TEXT = 1_000_000
-"""Characters of a text, and of a folded text, that are stored."""
 _OF_THE_LOG = {KINDS.index(kind) + 1: kind for kind in ("gap", "mark")}
 """Kinds without a payload."""
 _FIRST_NS = -(2**63)

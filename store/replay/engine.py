@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from messager.brokers import Broker, Retaining, kind_of
 from messager.errors import MessagerError
@@ -21,11 +21,10 @@ from messager.errors import MessagerError
 from ..errors import ReplayFailed, ReplayRefused, StoreError
 from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap
-from ..log.cursor import Point
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE
-from ..log.selection import Selection
+from ..log.selection import Filters, Selection, selection_of
 from ..queries.match import Match
 from .clock import Rate, ReplayClock, Timeline, checked_rate, checked_speed
 from .control import Control, Sought, Target
@@ -97,14 +96,7 @@ class Replay:
         speed: float | Literal["max"] = 1.0,
         rate: float | None = None,
         max_hold: float | None = None,
-        channels: Iterable[str] | str | None = None,
-        exclude: Iterable[str] | str | None = None,
-        agents: Iterable[Any] | int | str | None = None,
-        from_ids: Iterable[Any] | int | str | None = None,
-        to_ids: Iterable[Any] | int | str | None = None,
-        kinds: Iterable[str] | str | None = None,
-        since: Point = None,
-        until: Point = None,
+        selection: Selection | None = None,
         mapping: Mapping[str, str] | None = None,
         to_exp: str | None = None,
         keep_names: bool = False,
@@ -121,7 +113,9 @@ class Replay:
         on_timeout: OnTimeout = "continue",
         progress: Progress | None = None,
         clock: ReplayClock | None = None,
+        **filters: Unpack[Filters],
     ) -> None:
+        chosen = selection_of(selection, filters)
         paced = checked_speed(speed)
         most = None if rate is None else checked_rate(rate)
         if max_hold is not None and not max_hold > 0:
@@ -131,7 +125,11 @@ class Replay:
         self._refuse_speed(live, paced)
         if live is not None and (loops != 1 or max_gap is not None):
             raise StoreError("a replay with live agents runs once, in lockstep: leave out loops and max_gap")
-        if live is not None and any(one is not None for one in (kinds, agents, from_ids, to_ids)):
+        if chosen.after is not None or chosen.limit is not None or chosen.last_per or chosen.context:
+            raise StoreError(
+                "a replay publishes every message of its range: leave out after, limit, last_per and context"
+            )
+        if live is not None and not chosen.whole_channels:
             raise StoreError("a replay with live agents takes all messages of a channel: select by channels only")
         if loops < 0:
             raise StoreError(f"{loops!r} is not a number of loops: give 1 or more, or 0 for no end")
@@ -143,10 +141,9 @@ class Replay:
         self._log = log
         self._experiment = exp_id
         self._broker = broker
-        self._selection = Selection(kinds, channels, exclude, agents, from_ids, to_ids)
+        self._selection = chosen
         if self._selection.kinds and not self._selection.kinds <= ON_THE_WIRE:
             raise StoreError("gaps and marks were never on the wire: they cannot be replayed")
-        self._since, self._until = since, until
         self._map = ChannelMap(mapping, to_exp)
         self._keep_names = keep_names
         self._max_gap = None if max_gap is None else int(max_gap * 1e9)
@@ -293,7 +290,7 @@ class Replay:
             match=self._match,
             patience=self._patience,
             on_timeout=self._on_timeout,
-            continues=self._until is not None,
+            continues=self._selection.until is not None,
             paused=lambda: self.control.waiting or self.report.state is ReplayState.RATE,
         )
         self.lockstep.admit = self.control.admit
@@ -323,8 +320,6 @@ class Replay:
             self._log,
             of,
             self._selection,
-            since=self._since,
-            until=self._until,
             channel_map=self._map,
             broker_url=self._broker.url,
             keep_names=self._keep_names,

@@ -14,12 +14,12 @@ from messager.brokers import BrokerKind, kind_of
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow
 from ..log.channel_map import ChannelMap, between
-from ..log.cursor import Point
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import Sources, last_messages, message_count, message_pages, sources
-from ..log.reading import Span, pages
+from ..log.reading import pages
 from ..log.selection import Selection
+from ..log.span import Span
 from .flow_control import Message
 
 
@@ -117,8 +117,6 @@ async def make_plan(
     of: Experiment,
     selection: Selection,
     *,
-    since: Point,
-    until: Point,
     channel_map: ChannelMap,
     broker_url: str,
     keep_names: bool,
@@ -127,7 +125,7 @@ async def make_plan(
 
     Raises `BadCursor`, and `StoreError` for a start after the end or a useless or unsafe pair of `channel_map`.
     """
-    span = await log.span(of, since, until)
+    span = await selection.span(log.database, of)
     if span.start is not None and span.end is not None and span.start > span.end:
         raise StoreError(f"the start {span.start} is after the end {span.end}: exchange them")
     complete = selection.everything and span == Span()

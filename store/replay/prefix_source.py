@@ -48,7 +48,7 @@ async def load_prefix(
     if end is None:
         raise StoreError(f"{of.exp_id!r} has no events, so there is nothing to fork. Fork another experiment.")
     plan = await make_plan(
-        log, of, Selection(), since=None, until=end, channel_map=channel_map, broker_url=broker.url, keep_names=False
+        log, of, Selection(until=end), channel_map=channel_map, broker_url=broker.url, keep_names=False
     )
     if (found := await feedback(plan, broker)) is not None:
         row, heard = found

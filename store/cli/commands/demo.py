@@ -114,8 +114,8 @@ async def _replayed(log: EventLog, url: str, exp_id: str) -> tuple[ReplayReport,
     from messager import RedisBroker, channels
 
     from ...log.messages import message_pages
-    from ...log.reading import Span
     from ...log.selection import Selection
+    from ...log.span import Span
     from ...replay import Replay
 
     of = await log.experiment(exp_id)

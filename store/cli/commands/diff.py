@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..filters import filter_options, library_filters, note_unknown
+from ..filters import Filters, selection_options
 from ..match_options import given_match, match_options
 from ..options import asynchronous, json_option, open_log, pairs, store_option
 from ..output import note, print_json, table
@@ -25,7 +25,7 @@ COLOURS = {"A": "red", "B": "green", "~": "yellow"}
 @click.command()
 @click.argument("a")
 @click.argument("b")
-@filter_options
+@selection_options
 @click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="Rename channels of A, as `replay` does.")
 @click.option("--to-exp", metavar="ID", help="Treat channels of A as channels of this experiment, as `replay` does.")
 @click.option(
@@ -60,7 +60,7 @@ async def command(
     store_b: str | None,
     store: str,
     as_json: bool,
-    **filters: Any,
+    filters: Filters,
 ) -> None:
     """Compare the payloads of two experiments, channel by channel, in replay order.
 
@@ -83,21 +83,19 @@ async def command(
 
     Exit code 0 if nothing differs, 1 if something does.
     """
-    from ...log.selection import Selection
     from ...queries.compare import compare
     from ...replay import ChannelMap
 
     renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
     match = given_match(ignore, shape, tolerance, bytes_only)
-    given = library_filters(**filters)
-    part = {key: given.pop(key) for key in ("since", "until", "after", "limit") if key in given}
+    filters.refuse("last_per", "context", reason="messages are compared in order: leave it out")
+    selection = filters.selection()
     async with open_log(store) as log, open_log(store_b or store) as log_b:
         with Progress("comparing", "messages") as progress:
             result = await compare(
                 *(log, a, b),
                 log_b=log_b,
-                selection=Selection(**given),
-                **part,
+                selection=selection,
                 mapping=renamed,
                 keep_names=keep_names,
                 match=match,
@@ -106,8 +104,8 @@ async def command(
             )
         if result.channels:
             for each, exp in ((log, result.a), (log_b, result.b)):
-                await note_unknown(each, await each.experiment(exp), filters)
-    if (given or part) and not result.channels:
+                await filters.note_unknown(each, await each.experiment(exp))
+    if filters.given and not result.channels:
         raise click.UsageError(f"nothing to compare: no message of {result.a} or {result.b} matches the filters")
     if result.absent_paths and result.channels:
         paths = ", ".join(result.absent_paths)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..filters import filter_options, library_filters, note_unknown
+from ..filters import Filters, note_not_json, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import KIND_COLOURS, fitted, note, shortened
+from ..slow import note_slow
 from ..waiting import open_when_created
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("exp")
-@filter_options
+@selection_options
 @click.option("--messages", is_flag=True, help="Print each message once, as `replay` would publish it.")
 @click.option(
     "--follow",
@@ -37,45 +38,42 @@ if TYPE_CHECKING:
 @json_option
 @asynchronous
 async def command(
-    exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, **filters: Any
+    exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, filters: Filters
 ) -> None:
     """Print the events of an experiment in replay order: (ts, recorder, seq).
 
     POINT is an ISO time (UTC by default), an offset from the first event (90, 1.5h; -30s is from the last event), a
     cursor ts:recorder:seq, or mark:NAME (mark:NAME#2 is the second mark of this name).
 
+    With -C, groups are separated by --, and in a terminal the selected messages are bold.
+
     --from does not match events without a sender, --to none without a recipient. In the output, *: means the prefix
     exps:EXP: of the experiment (and */ means exps/EXP/).
     """
-    if follow and (messages or filters["until"] or filters["since"] or filters["after"]):
-        raise click.UsageError(
-            "--follow cannot be combined with --messages, --since, --until and --after: leave them out"
-        )
-    from ...log.messages import message_pages
-    from ...log.reading import selected_pages
-    from ...log.selection import Selection
+    if follow:
+        reason = "--follow prints events as they are recorded: leave it out"
+        filters.refuse("since", "until", "after", "around", "last_per", "context", reason=reason)
+        if messages:
+            raise click.UsageError("--follow cannot be combined with --messages: leave one out")
+    from ...log.messages import selected_pages
 
     count = 0
-    given = library_filters(**filters)
-    limit = given.pop("limit", None)
-    points = {key: given.pop(key, None) for key in ("since", "until", "after")}
-    wanted = Selection(**given)
+    selection = filters.selection()
     async with open_when_created(store, exp) if follow else _opened(store, exp) as (log, of):
         if not follow and not as_json:
-            await note_unknown(log, of, filters)
-        show = (_JsonLines() if as_json else _Lines(full, of.exp_id)).show
-        if follow:
-            source = _followed(log, of, wanted, limit)
-        elif messages:
-            source = message_pages(log, of, wanted, await log.span(of, limit=limit, **points))
-        else:
-            source = selected_pages(log.database, of, **given, limit=limit, **points)
+            await filters.note_unknown(log, of)
+            await note_slow(log, of, selection)
+        print_events = _JsonLines(selection) if as_json else _Lines(selection, full, of.exp_id)
+        source = _followed(log, of, selection) if follow else selected_pages(log, of, selection, messages=messages)
         async for page in source:
-            show(page)
+            if count and selection.context and not as_json:
+                click.secho("--", dim=True)
+            print_events.show(page)
             count += len(page)
             if follow:
                 sys.stdout.flush()
         where = log.location
+    note_not_json(selection)
     if not as_json:
         note(f"{plural(count, 'event')} of {of.exp_id} in {where}")
 
@@ -86,7 +84,8 @@ async def _opened(store: str, exp: str) -> AsyncIterator[tuple[EventLog, Experim
         yield log, await log.experiment(exp)
 
 
-async def _followed(log: EventLog, of: Experiment, wanted: Selection, limit: int | None) -> AsyncIterator[list[Event]]:
+async def _followed(log: EventLog, of: Experiment, wanted: Selection) -> AsyncIterator[list[Event]]:
+    limit = wanted.limit
     if limit == 0:
         return
     wanted = await log.as_recorded(of, wanted)
@@ -103,12 +102,13 @@ _NO_EXTRA = [None] * 7
 
 
 class _JsonLines:
-    """Prints events as lines of JSON."""
+    """Prints events as lines of JSON. With context, `selected` tells the events that the filters select."""
 
-    def __init__(self) -> None:
+    def __init__(self, selection: Selection) -> None:
         from ...formats.jsonl import EventText
         from ...log.event import iso
 
+        self._context = selection if selection.context else None
         self._iso = iso
         self._text = EventText(ascii=True)
         self._second, self._time = 0, iso(0)[:-10]
@@ -136,13 +136,16 @@ class _JsonLines:
         }
         if [*extra.values()] != _NO_EXTRA:
             line += f", {self._text.dumps({key: item for key, item in extra.items() if item is not None})[1:-1]}"
+        if self._context is not None:
+            line += f', "selected": {"true" if self._context.takes(entry) else "false"}'
         return line + "}\n"
 
 
 class _Lines:
     """Prints events as lines of columns, with a heading for each day."""
 
-    def __init__(self, full: bool, exp_id: str) -> None:
+    def __init__(self, selection: Selection, full: bool, exp_id: str) -> None:
+        self._selection = selection
         self._day = ""
         self._exp_id = exp_id
         self._width = 0 if full or not sys.stdout.isatty() else shutil.get_terminal_size().columns
@@ -165,13 +168,17 @@ class _Lines:
         self._people = max(self._people, min(cell_len(people), 15))
         channel = self._channel(entry.channel)
         left = f"{clock[:12]}  {entry.kind:<8}  {fitted(people, self._people)}  {channel}  "
-        text = safe(_outcome(entry) + entry.text)
+        text = safe(_outcome(entry) + self._selection.text_of(entry))
         if self._width:
             room = max(self._width - cell_len(left), 1)
             if cell_len(text) > room:
                 text = set_cell_size(text, room - 1) + "…"
-        kind = click.style(f"{entry.kind:<8}", fg=KIND_COLOURS[entry.kind])
-        click.echo(left.replace(f"{entry.kind:<8}", kind, 1) + text if self._colour else left + text)
+        if self._colour:
+            kind = click.style(f"{entry.kind:<8}", fg=KIND_COLOURS[entry.kind])
+            left = left.replace(f"{entry.kind:<8}", kind, 1)
+            if self._selection.context and self._selection.takes(entry):
+                text = click.style(text, bold=True)
+        click.echo(left + text)
 
     @property
     def _most(self) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ...formats import output_format
 from ...text import plural
-from ..filters import filter_options, library_filters, note_unknown
+from ..filters import Filters, note_not_json, selection_options
 from ..options import asynchronous, open_log, store_option
 from ..output import note
 from ..progress import Progress
@@ -19,7 +17,7 @@ from ..progress import Progress
 @click.option(
     "-o", "--output", required=True, metavar="FILE", help="File to write: .jsonl, .jsonl.gz; - for standard output."
 )
-@filter_options
+@selection_options
 @click.option(
     "--redact", "paths", multiple=True, metavar="PATH", help="Erase this part of payloads: content, items.*.name."
 )
@@ -27,7 +25,7 @@ from ..progress import Progress
 @store_option
 @asynchronous
 async def command(
-    exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, **filters: Any
+    exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, filters: Filters
 ) -> None:
     """Export an experiment to a JSON Lines file: a header, then one event per line.
 
@@ -45,10 +43,12 @@ async def command(
 
     write = output_format(output, "export").load().write
     shared = sharing(paths, pseudonymise=pseudonymise)
+    selection = filters.selection()
     async with open_log(store) as log:
-        await note_unknown(log, await log.experiment(exp), filters)
+        await filters.note_unknown(log, await log.experiment(exp))
         with Progress("exporting") as progress:
-            count = await write(log, exp, output, progress=progress, shared=shared, **library_filters(**filters))
+            count = await write(log, exp, output, progress=progress, shared=shared, selection=selection)
+    note_not_json(selection)
     note(f"exported {plural(count, 'event')} to {output}")
     if shared is not None and shared.clean is not None:
         whole = f", {shared.clean.unreadable:,} of them completely: not JSON" if shared.clean.unreadable else ""

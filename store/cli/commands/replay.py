@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..filters import library_filters, note_unknown, range_options, selection_options
-from ..live_options import LIVE_OPTIONS, given_live, live_options, show_cast
+from ..filters import Filters, note_not_json, selection_options
+from ..live_options import given_live, live_options, show_cast
 from ..options import asynchronous, broker_at, broker_option, json_option, open_log, pairs, store_option
 from ..output import note, print_json
 from ..replay_keys import run_controlled
@@ -21,7 +21,6 @@ from ..replay_output import ReplayProgress, show_report, show_stopped
 @click.option("--rate", metavar="N", help="At most N messages a second, at any speed.")
 @click.option("--max-hold", metavar="S", help="Give up if a subscriber does not read for this long.")
 @selection_options
-@range_options
 @click.option(
     "--map",
     "mapping",
@@ -70,8 +69,7 @@ async def command(
     speed: str,
     rate: str | None,
     max_hold: str | None,
-    since: str | None,
-    until: str | None,
+    filters: Filters,
     mapping: tuple[str, ...],
     to_exp: str | None,
     keep_names: bool,
@@ -86,7 +84,7 @@ async def command(
     store: str,
     broker: str,
     as_json: bool,
-    **others: Any,
+    **lives: Any,
 ) -> None:
     """Publish the messages of an experiment again, in timestamp order, byte for byte.
 
@@ -111,14 +109,13 @@ async def command(
     """
     from ...replay import Replay, checked_rate, checked_speed
 
-    lives = {name: others.pop(name) for name in LIVE_OPTIONS}
-    filters = others
+    selection = filters.selection()
     checked = checked_speed(speed)
     most = None if rate is None else checked_rate(rate)
     async with open_log(store) as log, broker_at(broker) as carrier:
         of = await log.experiment(exp)
         if not as_json:
-            await note_unknown(log, of, filters)
+            await filters.note_unknown(log, of)
             if lives["live"] and not subscribers and not dry_run:
                 exp_id = to_exp or of.exp_id
                 note(
@@ -132,9 +129,7 @@ async def command(
                 speed="max" if checked is None else checked,
                 rate=most,
                 max_hold=_seconds("--max-hold", max_hold),
-                **library_filters(**filters),
-                since=since,
-                until=until,
+                selection=selection,
                 mapping=pairs(mapping, "--map"),
                 to_exp=to_exp,
                 keep_names=keep_names,
@@ -157,6 +152,7 @@ async def command(
                 if (report.published or report.failures) and sys.exc_info()[0] is not None:
                     progress.clear()
                     show_stopped(report, as_json)
+    note_not_json(selection)
     if as_json:
         print_json(report.to_dict())
     else:

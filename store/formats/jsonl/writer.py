@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from ...db.codes import REDACTED
 from ...experiments.records import Experiment, RecorderRow
 from ...log.event import Event
 from ...log.event_log import EventLog
-from ...log.messages import causes
-from ...log.reading import selected_pages
+from ...log.messages import causes, selected_pages
 from ...log.redaction_records import without_seal
+from ...log.selection import Filters, Selection, selection_of
 from ..output_file import open_output
 from ..sharing import Sharing
 from .event_text import EventText
@@ -140,12 +140,13 @@ async def export_jsonl(
     *,
     progress: Callable[[int], None] | None = None,
     shared: Sharing | None = None,
-    **filters: Any,
+    selection: Selection | None = None,
+    **filters: Unpack[Filters],
 ) -> int:
     """Export an experiment to a file (`-` for standard output), and return the number of events.
 
-    `filters` are those of `EventLog.read`. The file appears when it is complete, and replaces an existing one. The
-    same events give the same bytes, unless `shared` pseudonymises them: pseudonyms are new in every export.
+    The selection is given as for `EventLog.read`. The file appears when it is complete, and replaces an existing one.
+    The same events give the same bytes, unless `shared` pseudonymises them: pseudonyms are new in every export.
     """
     of = await log.experiment(exp_id)
     recorders = await log.recorders(of)
@@ -156,7 +157,7 @@ async def export_jsonl(
             shared.begin(await log.agents(of))
         file.write(_header(of, recorders, shared))
         lines = _Lines(labels, several=len(recorders) > 1)
-        async for page in selected_pages(log.database, of, **filters):
+        async for page in selected_pages(log, of, selection_of(selection, filters)):
             if shared is not None:
                 page = [shared.event(entry) for entry in page]
             file.write(b"".join(map(lines.line, page)))

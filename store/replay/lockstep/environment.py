@@ -82,8 +82,6 @@ async def _load(messager: Gated) -> Run:
             log,
             of,
             Selection(),
-            since=None,
-            until=None,
             channel_map=ChannelMap(settings.map, messager.exp_id),
             broker_url=messager.broker.url,
             keep_names=False,

@@ -16,6 +16,7 @@ from messager_store.cli.commands.rm import show
 from messager_store.cli.output import table
 from messager_store.cli.progress import Progress
 from messager_store.cli.replay_output import ReplayProgress
+from messager_store.log.selection import Selection
 from messager_store.replay.report import ReplayReport
 
 
@@ -52,7 +53,7 @@ def test_a_line_of_an_event_is_as_wide_as_the_terminal(monkeypatch: pytest.Monke
     monkeypatch.setenv("COLUMNS", str(columns))
     time = "2026-03-01T10:00:00.123456789Z"
     entry: Any = SimpleNamespace(time=time, kind="received", from_id=1, to_id=2, channel="c" * 99, text="x" * 300)
-    _Lines(False, "e").show([entry])
+    _Lines(Selection(), False, "e").show([entry])
     line = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()[1]
     assert len(line) == columns and line.endswith("x…")
 
@@ -64,7 +65,7 @@ def line_of(channel: str, *, full: bool = False, **fields: Any) -> str:
     """Return the line of an event for the present standard output."""
     entry = {"time": "2026-03-01T10:00:00Z", "kind": "sent", "from_id": 1, "to_id": 2, "text": "hello", "meta": None}
     out: Any = sys.stdout
-    _Lines(full, "e").show([SimpleNamespace(**(entry | fields), channel=channel)])
+    _Lines(Selection(), full, "e").show([SimpleNamespace(**(entry | fields), channel=channel)])
     return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()[-1]
 
 

@@ -22,6 +22,7 @@ from messager_store.log.event_query import HELD
 from messager_store.log.event_rows import MAX_FETCHED
 from messager_store.log.redaction_records import redactions_of
 from messager_store.log.selection import Selection
+from messager_store.log.span import Span
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
@@ -142,7 +143,7 @@ async def test_pages_neither_lose_nor_double_at_their_edges(log: EventLog, monke
     whole = await listed(log.read("e1"))
     assert len(whole) == 300
     for size in (1, 7, 100, 299, 300, 301):
-        span, chosen = reading.Span(), Selection()
+        span, chosen = Span(), Selection()
         paged = [e async for page in reading.pages(log.database, of, chosen, span, page=size) for e in page]
         assert paged == whole
     for ts in range(4):  # behind a time is behind everything of that nanosecond
@@ -309,7 +310,7 @@ async def test_a_read_sees_what_was_there_when_it_began(log: EventLog) -> None:
     seen = []
     from messager_store.log import reading
 
-    async for page in reading.pages(log.database, of, Selection(), reading.Span(), page=4):
+    async for page in reading.pages(log.database, of, Selection(), Span(), page=4):
         seen += [entry.ts for entry in page]
         await log.append(writer, [sent(100 + len(seen))])
     assert seen == list(range(10))
@@ -348,7 +349,7 @@ async def test_large_payloads_are_held_a_few_at_a_time(log: EventLog) -> None:
     writer = await log.register(of, role="tap")
     for number in range(12):
         await log.append(writer, [sent(number, payload), sent(number, b"small")])
-    pages = [page async for page in reading.pages(log.database, of, Selection(), reading.Span())]
+    pages = [page async for page in reading.pages(log.database, of, Selection(), Span())]
     sizes = [sum(len(entry.payload) for entry in page) for page in pages]
     assert sum(len(page) for page in pages) == 24
     assert max(sizes) <= HELD + len(payload) + MAX_FETCHED

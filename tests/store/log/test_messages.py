@@ -19,8 +19,8 @@ from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log import late_receptions
 from messager_store.log.channel_map import ChannelMap
 from messager_store.log.messages import message_count, message_pages, sources
-from messager_store.log.reading import Span
 from messager_store.log.selection import Selection
+from messager_store.log.span import Span
 from messager_store.queries.compare import compare
 from messager_store.queries.index import index
 from tests.support import sql

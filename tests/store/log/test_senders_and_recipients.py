@@ -15,8 +15,9 @@ from messager_store import EventLog, NewEvent, Replay
 from messager_store.db.codes import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import StoreError
 from messager_store.formats.jsonl import export_jsonl
-from messager_store.log.reading import Span, count
+from messager_store.log.reading import count
 from messager_store.log.selection import Selection
+from messager_store.log.span import Span
 from messager_store.queries.compare import Comparison, compare
 from messager_store.recording.closing import close
 from tests.support import messager

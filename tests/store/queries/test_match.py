@@ -312,7 +312,10 @@ def test_a_judge_that_is_not_async_is_refused_when_the_match_is_made(judge: Any)
         ({"ignore": "a[-1]"}, "'a[-1]' is not a path"),
         ({"ignore": "a[0]b"}, "'a[0]b' is not a path"),
         ({"ignore": "a]"}, "'a]' is not a path"),
-        ({"shape": '$["a'}, "is not a path: give keys joined by dots, such as content or items.*.name, or a path as"),
+        (
+            {"shape": '$["a'},
+            "is not a path, at character 2 ('[\"a'): give keys joined by dots",
+        ),
         ({"shape": r'["\x"]'}, "is not a path"),
         ({"ignore": 5}, "ignore is 5: give a list of paths"),
         ({"ignore": None}, "ignore is None: give a list of paths"),

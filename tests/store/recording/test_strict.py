@@ -12,8 +12,8 @@ from messager import MemoryBroker, Messager, PublishError
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import StoreError, StoreUnavailable
 from messager_store.log.messages import message_pages
-from messager_store.log.reading import Span
 from messager_store.log.selection import Selection
+from messager_store.log.span import Span
 from messager_store.maintenance.verify import verify
 from messager_store.recording import committer, recorder
 from messager_store.recording.spools import spools

@@ -18,8 +18,8 @@ from messager_store import EventLog, NewEvent, Recorder, Replay
 from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, StoreError
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.messages import message_pages
-from messager_store.log.reading import Span
 from messager_store.log.selection import Selection
+from messager_store.log.span import Span
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.replay import ChannelMap, ReplayClock
