@@ -2,7 +2,7 @@
 
 The module of a format that `messager export` writes has a function, that of `jsonl` for example:
 
-    async write(log, exp_id, path, *, progress=None, shared=None, **filters) -> int
+    async write(log, exp_id, path, *, progress=None, shared=None, selection=None) -> int
 
 `input_formats` registers the formats that `messager import` reads.
 """

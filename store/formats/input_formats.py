@@ -39,7 +39,7 @@ INPUT_FORMATS = (
 """The formats; the first is that of any file that is not recognised."""
 _SUFFIXES = {".csv": "csv", ".tsv": "csv"}
 _WRITTEN_ONLY = (".mcap", ".parquet", ".arrow")
-_HEAD = 64 * 1024
+_HEAD = 1024 * 1024
 """Bytes that a format is recognised by."""
 _REPLAY_SCHEMA = "_schema.json"
 

@@ -15,7 +15,11 @@ from ..progress import Progress
 @click.command()
 @click.argument("exp")
 @click.option(
-    "-o", "--output", required=True, metavar="FILE", help="File to write: .jsonl, .jsonl.gz; - for standard output."
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE",
+    help="File: .jsonl, .jsonl.gz, .mcap; - for standard output.",
 )
 @selection_options
 @click.option(
@@ -27,12 +31,12 @@ from ..progress import Progress
 async def command(
     exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, filters: Filters
 ) -> None:
-    """Export an experiment to a JSON Lines file: a header, then one event per line.
+    """Export an experiment to a JSON Lines file (a header, then one event per line), or to MCAP for Foxglove.
 
     The same events give the same file, whichever store they are in. The filters are those of `events`.
 
-    The suffix of FILE selects the format: .jsonl, .ndjson or no suffix mean JSON Lines; .gz after it compresses. Any
-    other suffix is refused.
+    The suffix of FILE selects the format: .jsonl, .ndjson or no suffix mean JSON Lines, and .gz after it compresses;
+    .mcap means MCAP. Any other suffix is refused.
 
     --redact and --pseudonymise change the file only, not the store. --redact erases a payload that is not JSON
     completely. Pseudonyms are new in every export and are not stored. They replace agents in ids, channels, the usual

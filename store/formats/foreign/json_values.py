@@ -31,8 +31,11 @@ class JsonFile(InputFile):
         while char := self._peek():
             if in_array and char == "]" and first:
                 break
-            yield self._value()
-            first = False
+            begun = self._number
+            value = self._value()
+            ended, self._number = self._number, begun
+            yield value
+            self._number, first = ended, False
             if in_array:
                 if self._peek() != ",":
                     break
@@ -58,7 +61,7 @@ class JsonFile(InputFile):
             except ValueError:
                 raise InvalidEntry("an integer of thousands of digits") from None
             else:
-                if end < len(self._text) or self._ended or self._text[end - 1] in '}]"':
+                if self._ended or self._text[end - 1] in '}]"' or self._text[end : end + 1] not in _IN_NUMBER:
                     self._advance(end)
                     return value
             self._fill()
@@ -94,3 +97,5 @@ class JsonFile(InputFile):
 
 
 _DECODER = json.JSONDecoder()
+_IN_NUMBER = ("", ".", "e", "E")
+"""What can follow the first part of a number that the end of the text cuts off."""

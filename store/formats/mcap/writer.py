@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ...errors import StoreError
 from ...experiments.records import Experiment
 from ...log.chain import head_of
 from ...log.event import Event
 from ...log.event_log import EventLog
-from ...log.reading import selected_pages
+from ...log.messages import selected_pages
+from ...log.selection import Filters, Selection, selection_of
 from ..output_file import open_output
 from ..sharing import Sharing
 from .message import Shape, json_object, message, schema, shape_of, topic_of
@@ -28,10 +29,9 @@ OTHER = "messager:other"
 _MOST_SHAPES = 1000
 """Maximum number of schemas."""
 _SEQUENCE = 2**32
-_TIME = 2**64
 
 
-class _Messages:
+class MessageWriter:
     """Writes events as messages; each channel has a topic, with a schema made from its first payload that is JSON."""
 
     def __init__(self, writer: Writer) -> None:
@@ -74,13 +74,14 @@ async def export_mcap(
     *,
     progress: Callable[[int], None] | None = None,
     shared: Sharing | None = None,
-    **filters: Any,
+    selection: Selection | None = None,
+    **filters: Unpack[Filters],
 ) -> int:
     """Export an experiment to an MCAP file, and return the number of events.
 
-    `filters` are those of `EventLog.read`. The file appears when it is complete, and replaces an existing one. Each
-    channel of the log is a topic, each event a message of JSON with a schema: `log_time` and `publish_time` are its
-    `ts`, `sequence` its `seq` modulo 2^32. Raise `StoreError` if the package mcap is missing.
+    The selection is given as for `EventLog.read`. The file appears when it is complete, and replaces an existing one.
+    Each channel is a topic, each event a message of JSON with a schema: `log_time` and `publish_time` are its `ts`,
+    `sequence` is its `seq` modulo 2^32. Raise `StoreError` if the package mcap is missing.
     """
     try:
         from mcap.writer import Writer
@@ -96,8 +97,8 @@ async def export_mcap(
         writer = Writer(file, chunk_size=CHUNK_BYTES)
         writer.start("", "messager")
         writer.add_metadata("messager", await _metadata(log, of, shared))
-        messages = _Messages(writer)
-        async for page in selected_pages(log.database, of, **filters):
+        messages = MessageWriter(writer)
+        async for page in selected_pages(log, of, selection_of(selection, filters)):
             for entry in page:
                 messages.write(entry if shared is None else shared.event(entry))
             if progress and count // 1000 < (count + len(page)) // 1000:
