@@ -2,12 +2,14 @@
 
 Columns by name, in any order: `ts` (integer, ns UTC) or `time` (ISO 8601, or seconds since 1970), `channel`, `from_id`
 or `from`, `to_id` or `to`, `payload` or `text`, `kind` (by default sent). Of two names for one value, the first is
-used. An id that is written as an integer is a number, in JSON quotes text; an empty field is no id.
+used. An empty field is no id. Without a column `from_type` or `to_type`, an id that is written as an integer is a
+number, and any other is text, as is one in quotes ("7"); with the type `string` an id is text, with any other JSON.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -27,6 +29,8 @@ COLUMNS = {
     "to_id": ("to_id", "to"),
     "payload": ("payload", "text"),
     "kind": ("kind",),
+    "from_type": ("from_type",),
+    "to_type": ("to_type",),
 }
 """The values of an event, and the names of their columns."""
 _KINDS = ("sent", "received", "blocked", "failed", "mark")
@@ -94,7 +98,7 @@ class Source(InputFile):
         channel = row.get("channel", self._channel)
         if not channel:
             raise InvalidEntry("no channel")
-        from_id, to_id = (_agent(row.get(f"{side}_id", row.get(side, ""))) for side in ("from", "to"))
+        from_id, to_id = _agent(row, "from"), _agent(row, "to")
         return checked(NewEvent(kind, self._ts(row), channel, said.encode(), from_id, to_id))
 
     def _ts(self, row: dict[str, str]) -> int:
@@ -130,10 +134,20 @@ class Source(InputFile):
                 raise InvalidEntry("not UTF-8") from None
 
 
-def _agent(written: str) -> Any:
-    """Return an id: 5 is a number, "5" in quotes is text, nothing is no id."""
+def _agent(row: dict[str, str], side: str) -> Any:
+    """Return the sender or the recipient of a row."""
+    written, kind = row.get(f"{side}_id", row.get(side, "")), row.get(f"{side}_type")
+    if not written and not kind:
+        return None
+    if kind:
+        return written if kind == "string" else _json(written, f"{side}_id")
     if _INTEGER.fullmatch(written):
         return int(written)
-    if len(written) > 1 and written[0] == written[-1] == '"':
-        return written[1:-1]
-    return written or None
+    return written[1:-1] if len(written) > 1 and written[0] == written[-1] == '"' else written
+
+
+def _json(written: str, field: str) -> Any:
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError):
+        raise InvalidEntry(f"{field} {written!r:.60} is not JSON") from None

@@ -125,11 +125,11 @@ def _id(side: str, value: Any) -> dict[str, str]:
     if value is None:
         return {}
     text = value if isinstance(value, str) else json.dumps(value)
-    return {f"{side}_id": text, f"{side}_type": _TYPES[type(value)]}
+    return {f"{side}_id": text, f"{side}_type": "number" if type(value) is int else _TYPES[type(value)]}
 
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
-"""JSON types of the values that `json.loads` returns."""
+"""Types in JSON Schema of the values that `json.loads` returns."""
 
 
 def _simple(value: Any) -> str | None:

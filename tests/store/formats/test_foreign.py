@@ -223,6 +223,14 @@ async def test_a_table_with_tabs_and_exact_times_is_read(log: EventLog, tmp_path
     assert old.ts == -5
 
 
+async def test_ids_of_a_table_have_the_types_of_the_columns_beside_them(log: EventLog, tmp_path: Path) -> None:
+    ids = [("7", "string", "7"), ("7", "number", 7), ("", "string", ""), ("", "", None), ("[1]", "array", [1])]
+    rows = [f"{at},c,x,{text},{kind}" for at, (text, kind, _) in enumerate(ids)]
+    (tmp_path / "x.csv").write_text("\n".join(["ts,channel,payload,from_id,from_type", *rows]))
+    _, events = await imported(log, tmp_path / "x.csv")
+    assert [(event.from_id, type(event.from_id)) for event in events] == [(value, type(value)) for _, _, value in ids]
+
+
 GOOD = OF_0_1[0]
 BAD_FILES = [
     ("x.json", json.dumps([GOOD, {**GOOD, "timestamp": "yesterday"}], indent=1), 13, "timestamp 'yesterday' is not a"),
@@ -252,6 +260,7 @@ BAD_FILES = [
     ("x.csv", "ts,channel,text,kind\n1,c,a,shouted\n", 2, "kind 'shouted' is none of"),
     ("x.csv", "ts,ts,channel,text\n", 1, "two columns have the same name"),
     ("x.csv", "time,channel,text\n10:30,c,a\n", 2, "time '10:30' is not a time such as"),
+    ("x.csv", "ts,channel,text,to,to_type\n1,c,x,[,array\n", 2, "to_id '[' is not JSON"),
     ("x.csv", "ts,channel,text\n", None, "no messages of the format csv"),
     ("x.csv", "", 1, "no column ts or time"),
 ]
