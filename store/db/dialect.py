@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Insert, Table
@@ -22,6 +22,22 @@ class Need:
     bytes: int
     free: int | None
     """None if unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowSource:
+    """The way in which a driver of ADBC reads the database."""
+
+    driver: str
+    """Package of the driver."""
+    uri: str
+    """URI for the driver, credentials included."""
+    setup: tuple[str, ...] = ()
+    """Statements for every connection."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of each query."""
+    decode: Callable[[bytes], str] | None = None
+    """Function that decodes texts with U+0001, if the database holds other texts than were written."""
 
 
 class Appender(Protocol):
@@ -81,6 +97,9 @@ class Dialect(Protocol):
 
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         """Return the rows of a query as tuples, directly from the driver."""
+
+    def arrow_source(self, page: int) -> ArrowSource:
+        """Return the way in which a driver of ADBC reads pages of this number of rows, in another process."""
 
     def appender(self) -> Appender:
         """Return a new appender, with connections of its own."""

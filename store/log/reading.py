@@ -74,16 +74,11 @@ async def pages(
         recorders = replace(recorders, last_seqs=last_seqs)
     page = page or await _page_size(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
-    if span.end is not None:
-        conditions.append(replay_place < place_at(*_key(span.end, numbers)))
+    place, end = bounds(span, numbers)
+    if end is not None:
+        conditions.append(replay_place < place_at(*end))
     if above is not None:
         conditions.append(func.length(event.c.payload) > above)
-    place = _BEFORE_ALL
-    if span.start is not None:
-        ts, number = _key(span.start, numbers)
-        place = ts, number - 1
-    if span.after is not None:
-        place = max(place, _key(span.after, numbers))
     order: Sequence[Any] = (event.c.ts, event.c.id)
     if backward:
         if place != _BEFORE_ALL:
@@ -169,6 +164,17 @@ async def _within(
     if span.end is not None:
         conditions.append(replay_place < place_at(*_key(span.end, numbers)))
     return conditions
+
+
+def bounds(span: Span, numbers: dict[int, int]) -> tuple[tuple[int, int], tuple[int, int] | None]:
+    """Return the places, (ts, id), behind which and before which the events of a span are; None for no end."""
+    place = _BEFORE_ALL
+    if span.start is not None:
+        ts, number = _key(span.start, numbers)
+        place = ts, number - 1
+    if span.after is not None:
+        place = max(place, _key(span.after, numbers))
+    return place, None if span.end is None else _key(span.end, numbers)
 
 
 def _key(cursor: Cursor, numbers: dict[int, int]) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import StoreError, StoreNotFound, StoreUnavailable
-from ..dialect import Need
+from ..dialect import ArrowSource, Need
 from ..schema import metadata
 from . import nul_text
 from .append import Appender
@@ -114,6 +114,9 @@ class Postgres:
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         rows: Iterable[Any] = await (await _driver(connection)).fetch(sql, *parameters)
         return rows
+
+    def arrow_source(self, page: int) -> ArrowSource:
+        return ArrowSource("adbc_driver_postgresql", self._url.libpq, decode=nul_text.decode)
 
     def appender(self) -> Appender:
         return Appender(self._connect, self._doubt)

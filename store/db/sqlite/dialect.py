@@ -31,7 +31,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
-from ..dialect import Need
+from ..dialect import ArrowSource, Need
 from ..one_host import ELSEWHERE, HOST, refusal
 from . import file
 from .append import Appender
@@ -110,6 +110,16 @@ class SQLite:
         assert raw.driver_connection is not None
         rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
         return rows
+
+    def arrow_source(self, page: int) -> ArrowSource:
+        mode = {**self._mode(), "mode": "ro"}
+        return ArrowSource(
+            "adbc_driver_sqlite",
+            f"{file.uri(self.path)}?{'&'.join(f'{key}={value}' for key, value in mode.items())}",
+            (f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}",),
+            # the driver takes types of columns from the first rows: from all of a page here
+            {"adbc.sqlite.query.batch_rows": str(page + 1)},
+        )
 
     def appender(self) -> Appender:
         return Appender(self._open_for_appends, self._file_id)

@@ -1,0 +1,1 @@
+"""Selections of events as record batches of pyarrow: read by a driver of ADBC, or event by event."""

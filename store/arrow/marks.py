@@ -1,0 +1,75 @@
+"""The mark before each event: the phase of a run. Marks that a Messager logs itself do not count."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Any
+
+from messager.record import is_own
+
+from ..experiments.records import Experiment
+from ..log.event import Cursor, Event
+from ..log.event_log import EventLog
+from ..log.reading import pages
+from ..log.selection import Selection
+from ..log.span import Span
+from .schema import is_utf_8
+
+
+def mark_name(meta: dict[str, Any] | None) -> str | None:
+    """Return the name of a mark; None for one of a Messager itself."""
+    name = (meta or {}).get("name")
+    if not isinstance(name, str) or is_own(name):
+        return None
+    return name if is_utf_8(name) else name.encode("utf-8", "backslashreplace").decode()
+
+
+async def mark_before(log: EventLog, of: Experiment, place: Cursor | None) -> str | None:
+    """Return the name of the last mark before a place; None if there is none."""
+    if place is None or not await has_marks(log, of):
+        return None
+    marks = pages(log.database, of, Selection("mark"), Span(end=place), backward=True)
+    async with aclosing(marks):
+        async for page in marks:
+            for entry in page:
+                if (name := mark_name(entry.meta)) is not None:
+                    return name
+    return None
+
+
+async def has_marks(log: EventLog, of: Experiment) -> bool:
+    """Return whether an experiment has marks, possibly only those of Messagers themselves."""
+    return any(row.kinds["mark"] for row in await log.recorders(of))
+
+
+class Marks:
+    """The marks of an experiment, read along with its events."""
+
+    def __init__(self, log: EventLog, of: Experiment, last_seqs: dict[int, int], *, keep: bool) -> None:
+        """With `keep`, marks that were passed are kept, for events that are not in replay order."""
+        self._pages = pages(log.database, of, Selection("mark"), Span(last_seqs=last_seqs))
+        self._keep = keep
+        self._cursors: list[Cursor] = []
+        self._names: list[str] = []
+        self._ended = False
+
+    async def of_events(self, events: Sequence[Event]) -> list[str | None]:
+        """Return the mark at or before each event."""
+        last = max((entry.cursor for entry in events), default=None)
+        while last is not None and not self._ended and (not self._cursors or self._cursors[-1] <= last):
+            page = await anext(self._pages, None)
+            self._ended = page is None
+            named = [(entry.cursor, name) for entry in page or () if (name := mark_name(entry.meta)) is not None]
+            self._cursors += [cursor for cursor, _ in named]
+            self._names += [name for _, name in named]
+        ends = [bisect_right(self._cursors, entry.cursor) for entry in events]
+        found = [self._names[end - 1] if end else None for end in ends]
+        if ends and not self._keep and (passed := ends[-1] - 1) > 0:
+            del self._cursors[:passed], self._names[:passed]
+        return found
+
+    async def close(self) -> None:
+        """Stop reading."""
+        await self._pages.aclose()
