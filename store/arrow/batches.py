@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Unpack
 
@@ -17,7 +17,7 @@ from ..queries.index import index_or_warn
 from ..queries.texts import Progress
 from . import driver, rows, schema
 from .columns import Columns, names_of
-from .marks import Marks, has_marks, mark_before
+from .marks import Change, Marks, has_marks, mark_before
 
 MANY = 20_000
 """Events from which a driver is faster, in spite of the start of its process."""
@@ -29,7 +29,7 @@ async def batches(
     selection: Selection | None = None,
     *,
     events: bool = False,
-    change: Callable[[Event], Event] | None = None,
+    change: Change | None = None,
     progress: Progress | None = None,
     **filters: Unpack[Filters],
 ) -> AsyncGenerator[Any, None]:
@@ -67,13 +67,13 @@ async def _by_event(
     selection: Selection,
     *,
     events: bool,
-    change: Callable[[Event], Event] | None,
+    change: Change | None,
     delivered: bool,
 ) -> AsyncGenerator[Any, None]:
     recorders = await recorders_now(log.database, of)
     last_seqs = {ordinal: recorders.last_seqs[number] for ordinal, number in recorders.ids.items()}
     text = _text if selection.content is None else selection.content.text
-    marks = Marks(log, of, last_seqs, keep=selection.context > 0) if await has_marks(log, of) else None
+    marks = Marks(log, of, last_seqs, keep=selection.context > 0, change=change) if await has_marks(log, of) else None
     pages = selected_pages(log, of, selection, messages=not events)
     try:
         async with aclosing(pages):

@@ -37,6 +37,7 @@ PAGE = 20_000
 """Maximum of events in a page."""
 PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes of a page, estimated from the experiment's average."""
+PIPE_BYTES = 1 << 20
 FLAGS = 256
 """The column `code` is a kind, and flags times this."""
 _MARK = KINDS.index("mark") + 1
@@ -45,6 +46,7 @@ _INTEGERS = (
     *("id", "ts", "code", "channel_id", "from_id", "to_id", "messager_id"),
     *("arrival", "duration_ns", "receivers", "cause"),
 )
+_OTHERS = (["msg_id", "text"], ["meta", "text"], ["payload", "binary"])
 _SAID = {
     "name": "indexed",
     "query": "SELECT event_id, text FROM said",
@@ -115,7 +117,7 @@ async def job_of(
         "events": str(sql),
         **words,
         "place": place,
-        "columns": [*([name, "integer"] for name in names), ["msg_id", "text"], ["meta", "text"], ["payload", "binary"]],
+        "columns": [*([name, "integer"] for name in names), *_OTHERS],
         "size": size,
         "large": "SELECT payload FROM event WHERE id = {}",
         "lookups": [_SAID, _RECEIVED] if delivered else [_SAID],
@@ -127,15 +129,16 @@ def _page_size(recorders: list[Any]) -> int:
     payload_bytes, events = sum(row.payload_bytes for row in recorders), sum(row.last_seq for row in recorders)
     if not payload_bytes or not events:
         return PAGE
-    return max(50, min(PAGE, PAGE_BYTES * events // payload_bytes))
+    return max(50, min(PAGE, PAGE_BYTES * int(events) // int(payload_bytes)))
 
 
 async def read(job: dict[str, Any], location: str) -> AsyncGenerator[Any, None]:
     """Yield the record batches of a job. Raises `StoreUnavailable` with the reason of the driver."""
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: ASYNC220
             [sys.executable, "-P", str(_READER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
         )
+        _enlarge(process.stdout)
         batches = _Batches(process, job)
         ahead = asyncio.ensure_future(asyncio.to_thread(batches.next))
         try:
@@ -180,6 +183,15 @@ class _Batches:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
+
+
+def _enlarge(pipe: IO[bytes] | None) -> None:
+    """Let a pipe hold more, so that the two processes take turns less often."""
+    with contextlib.suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        if pipe is not None:
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 def _reason(errors: IO[bytes]) -> str:

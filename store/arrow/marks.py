@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -16,6 +16,9 @@ from ..log.reading import pages
 from ..log.selection import Selection
 from ..log.span import Span
 from .schema import is_utf_8
+
+Change = Callable[[Event], Event]
+"""Returns the event to use instead of one."""
 
 
 def mark_name(meta: dict[str, Any] | None) -> str | None:
@@ -47,10 +50,16 @@ async def has_marks(log: EventLog, of: Experiment) -> bool:
 class Marks:
     """The marks of an experiment, read along with its events."""
 
-    def __init__(self, log: EventLog, of: Experiment, last_seqs: dict[int, int], *, keep: bool) -> None:
-        """With `keep`, marks that were passed are kept, for events that are not in replay order."""
+    def __init__(
+        self, log: EventLog, of: Experiment, last_seqs: dict[int, int], *, keep: bool, change: Change | None = None
+    ) -> None:
+        """With `keep`, marks that were passed are kept, for events that are not in replay order.
+
+        `change` returns the mark to use instead of each.
+        """
         self._pages = pages(log.database, of, Selection("mark"), Span(last_seqs=last_seqs))
         self._keep = keep
+        self._change = change
         self._cursors: list[Cursor] = []
         self._names: list[str] = []
         self._ended = False
@@ -61,9 +70,13 @@ class Marks:
         while last is not None and not self._ended and (not self._cursors or self._cursors[-1] <= last):
             page = await anext(self._pages, None)
             self._ended = page is None
-            named = [(entry.cursor, name) for entry in page or () if (name := mark_name(entry.meta)) is not None]
-            self._cursors += [cursor for cursor, _ in named]
-            self._names += [name for _, name in named]
+            for entry in page or ():
+                name = mark_name(entry.meta)
+                if name is not None and self._change is not None:
+                    name = mark_name(self._change(entry).meta)
+                if name is not None:
+                    self._cursors.append(entry.cursor)
+                    self._names.append(name)
         ends = [bisect_right(self._cursors, entry.cursor) for entry in events]
         found = [self._names[end - 1] if end else None for end in ends]
         if ends and not self._keep and (passed := ends[-1] - 1) > 0:

@@ -45,9 +45,7 @@ class MessageRule:
         spoken = pc.fill_null(self._sent.take(channel), False)
         key = pc.add(pc.multiply(pc.cast(channel, pa.int64()), pa.scalar(_ORDINALS, pa.int64())), recorder)
         heard = pc.is_in(key, value_set=self._heard)
-        during = pc.and_(
-            pc.greater_equal(ts, self._begin.take(channel)), pc.less_equal(ts, self._end.take(channel))
-        )
+        during = pc.and_(pc.greater_equal(ts, self._begin.take(channel)), pc.less_equal(ts, self._end.take(channel)))
         late = pc.invert(pc.fill_null(during, False))
         if len(self._paired):
             on_spoken = pc.fill_null(pc.or_(self._begin.is_valid(), self._several).take(channel), False)

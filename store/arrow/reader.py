@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import adbc_driver_manager
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,26 +43,30 @@ class Reader:
 
     def __init__(self, job: dict[str, Any]) -> None:
         self._job = job
-        driver = importlib.import_module(f"{job['driver']}.dbapi")
-        self._connection = driver.connect(job["uri"], autocommit=True)
+        # the dbapi module of a driver would import pandas and polars, which takes longer than all the rest
+        self._connection = adbc_driver_manager.AdbcConnection(
+            importlib.import_module(job["driver"]).connect(job["uri"])
+        )
         for statement in job["setup"]:
-            with self._connection.cursor() as cursor:
-                cursor.execute(statement)
-                cursor.fetchall()
+            self._execute(statement)
+
+    def _execute(self, query: str) -> Any:
+        with adbc_driver_manager.AdbcStatement(self._connection) as statement:
+            if self._job["options"]:
+                statement.set_options(**self._job["options"])
+            statement.set_sql_query(query)
+            stream, _ = statement.execute_query()
+            return pa.RecordBatchReader.from_stream(stream).read_all()
 
     def fetch(self, query: str, columns: list[list[str]]) -> pa.RecordBatch:
         """Return all rows of a query, with columns of these names and types."""
-        with self._connection.cursor() as cursor:
-            if self._job["options"]:
-                cursor.adbc_statement.set_options(**self._job["options"])
-            cursor.execute(query)
-            table = cursor.fetch_arrow_table()
-        schema = pa.schema([(name, TYPES[kind]) for name, kind in columns])
-        # a driver for SQLite gives a column of nulls the type of a number
-        [batch] = table.rename_columns(schema.names).cast(schema).combine_chunks().to_batches() or [
-            pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
-        ]
-        return batch
+        table = self._execute(query)
+        made = {}
+        for (name, kind), column in zip(columns, table.columns, strict=True):
+            # a driver for SQLite gives a column of nulls the type of a number
+            values = pa.nulls(len(column), TYPES[kind]) if column.null_count == len(column) else column.combine_chunks()
+            made[name] = pc.cast(values.chunk(0) if isinstance(values, pa.ChunkedArray) else values, TYPES[kind])
+        return pa.RecordBatch.from_pydict(made)
 
     def page(self, ts: int, number: int) -> pa.RecordBatch:
         """Return the page of events behind a place."""

@@ -65,8 +65,9 @@ def _batch(
     pa = schema.pyarrow()
     columns: dict[str, list[Any]] = {field.name: [] for field in schema.schema()}
     rows = [_row(entry, mark, ids, text, received) for entry, mark in zip(events, marks, strict=True)]
-    for values, column in zip(zip(*rows, strict=True), columns.values(), strict=True):
-        column.extend(values)
+    for row in rows:
+        for value, column in zip(row, columns.values(), strict=True):
+            column.append(value)
     arrays = []
     for field in schema.schema():
         values = columns[field.name]
