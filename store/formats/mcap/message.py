@@ -8,7 +8,8 @@ field beside them, and a value that an event does not have is left out.
 from __future__ import annotations
 
 import json
-from typing import Any
+from math import isfinite
+from typing import Any, NoReturn
 
 from messager import channels
 
@@ -76,7 +77,7 @@ def json_object(payload: bytes) -> dict[str, Any] | None:
     if payload.lstrip(b" \t\r\n")[:1] != b"{":
         return None
     try:
-        data = json.loads(payload.decode(), parse_constant=_refuse)
+        data = json.loads(payload.decode(), parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) and not is_deep(data) else None
@@ -112,7 +113,7 @@ def message(entry: Event, data: dict[str, Any] | None) -> bytes:
     )
     try:
         return json.dumps(fields, allow_nan=False).encode()
-    except ValueError:  # Infinity and NaN, which are not JSON: the payload keeps them as text
+    except ValueError:  # Infinity or NaN in meta, which are not JSON
         return json.dumps(_without_constants(fields)).encode()
 
 
@@ -137,7 +138,12 @@ def _simple(value: Any) -> str | None:
     return _TYPES[type(value)] if type(value) in (str, int, float, bool) else None
 
 
-def _refuse(constant: str) -> Any:
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if isfinite(value) else _refuse(number)
+
+
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 

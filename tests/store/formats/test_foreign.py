@@ -256,6 +256,7 @@ BAD_FILES = [
     ("x.csv", "ts,channel,text\n1,c,a\n2,c\n", 3, "2 fields, but the header has 3 columns"),
     ("x.csv", 'ts,channel,text\n1,c,"a\nb"\nx,c,b\n', 4, "ts 'x' is not an integer"),
     ("x.csv", 'ts,channel,text\n1,c,"a\n', 2, "not CSV"),
+    ("x.csv", 'ts,channel,text\n1,c,a\nx,c,"a\nb"\n', 3, "ts 'x' is not an integer"),
     ("x.csv", "ts,channel,text\n1,,a\n", 2, "no channel"),
     ("x.csv", "ts,channel,text,kind\n1,c,a,shouted\n", 2, "kind 'shouted' is none of"),
     ("x.csv", "ts,ts,channel,text\n", 1, "two columns have the same name"),
