@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .recording.closing import close
     from .recording.recorder import Recorder
     from .replay import Fork, ForkReport, Replay, ReplayReport
+    from .run import Run
 
 _MODULE_OF = {
     "ChannelMap": "log.channel_map",
@@ -45,6 +46,7 @@ _MODULE_OF = {
     "RedactionFilter": "privacy.redaction_filter",
     "Replay": "replay",
     "ReplayReport": "replay",
+    "Run": "run",
     "Selection": "log.selection",
     "StoreError": "errors",
     "close": "recording.closing",
@@ -75,6 +77,7 @@ __all__ = [
     "RedactionFilter",
     "Replay",
     "ReplayReport",
+    "Run",
     "Selection",
     "StoreError",
     "close",

@@ -33,8 +33,15 @@ class FileFormat(NamedTuple):
 FORMATS = (
     FileFormat((".jsonl", ".ndjson"), "jsonl", "JSON Lines", "export"),
     FileFormat((".mcap",), "mcap", "MCAP", "export"),
+    FileFormat((".parquet",), "parquet", "Parquet", "export"),
+    FileFormat((".csv",), "csv", "CSV", "export"),
     FileFormat((".pack",), "pack", "a pack", "pack"),
 )
+
+
+def by_name(module: str) -> FileFormat:
+    """Return the format of a module."""
+    return next(known for known in FORMATS if known.module == module)
 
 
 def output_format(path: str | os.PathLike[str], verb: str) -> FileFormat:

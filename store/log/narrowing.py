@@ -16,6 +16,12 @@ from .names import agent_value, all_names
 from .selection import Selection
 from .span import Span
 
+FEW = 50
+"""A page in which less than one event of so many is the last of its channel or sender has hardly anything new."""
+
+MOST_GROUPS = 1000
+"""Groups that wait for an earlier one, on a channel that is silent; above that, it is taken as ended."""
+
 
 class Read(Protocol):
     """Reads the events or the messages of an experiment in pages, in replay order or backward."""
@@ -32,7 +38,7 @@ async def narrowed(
 
     With context, each list is a group: events that were selected, with those before and after them on their channel,
     whoever sent them and whatever they contain.
-    Groups are in the order of their ends. `limit` then counts the selected events.
+    Groups are in the order of their first selected events. `limit` then counts the selected events.
     """
     if selection.last_per is not None:
         found = await last_of_each(read, database, of, selection, replace(span, limit=None), selection.last_per)
@@ -51,8 +57,8 @@ async def last_of_each(
 ) -> list[Event]:
     """Return the last event on each channel, or of each sender, in replay order.
 
-    The log is read backward, one page at a time, and each page leaves out what is found: the database passes over
-    these events.
+    The log is read backward. When a page has hardly anything new, reading continues without the channels or senders
+    that are found: the database passes over their events.
     """
     if per == "channel":
         here = await selection.as_recorded(database, of)
@@ -61,40 +67,55 @@ async def last_of_each(
     else:
         missing = {agent_value(agent) for agent in (await all_names(database, of.id, AGENT)).values()}
     found: dict[Any, Event] = {}
-    left = selection if per == "channel" else selection.without_senders([])
     while missing:
+        senders = [entry.from_id for entry in found.values()]
+        left = selection.without(found) if per == "channel" else selection.without_senders(senders)
         async with aclosing(read(left, span, backward=True)) as pages:
-            page = await anext(pages, None)
-        if page is None:
-            break
-        for entry in page:
-            key = entry.channel if per == "channel" else None if entry.from_id is None else agent_value(entry.from_id)
-            if key is not None:
-                found.setdefault(key, entry)
+            async for page in pages:
+                before = len(found)
+                for entry in page:
+                    key = entry.channel if per == "channel" else _sender(entry)
+                    if key is not None:
+                        found.setdefault(key, entry)
+                if (len(found) - before) * FEW < len(page):
+                    break
+            else:
+                break
         missing.difference_update(found)
-        if per == "channel":
-            left = selection.without(found)
-        else:
-            left = selection.without_senders(entry.from_id for entry in found.values())
         span = replace(span, end=page[-1].cursor)
     return sorted(found.values(), key=lambda entry: entry.cursor)
 
 
+def _sender(entry: Event) -> bytes | None:
+    return None if entry.from_id is None else agent_value(entry.from_id)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Selected events of a channel that are close to each other, with their context."""
+
+    events: list[Event]
+    ended: bool = False
+    """True if a later event cannot belong to it."""
+
+
 @dataclass(slots=True)
 class _Channel:
-    """The events of a channel around a selected one."""
+    """Position in one channel."""
 
     before: deque[Event]
-    """Events behind the last group, at most as many as are asked for."""
-    group: list[Event] = field(default_factory=list)
+    """The last events behind the group, as many as are asked for."""
+    group: _Group = field(default_factory=lambda: _Group([], ended=True))
+    """The last group."""
     after: int = 0
-    """Number of events that are missing at the end of the group."""
+    """Number of events that still belong to the group whatever they are, unless it has ended."""
 
 
 async def _groups(read: Read, selection: Selection, span: Span) -> AsyncGenerator[list[Event], None]:
     """Yield the selected events with their context."""
     most, left = selection.context, span.limit
     channels: dict[str | None, _Channel] = {}
+    begun: deque[_Group] = deque()
     async with aclosing(read(selection.of_channels(), replace(span, limit=None))) as pages:
         async for page in pages:
             for entry in page:
@@ -103,19 +124,23 @@ async def _groups(read: Read, selection: Selection, span: Span) -> AsyncGenerato
                     channel = channels[entry.channel] = _Channel(deque(maxlen=most))
                 if left != 0 and selection.takes(entry):
                     left = None if left is None else left - 1
-                    channel.group += [*channel.before, entry]
+                    if channel.group.ended:
+                        channel.group = _Group([])
+                        begun.append(channel.group)
+                    channel.group.events += [*channel.before, entry]
                     channel.before.clear()
                     channel.after = most
-                elif channel.group:
-                    channel.group.append(entry)
+                elif channel.after and not channel.group.ended:
+                    channel.group.events.append(entry)
                     channel.after -= 1
-                    if not channel.after:
-                        yield channel.group
-                        channel.group = []
                 else:
+                    if len(channel.before) == most:  # the next group does not touch this one
+                        channel.group.ended = True
                     channel.before.append(entry)
-            if left == 0 and not any(channel.group for channel in channels.values()):
-                return
-    for channel in channels.values():
-        if channel.group:
-            yield channel.group
+                while begun and (begun[0].ended or len(begun) > MOST_GROUPS):
+                    begun[0].ended = True
+                    yield begun.popleft().events
+            if left == 0 and not any(channel.after for channel in channels.values() if not channel.group.ended):
+                break
+    for group in begun:
+        yield group.events

@@ -40,6 +40,19 @@ def test_the_command_line_page_is_what_the_commands_say() -> None:
     assert TEXT["cli.md"] == program("generate").page(), "run `python docs/generate.py`"
 
 
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the store of examples/town.py."""
+    folder = tmp_path_factory.mktemp("town")
+    subprocess.run([sys.executable, ROOT / "examples" / "town.py", "town.db"], cwd=folder, check=True)
+    return folder
+
+
+@pytest.mark.parametrize("page", program("examples").PAGES)
+def test_examples_print_what_the_page_shows(page: str, town: Path) -> None:
+    assert TEXT[page] == program("examples").current(page, town), "run `python docs/examples.py`"
+
+
 def words(svg: str) -> list[str]:
     """Return the words of a picture, without times, ids and measured values."""
     text = re.sub(r"<[^>]*>|&#160;", " ", svg.partition("<g ")[2])

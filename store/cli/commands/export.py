@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
 import click
 
-from ...formats import output_format
+from ...formats import by_name, output_format
 from ...text import plural
 from ..filters import Filters, note_not_json, selection_options
 from ..options import asynchronous, open_log, store_option
@@ -19,8 +23,15 @@ from ..progress import Progress
     "--output",
     required=True,
     metavar="FILE",
-    help="File: .jsonl, .jsonl.gz, .mcap; - for standard output.",
+    help="File to write: .jsonl, .jsonl.gz, .parquet, .csv, .mcap; - for standard output.",
 )
+@click.option(
+    "--partition-by",
+    "by",
+    type=click.Choice(["mark", "hour"]),
+    help="Write a folder of Parquet files, one or more for each mark or hour.",
+)
+@click.option("--messages", is_flag=True, help="Each message once instead of all events (Parquet and CSV).")
 @selection_options
 @click.option(
     "--redact", "paths", multiple=True, metavar="PATH", help="Erase this part of payloads: content, items.*.name."
@@ -29,14 +40,22 @@ from ..progress import Progress
 @store_option
 @asynchronous
 async def command(
-    exp: str, output: str, paths: tuple[str, ...], pseudonymise: bool, store: str, filters: Filters
+    exp: str,
+    output: str,
+    by: str | None,
+    messages: bool,
+    paths: tuple[str, ...],
+    pseudonymise: bool,
+    store: str,
+    filters: Filters,
 ) -> None:
-    """Export an experiment to a JSON Lines file (a header, then one event per line), or to MCAP for Foxglove.
+    """Export an experiment to a JSON Lines file (a header, then one event per line), to Parquet, CSV or MCAP.
 
     The same events give the same file, whichever store they are in. The filters are those of `events`.
 
-    The suffix of FILE selects the format: .jsonl, .ndjson or no suffix mean JSON Lines, and .gz after it compresses;
-    .mcap means MCAP. Any other suffix is refused.
+    The suffix of FILE selects the format: .jsonl, .ndjson or no suffix mean JSON Lines; .gz after it compresses. Any
+    other suffix is refused. docs/analysis.md describes the columns of .parquet and .csv, and the folder that
+    --partition-by makes; docs/formats.md describes the messages of .mcap, which Foxglove opens.
 
     --redact and --pseudonymise change the file only, not the store. --redact erases a payload that is not JSON
     completely. Pseudonyms are new in every export and are not stored. They replace agents in ids, channels, the usual
@@ -45,7 +64,7 @@ async def command(
     """
     from ...formats.sharing import sharing
 
-    write = output_format(output, "export").load().write
+    write = _writer(output, by, messages=messages)
     shared = sharing(paths, pseudonymise=pseudonymise)
     selection = filters.selection()
     async with open_log(store) as log:
@@ -60,3 +79,17 @@ async def command(
     if shared is not None and shared.no_text:
         are = "are" if shared.no_text != 1 else "is"
         note(f"{plural(shared.no_text, 'payload')} {are} not text: no names were replaced in them")
+
+
+def _writer(output: str, by: str | None, *, messages: bool) -> Callable[..., Awaitable[int]]:
+    """Return the function that writes the output."""
+    found = output_format(output, "export") if by is None else by_name("parquet")
+    module = found.load()
+    write: Callable[..., Awaitable[int]] = module.write
+    if by is not None:
+        if Path(output).suffix not in ("", ".parquet"):
+            raise click.UsageError(f"--partition-by writes a folder of Parquet files: {output} has another suffix")
+        write = partial(module.write_parts, by=by)
+    if messages and found.module not in ("parquet", "csv"):
+        raise click.UsageError(f"--messages is for .parquet and .csv: {found.name} has all events")
+    return partial(write, messages=True) if messages else write

@@ -15,13 +15,14 @@ from ...errors import StoreError
 
 FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:\d{1,5})?")
-_OF_LIBPQ = frozenset(
-    "host hostaddr port dbname user password passfile channel_binding connect_timeout client_encoding options "
-    "application_name fallback_application_name keepalives keepalives_idle keepalives_interval keepalives_count "
-    "tcp_user_timeout sslmode sslnegotiation sslcompression sslcert sslkey sslpassword sslrootcert sslcrl sslcrldir "
-    "sslsni requirepeer ssl_min_protocol_version ssl_max_protocol_version krbsrvname gsslib gssencmode service "
-    "target_session_attrs load_balance_hosts".split()
-)
+_OF_LIBPQ = {
+    "host", "hostaddr", "port", "dbname", "user", "password", "passfile", "channel_binding", "connect_timeout",
+    "client_encoding", "options", "application_name", "fallback_application_name", "keepalives", "keepalives_idle",
+    "keepalives_interval", "keepalives_count", "tcp_user_timeout", "sslmode", "sslnegotiation", "sslcompression",
+    "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl", "sslcrldir", "sslsni", "requirepeer",
+    "ssl_min_protocol_version", "ssl_max_protocol_version", "krbsrvname", "gsslib", "gssencmode", "service",
+    "target_session_attrs", "load_balance_hosts",
+}  # fmt: skip
 """Parameters that libpq knows. asyncpg takes others as settings of the server."""
 _IDENTIFYING = ("host", "port", "search_path")
 """Parameters that identify the store. Others may be secrets."""

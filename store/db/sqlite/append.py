@@ -52,17 +52,20 @@ class Appender:
         self._connect = connect
         self._file_id = file_id
         self._thread = ThreadPoolExecutor(1, "messager-append")
+        self._used = False
         self._connection: sqlite3.Connection | None = None
         self._opened_at: object = None
         self._chunks: tuple[int, ...] = CHUNKS
 
     async def write(self, expected: Mapping[str, Any], parts: Iterator[Part]) -> Commit | None:
+        self._used = True
         writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, parts)
         return await finish_then_cancel(writing)
 
     async def close(self) -> None:
         """Finish the current write, then close the connection."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._discard)
+        if self._used:  # a thread cannot start any more while the process ends
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._discard)
         self._thread.shutdown(wait=False)
 
     def _write(self, parts: Iterator[Part]) -> Commit | None:

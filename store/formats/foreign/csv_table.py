@@ -4,6 +4,7 @@ Columns by name, in any order: `ts` (integer, ns UTC) or `time` (ISO 8601, or se
 or `from`, `to_id` or `to`, `payload` or `text`, `kind` (by default sent). Of two names for one value, the first is
 used. An empty field is no id. Without a column `from_type` or `to_type`, an id that is written as an integer is a
 number, and any other is text, as is one in quotes ("7"); with the type `string` an id is text, with any other JSON.
+`payload_base64` holds a payload that is not UTF-8, `meta` a JSON object. So a file of `export` can be read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...log.event import NewEvent
-from ..fields import INT64, InvalidEntry, integer
+from ..fields import INT64, InvalidEntry, bytes_of, check_depth, integer, json_text
 from ..input_file import MOST_LINE, InputFile
 from .source import Choices, Told, checked
 from .times import Clock, seconds
@@ -31,6 +32,8 @@ COLUMNS = {
     "kind": ("kind",),
     "from_type": ("from_type",),
     "to_type": ("to_type",),
+    "payload_base64": ("payload_base64",),
+    "meta": ("meta",),
 }
 """The values of an event, and the names of their columns."""
 _KINDS = ("sent", "received", "blocked", "failed", "mark")
@@ -92,14 +95,18 @@ class Source(InputFile):
             return None
         if kind not in _KINDS:
             raise InvalidEntry(f"kind {kind!r:.60} is none of {', '.join(_KINDS)}")
-        said = row["payload"] if "payload" in row else row["text"]
+        said = (row["payload"] if "payload" in row else row["text"]).encode()
+        if row.get("payload_base64"):
+            said = bytes_of({"payload_base64": row["payload_base64"]}, "payload") or b""
+        meta = json_text(row["meta"], "meta", dict) if row.get("meta") else None
+        check_depth(meta, "meta")
         if kind == "mark":
-            return checked(NewEvent(kind, self._ts(row), None, b"", meta={"name": said, "fields": {}}))
+            return checked(NewEvent(kind, self._ts(row), None, b"", meta=meta or {"name": said.decode(), "fields": {}}))
         channel = row.get("channel", self._channel)
         if not channel:
             raise InvalidEntry("no channel")
         from_id, to_id = _agent(row, "from"), _agent(row, "to")
-        return checked(NewEvent(kind, self._ts(row), channel, said.encode(), from_id, to_id))
+        return checked(NewEvent(kind, self._ts(row), channel, said, from_id, to_id, meta=meta))
 
     def _ts(self, row: dict[str, str]) -> int:
         if "ts" in row:

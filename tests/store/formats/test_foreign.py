@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from messager import MemoryBroker, Messager
 from messager.compat.agentscope import to_agentscope
 from messager.msg import Msg
-from messager_store import Event, EventLog
+from messager_store import Event, EventLog, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, StoreError
+from messager_store.formats import output_format
 from messager_store.formats.foreign.json_values import JsonFile
 from messager_store.formats.foreign.source import Told
 from messager_store.formats.foreign.times import Clock, timezone_of
@@ -46,7 +47,7 @@ from tests.support.foreign_files import (
     dumped,
     lines,
 )
-from tests.support.logs import listed
+from tests.support.logs import filled, listed, sent
 
 pytestmark = pytest.mark.any_database
 
@@ -229,6 +230,27 @@ async def test_ids_of_a_table_have_the_types_of_the_columns_beside_them(log: Eve
     (tmp_path / "x.csv").write_text("\n".join(["ts,channel,payload,from_id,from_type", *rows]))
     _, events = await imported(log, tmp_path / "x.csv")
     assert [(event.from_id, type(event.from_id)) for event in events] == [(value, type(value)) for _, _, value in ids]
+
+
+async def test_a_table_that_was_exported_gives_the_messages_and_marks_again(log: EventLog, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    await filled(
+        log,
+        [
+            sent(5, b'{"content": "a,\\"b\\""}', "c", from_id=7, to_id="7", flags=2),
+            sent(5, b"\xff\xfe", "c", from_id="x"),
+            NewEvent("mark", 6, None, b"", meta={"name": "night", "fields": {"n": 1}}),
+            NewEvent("gap", 7, None, b"", meta={"reason": "x", "count": None}),
+        ],
+        "told",
+    )
+    assert await output_format("x.csv", "export").load().write(log, "told", tmp_path / "x.csv") == 4
+    done = await import_file(log, tmp_path / "x.csv", "e1")
+    fields = ("ts", "kind", "channel", "payload", "from_id", "to_id", "meta")
+    told = [[getattr(event, field) for field in fields] for event in await listed(log.read("told"))]
+    again = [[getattr(event, field) for field in fields] for event in await listed(log.read("e1"))]
+    assert again == told[:3]
+    assert "not imported: rows of kind gap (1)" in done.notes
 
 
 GOOD = OF_0_1[0]

@@ -1,0 +1,229 @@
+"""Parquet: one file with the columns of docs/analysis.md, or a folder of such files, as data lakes are kept.
+
+A folder has a part for each hour or mark, with Hive's names: `hour=2026-11-23T10/part-0.parquet`. Values are
+percent-encoded, and `__HIVE_DEFAULT_PARTITION__` stands for none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ..arrow import schema
+from ..arrow.batches import batches
+from ..errors import OutputFailed, StoreError
+from ..log.event_log import EventLog
+from ..log.selection import Selection
+from .output_file import open_output
+from .sharing import Sharing
+
+PARTITIONS = ("mark", "hour")
+GROUP = 65_536
+"""Rows of a row group."""
+GROUP_BYTES = 64 * 1024 * 1024
+"""Bytes in memory after which a row group is written."""
+COMPRESSION = "zstd"
+NONE = "__HIVE_DEFAULT_PARTITION__"
+MOST_NAME = 150
+"""Maximum of characters of the name of a part; a longer one ends with its hash."""
+
+
+async def write(
+    log: EventLog,
+    exp_id: str,
+    path: str | os.PathLike[str],
+    *,
+    progress: Callable[..., None] | None = None,
+    shared: Sharing | None = None,
+    selection: Selection | None = None,
+    messages: bool = False,
+) -> int:
+    """Export the selected events, or with `messages` each message once, to a file; return their number.
+
+    The file appears when it is complete, and replaces an existing one.
+    """
+    schema.pyarrow()
+    with open_output(path) as file, _Groups(file, schema.schema()) as groups:
+        async for batch in exported(log, exp_id, progress, shared, selection, messages):
+            groups.add(batch)
+    return groups.rows
+
+
+async def write_parts(
+    log: EventLog,
+    exp_id: str,
+    path: str | os.PathLike[str],
+    by: str,
+    *,
+    progress: Callable[..., None] | None = None,
+    shared: Sharing | None = None,
+    selection: Selection | None = None,
+    messages: bool = False,
+) -> int:
+    """Export as `write` does to a folder, which appears when it is complete: a part for each `hour` or `mark`.
+
+    Raises `StoreError` if there is such a folder that is not empty.
+    """
+    schema.pyarrow()
+    with _new_folder(Path(path)) as folder:
+        parts = _Parts(folder, by)
+        with contextlib.closing(parts):
+            async for batch in exported(log, exp_id, progress, shared, selection, messages):
+                parts.add(batch)
+    return parts.rows
+
+
+async def exported(
+    log: EventLog,
+    exp_id: str,
+    progress: Callable[..., None] | None,
+    shared: Sharing | None,
+    selection: Selection | None,
+    messages: bool,
+) -> Any:
+    """Yield the record batches of an export."""
+    of = await log.experiment(exp_id)
+    if shared is not None:
+        shared.begin(await log.agents(of))
+    count = 0
+
+    def indexing(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done, total, "indexing")
+
+    change = None if shared is None else shared.event
+    found = batches(log, of, selection, events=not messages, change=change, progress=indexing)
+    async with aclosing(found):
+        async for batch in found:
+            yield batch
+            count += batch.num_rows
+            if progress is not None:
+                progress(count)
+
+
+class _Groups:
+    """Writes a file in row groups of similar size."""
+
+    def __init__(self, file: Any, of: Any) -> None:
+        self._pa = schema.pyarrow()
+        self._schema = of
+        self._writer = self._pa.parquet.ParquetWriter(file, of, compression=COMPRESSION)
+        self._waiting: list[Any] = []
+        self._rows = self._bytes = 0
+        self.rows = 0
+        """Number of rows."""
+
+    def add(self, batch: Any) -> None:
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self._rows >= GROUP or self._bytes >= GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        table = self._pa.Table.from_batches(self._waiting, schema=self._schema).unify_dictionaries()
+        self._writer.write_table(table, row_group_size=max(GROUP, self._rows))
+        self._waiting, self._rows, self._bytes = [], 0, 0
+
+    def __enter__(self) -> _Groups:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *ignored: object) -> None:
+        if kind is None and self._waiting:
+            self._write()
+        self._writer.close()
+
+
+class _Parts:
+    """Writes the files of a folder, one after another: batches are in order of time."""
+
+    def __init__(self, folder: Path, by: str) -> None:
+        self._folder = folder
+        self._by = by
+        self._files: Counter[str] = Counter()
+        self._part: str | None = None
+        self._open: Any = None
+        self._stack = contextlib.ExitStack()
+        self.rows = 0
+        """Number of rows."""
+
+    def add(self, batch: Any) -> None:
+        """Write a batch into the parts of its rows."""
+        names = _hours(batch) if self._by == "hour" else batch["mark"].to_pylist()
+        whole = batch.drop_columns(["mark"]) if self._by == "mark" else batch
+        begin = 0
+        for end in range(1, len(names) + 1):
+            if end == len(names) or names[end] != names[begin]:
+                self._file(_part_name(self._by, names[begin]), whole.schema).add(whole.slice(begin, end - begin))
+                begin = end
+        self.rows += batch.num_rows
+
+    def _file(self, part: str, of: Any) -> Any:
+        if part != self._part:
+            self.close()
+            folder = self._folder / part
+            folder.mkdir(exist_ok=True)
+            file = self._stack.enter_context((folder / f"part-{self._files[part]}.parquet").open("wb"))
+            self._open = self._stack.enter_context(_Groups(file, of))
+            self._files[part] += 1
+            self._part = part
+        return self._open
+
+    def close(self) -> None:
+        """Finish the open file."""
+        self._part = None
+        self._stack.close()
+
+
+def _hours(batch: Any) -> list[str]:
+    # whole hours since 1970, rounded down: a year has four digits between 1677 and 2262
+    return [datetime.strftime(time, "%Y-%m-%dT%H") for time in batch["time"].to_pylist()]
+
+
+def _part_name(by: str, value: str | None) -> str:
+    """Return the name of a folder for a value, different for different values."""
+    if value is None:
+        return f"{by}={NONE}"
+    name = quote(value, safe=" ")
+    if len(name) > MOST_NAME or value == NONE:
+        name = f"{_whole(name[:MOST_NAME])}-{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+    return f"{by}={name}"
+
+
+def _whole(name: str) -> str:
+    """Return the beginning of a name without an escape that was cut."""
+    cut = name.rfind("%", len(name) - 2)
+    return name if cut < 0 else name[:cut]
+
+
+@contextlib.contextmanager
+def _new_folder(target: Path) -> Iterator[Path]:
+    """Make a folder that appears under its name when the block ends without error."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise StoreError(f"{target} exists already, and is not an empty folder: name another folder with -o")
+    try:
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror or error}. Choose another folder with -o.") from None
+    try:
+        try:
+            yield made
+            mask = os.umask(0)
+            os.umask(mask)
+            made.chmod(0o777 & ~mask)
+            os.replace(made, target)
+        except OSError as error:
+            raise OutputFailed(str(target), error.strerror or str(error)) from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)

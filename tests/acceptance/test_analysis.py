@@ -1,0 +1,97 @@
+"""Answers about traffic of realistic size equal those computed from the file itself.
+
+Set MESSAGER_TEST_DATA to a folder of `.jsonl.gz` files to use those instead of generated ones (see `support.traffic`).
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager_store import EventLog, Experiment, Selection, import_jsonl
+from messager_store.log.messages import selected_pages
+from messager_store.queries.index import index
+from tests.support.traffic import FILES, lines_of, made
+
+pytestmark = pytest.mark.any_database
+
+Line = dict[str, Any]
+
+
+def folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def text_of(line: Line) -> str:
+    """Return what a line says, by the rule of docs/querying.md#sql for these files."""
+    try:
+        value = json.loads(line["payload"])
+    except ValueError:
+        return str(line["payload"])
+    text = value.get("content", value.get("text", value.get("message")))
+    return text if isinstance(text, str) else json.dumps(value, ensure_ascii=False)
+
+
+class Traffic:
+    """A file, and the experiment that was imported from it."""
+
+    def __init__(self, log: EventLog, of: Experiment, lines: list[Line]) -> None:
+        self.log = log
+        self.of = of
+        self.lines = sorted(lines, key=lambda line: line["ts"])
+        """In replay order: equal times keep the order of the file."""
+
+    async def found(self, **filters: Any) -> list[tuple[int, str]]:
+        pages = selected_pages(self.log, self.of, Selection(**filters), messages=True)
+        return [(entry.ts, entry.payload.decode()) async for page in pages for entry in page]
+
+    def places(self, lines: list[Line]) -> list[tuple[int, str]]:
+        return [(line["ts"], line["payload"]) for line in lines]
+
+
+@pytest.fixture(params=FILES or [None], ids=lambda file: file.name if file else "made")
+async def traffic(log: EventLog, tmp_path: Path, request: pytest.FixtureRequest) -> Traffic:
+    source = request.param or made(tmp_path, 6_000)
+    of = await import_jsonl(log, source, "e")
+    await index(log, of)
+    return Traffic(log, of, lines_of(source))
+
+
+@pytest.mark.timeout(600)
+async def test_every_answer_equals_the_one_computed_from_the_file(traffic: Traffic) -> None:
+    await _mentions(traffic)
+    await _people(traffic)
+    await _moments(traffic)
+
+
+async def _mentions(traffic: Traffic) -> None:
+    """Every mention of words, of two characters and more, in any script."""
+    texts = [text_of(line) for line in traffic.lines]
+    words = {folded(text[at : at + size]) for text in texts[:: len(texts) // 5] for at, size in ((0, 2), (3, 5))}
+    for word in sorted(word for word in words if word.strip()):
+        wanted = [line for line, text in zip(traffic.lines, texts, strict=True) if word in folded(text)]
+        assert await traffic.found(grep=word) == traffic.places(wanted), word
+
+
+async def _people(traffic: Traffic) -> None:
+    """The messages of one sender, and of one number in their payloads."""
+    who = traffic.lines[len(traffic.lines) // 3]["from_id"]
+    same = [line for line in traffic.lines if line["from_id"] == who and type(line["from_id"]) is type(who)]
+    assert await traffic.found(from_ids=[who]) == traffic.places(same)
+    numbered = [line for line in traffic.lines if (json.loads(line["payload"]).get("n") or 0) > 1000]
+    assert await traffic.found(where="n > 1000") == traffic.places(numbered)
+
+
+async def _moments(traffic: Traffic) -> None:
+    """The state in the middle, and a minute around it."""
+    middle = traffic.lines[len(traffic.lines) // 2]["ts"]
+    for per, key in (("channel", "channel"), ("agent", "from_id")):
+        last = {json.dumps(line[key]): line for line in traffic.lines if line["ts"] < middle}
+        at = [line for line in traffic.lines if last.get(json.dumps(line[key])) is line]
+        assert await traffic.found(last_per=per, until=middle) == traffic.places(at)
+    near = [line for line in traffic.lines if abs(line["ts"] - middle) <= 60_000_000_000]
+    assert await traffic.found(around=f"{middle}+-1m") == traffic.places(near)

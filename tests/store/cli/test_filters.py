@@ -1,0 +1,89 @@
+"""The filters of the command line are those of `Selection`, the same for every verb."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from messager_store.cli import cli
+from messager_store.cli.filters import _NAMES
+from messager_store.cli.verbs import VERBS
+from messager_store.log.selection import Filters, Selection
+from tests.support import messager
+
+
+def test_command_line_and_library_have_the_same_filters() -> None:
+    assert set(_NAMES) == set(Filters.__annotations__) == set(inspect.signature(Selection).parameters)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_that_selects_events_has_every_filter(verb: str) -> None:
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    names = {parameter.name for parameter in command.params}
+    if "channels" in names:
+        assert names.issuperset(_NAMES)
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Path:
+    lines = [
+        {"ts": at * 1_000_000_000, "channel": "c", "from_id": at % 2, "to_id": 1 - at % 2, "payload": {"content": text}}
+        for at, text in enumerate(["hello", "where is the fire?", "at the mill", "Ｆｉｒｅ!", "bye"], 1)
+    ]
+    lines.append({"ts": 9_000_000_000, "channel": "d", "from_id": 5, "to_id": "1", "payload": "no JSON"})
+    (tmp_path / "talk.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = messager("import", "talk.jsonl", "--exp", "talk", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        (["--grep", "FIRE"], [2, 4]),
+        (["--grep", "^(at|bye)", "--regex"], [3, 5]),
+        (["--where", "content ~ fire", "--from", "0"], [2, 4]),
+        (["--between", "0", "1", "--since", "4"], [5]),
+        (["--between", "5", "1"], [9]),
+        (["--around", "2+-1s"], [2, 3, 4]),
+        (["--last-per", "channel"], [5, 9]),
+        (["--last-per", "agent"], [4, 5, 9]),
+        (["--limit", "0"], []),
+        (["--grep", "mill", "-C", "1"], [2, 3, 4]),
+    ],
+)
+def test_each_filter_reaches_the_selection(talk: Path, options: list[str], seconds: list[int]) -> None:
+    done = messager("events", "talk", "--json", *options, cwd=talk)
+    entries = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [entry["ts"] // 1_000_000_000 for entry in entries] == seconds, done.stderr
+    if "-C" in options:
+        assert [entry["selected"] for entry in entries] == [False, True, False]
+
+
+def test_skipped_payloads_are_counted_and_groups_are_separated(talk: Path) -> None:
+    done = messager("events", "talk", "--where", "content=hello", cwd=talk)
+    assert "--where: 1 payload skipped, as not JSON" in done.stderr
+    done = messager("events", "talk", "--grep", "hello", "--grep", "bye", "-C", "1", cwd=talk)
+    assert done.stdout.splitlines()[3] == "--"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["events", "talk", "--where", "price >"], "a number or a text must follow > at character 8"),
+        (["events", "talk", "--regex"], "regex is a way to read grep"),
+        (["events", "talk", "--follow", "--around", "1"], "--around: --follow prints events as they are recorded"),
+        (["events", "talk", "--between", "1"], "--between"),
+        (["diff", "talk", "talk", "-C", "1"], "--context: messages are compared in order"),
+        (["replay", "talk", "--limit", "1", "--dry-run"], "leave out after, limit, last_per and context"),
+    ],
+)
+def test_a_wrong_filter_is_one_line(talk: Path, arguments: list[str], message: str) -> None:
+    done = messager(*arguments, cwd=talk)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1

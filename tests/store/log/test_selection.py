@@ -1,0 +1,254 @@
+"""Selection of events by what was said, by fields of payloads, by time around a point, and with context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from messager_store import EventLog, Experiment, NewEvent
+from messager_store.errors import BadCursor, StoreError
+from messager_store.log.messages import selected_pages
+from messager_store.log.selection import Selection
+from messager_store.queries.index import index
+from tests.support.logs import filled, sent
+
+S = 1_000_000_000
+SAID = [
+    "good morning",
+    "who saw the FIRE?",
+    "私は占い師だ",
+    "うむ",
+    "Ｆｉｒｅ!",
+    "straße",
+    "",
+    "the fire is out",
+    "bye",
+]
+
+
+def spoken(at: int, text: str, channel: str = "c", **more: Any) -> NewEvent:
+    return sent(at * S, json.dumps({"content": text}).encode(), channel, **more)
+
+
+@pytest.fixture
+async def talk(log: EventLog) -> Experiment:
+    return await filled(log, [spoken(at, text) for at, text in enumerate(SAID)])
+
+
+async def found(log: EventLog, of: Experiment, **filters: Any) -> list[int]:
+    return [entry.ts // S async for entry in log.read(of, **filters)]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize(
+    ("filters", "times"),
+    [
+        ({"grep": "fire"}, [1, 4, 7]),
+        ({"grep": "占い"}, [2]),
+        ({"grep": "STRASSE"}, [5]),
+        ({"grep": ["morning", "bye"]}, [0, 8]),
+        ({"grep": "saw%the"}, []),
+        ({"grep": "^(the|who)\\b", "regex": True}, [1, 7]),
+        ({"grep": "\\S", "regex": True}, [0, 1, 2, 3, 4, 5, 7, 8]),
+        ({"grep": "fire", "limit": 2}, [1, 4]),
+        ({"grep": "fire", "limit": 0}, []),
+        ({"grep": "fire", "since": "2s", "until": "7s"}, [4]),
+    ],
+)
+async def test_what_was_said_is_found_in_any_script_case_and_width(
+    log: EventLog, talk: Experiment, indexed: bool, filters: dict[str, Any], times: list[int]
+) -> None:
+    if indexed:
+        await index(log, talk)
+    assert await found(log, talk, **filters) == times
+
+
+@pytest.mark.sqlite
+async def test_an_indexed_search_reads_only_the_events_that_may_match(
+    log: EventLog, talk: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await index(log, talk)
+    asked: list[str] = []
+    takes = Selection(grep="fire").content
+    assert takes is not None
+    monkeypatch.setattr(
+        "messager_store.log.content.ContentFilter._takes_text", lambda self, entry: asked.append(entry.text) or True
+    )
+    assert await found(log, talk, grep="fire") == [1, 4, 7]
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("condition", "times"),
+    [
+        ("price=3", [0, 4]),
+        ('price="3"', [4]),
+        ("price>2", [0]),
+        ("price >= 2.5", [0]),
+        ("price < 3", [1]),
+        ("price!=3", [1, 2]),
+        ("price=true", [2]),
+        ("price=1", []),
+        ("price=null", []),
+        ("items.*.name ~ LAMP", [1]),
+        ("items[1].name=Lamp", [1]),
+        ("at > 2026-01-02", [1]),
+        ('["a=b"]=x', [2]),
+        ("inner.x=1", [3]),
+        ("items=[]", [0]),
+        ("content=", [4]),
+    ],
+)
+@pytest.mark.sqlite
+async def test_fields_of_payloads_are_compared_by_type(log: EventLog, condition: str, times: list[int]) -> None:
+    payloads: list[dict[str, Any]] = [
+        {"price": 3, "at": "2026-01-01", "items": []},
+        {"price": 2, "at": "2026-01-03", "items": [{"name": "x"}, {"name": "Lamp"}]},
+        {"price": True, "a=b": "x"},
+        {"inner": json.dumps({"x": 1})},
+        {"price": "3", "content": ""},
+    ]
+    of = await filled(log, [sent(at * S, json.dumps(value).encode()) for at, value in enumerate(payloads)])
+    assert await found(log, of, where=condition) == times
+
+
+@pytest.mark.sqlite
+async def test_payloads_that_are_not_json_are_left_out_and_counted(log: EventLog) -> None:
+    mark = NewEvent("mark", 3, None, b"", meta={"name": "price", "fields": {}})
+    of = await filled(
+        log, [sent(1, b'{"price": 3}'), sent(2, b"price=3"), mark, sent(4, b"\xff"), sent(5, b"[" * 99_999)]
+    )
+    selection = Selection(where="price=3")
+    assert [entry.ts async for entry in log.read(of, selection)] == [1]
+    assert selection.not_json == 3
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        ({"where": "price"}, "an operator (=, !=, <, <=, >, >=, ~) is missing at character 6"),
+        ({"where": "=3"}, "a path is missing at character 1"),
+        ({"where": "price >"}, "a number or a text must follow > at character 8"),
+        ({"where": "price > true"}, "a number or a text must follow > at character 8"),
+        ({"where": "a..b=3"}, "'a..b' is not a path, at character 2 ('..b')"),
+        ({"text": "a[x]"}, "'a[x]' is not a path, at character 2 ('[x]')"),
+        (
+            {"grep": "a(b", "regex": True},
+            "'a(b' is not a regular expression: missing ), unterminated subpattern at character 2",
+        ),
+        ({"grep": ""}, "there is nothing to search for"),
+        ({"regex": True}, "regex is a way to read grep"),
+        ({"between": "ab"}, "'ab' are not two agents"),
+        ({"last_per": "hour"}, "'hour': give the last event per channel or per agent"),
+        ({"context": -1}, "-1 is no number of events"),
+        ({"last_per": "agent", "context": 1}, "has no context"),
+    ],
+)
+def test_a_filter_that_cannot_be_understood_names_the_place(filters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StoreError) as raised:
+        Selection(**filters)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("filters", "times"),
+    [
+        ({"around": "100s+-5s"}, [96, 100, 105]),
+        ({"around": "100s±4s"}, [96, 100]),
+        ({"around": "100s"}, [70, 96, 100, 105, 130]),
+        ({"around": "mark:m+-1s"}, [70]),
+        ({"around": "100s+-5s", "since": "100s"}, [100, 105]),
+        ({"around": "100s+-5s", "until": "105s"}, [96, 100]),
+    ],
+)
+@pytest.mark.sqlite
+async def test_a_time_around_a_point_includes_both_ends(
+    log: EventLog, filters: dict[str, Any], times: list[int]
+) -> None:
+    mark = NewEvent("mark", 71 * S, None, b"", meta={"name": "m", "fields": {}})
+    of = await filled(
+        log, [*(spoken(at, "x") for at in (0, 70)), mark, *(spoken(at, "x") for at in (96, 100, 105, 130, 131))]
+    )
+    assert await found(log, of, kinds="sent", **filters) == times
+
+
+@pytest.mark.sqlite
+async def test_a_length_that_is_none_is_named(log: EventLog, talk: Experiment) -> None:
+    with pytest.raises(BadCursor, match="'5x' is not a duration"):
+        await found(log, talk, around="10s+-5x")
+
+
+PEOPLE = [(0, "c", 1), (1, "d", 2), (2, "c", 2), (3, "c", None), (4, "e", "1"), (5, "d", 1)]
+
+
+@pytest.mark.parametrize(
+    ("filters", "times"),
+    [
+        ({"last_per": "channel"}, [3, 4, 5]),
+        ({"last_per": "agent"}, [2, 4, 5]),
+        ({"last_per": "channel", "until": "4s"}, [1, 3]),
+        ({"last_per": "agent", "channels": "c"}, [0, 2]),
+        ({"last_per": "agent", "grep": "say c"}, [0, 2]),
+        ({"last_per": "channel", "limit": 2}, [3, 4]),
+        ({"between": (1, 2)}, [0, 1, 2, 5]),
+        ({"between": ([1, "1"], 2)}, [0, 1, 2, 4, 5]),
+    ],
+)
+@pytest.mark.parametrize("messages", [False, True])
+async def test_the_last_of_each_is_the_state_at_a_moment(
+    log: EventLog, filters: dict[str, Any], times: list[int], messages: bool
+) -> None:
+    events = [
+        spoken(at, f"say {channel}", channel, from_id=sender, to_id={1: 2, 2: 1, "1": 2}.get(sender))
+        for at, channel, sender in PEOPLE
+    ]
+    of = await filled(log, events)
+    pages = selected_pages(log, of, Selection(**filters), messages=messages)
+    assert [entry.ts // S async for page in pages for entry in page] == times
+
+
+async def groups(log: EventLog, of: Experiment, **filters: Any) -> list[list[int]]:
+    return [[entry.ts // S for entry in page] async for page in selected_pages(log, of, Selection(**filters))]
+
+
+async def test_context_is_that_of_the_channel_and_in_groups(log: EventLog) -> None:
+    talk = {"c": "..x..x......x", "d": "..........x.."}
+    events = [
+        spoken(10 * at + (c == "d"), text, c, from_id=at) for c, said in talk.items() for at, text in enumerate(said)
+    ]
+    of = await filled(log, sorted(events, key=lambda entry: entry.ts))
+    assert await groups(log, of, grep="x", context=1) == [[10, 20, 30, 40, 50, 60], [91, 101, 111], [110, 120]]
+    assert await groups(log, of, grep="x", context=2, channels="c") == [
+        [0, 10, 20, 30, 40, 50, 60, 70],
+        [100, 110, 120],
+    ]
+    assert await groups(log, of, grep="x", context=1, limit=1) == [[10, 20, 30]]
+    assert await groups(log, of, from_ids=[10], channels="c", context=1) == [[90, 100, 110]]
+    assert await groups(log, of, grep="x", context=1, until="30s") == [[10, 20]]
+
+
+@pytest.mark.sqlite
+async def test_a_silent_channel_does_not_hold_back_all_groups(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("messager_store.log.narrowing.MOST_GROUPS", 2)
+    events = [spoken(0, "x", "silent"), *(spoken(at, "x" if at % 5 == 0 else ".") for at in range(1, 30))]
+    of = await filled(log, [*events, spoken(40, "late", "silent"), spoken(41, "x", "silent")])
+    reading = selected_pages(log, of, Selection(grep="x", context=1))
+    found = [[entry.ts // S for entry in page] async for page in reading]
+    assert found == [[0], *([at - 1, at, at + 1] for at in range(5, 30, 5)), [40, 41]]
+
+
+async def test_the_text_is_read_at_the_path_that_is_given(log: EventLog) -> None:
+    of = await filled(log, [sent(1 * S, b'{"line": "who?", "content": "no"}'), sent(2 * S, b'{"content": "who?"}')])
+    assert await found(log, of, grep="WHO", text="line") == [1]
+    selection = Selection(text="line")
+    assert [selection.text_of(entry) async for entry in log.read(of, selection)] == ["who?", ""]
+
+
+async def test_a_selection_or_filters_but_not_both(log: EventLog, talk: Experiment) -> None:
+    reading: AsyncIterator[Any] = log.read(talk, Selection(), grep="fire")
+    with pytest.raises(StoreError, match="give either a selection or filters"):
+        await anext(reading)
