@@ -21,6 +21,7 @@ MODULES = (
     "migrating",
     "importing",
     "sharing",
+    "tables",
     "gathering",
     "clocks",
     "replaying",

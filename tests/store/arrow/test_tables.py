@@ -1,0 +1,291 @@
+"""A table of events has what the log has, value by value: both ways to make it, on both databases."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from messager import channels
+from messager_store import Event, EventLog, Experiment, NewEvent, Selection
+from messager_store.arrow import batches, driver, schema
+from messager_store.arrow.batches import table
+from messager_store.db.codes import FROM_DERIVED, TO_DERIVED
+from messager_store.errors import DamagedStore, StoreUnavailable
+from messager_store.log.messages import selected_pages
+from messager_store.privacy.redaction import redact
+from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.queries.index import index
+from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
+from tests.support.logs import filled, listed, sent
+
+BEGAN = 1_700_000_000_000_000_000
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EDGES = (-(2**63), -(2**63) + 1, -1001, -1000, -999, -1, 0, 1, 999, 1000, 2**63 - 1)
+IDS = [*HOSTILE_IDS, 1.5, [1, "a"], {"k": "\ud800"}, False, 10**400]
+
+
+async def hostile(log: EventLog) -> Experiment:
+    """Return an experiment with every odd value, by two recorders, and marks of both kinds."""
+    of = await log.create_experiment("e1")
+    first, second = await log.register(of, role="messager"), await log.register(of, role="messager")
+    dice = random.Random(17)
+    names = [channels.decode(name) for name in HOSTILE_CHANNELS]
+    events: list[NewEvent] = []
+    for at in range(60):
+        payload = HOSTILE_PAYLOADS[at % len(HOSTILE_PAYLOADS)]
+        kind = dice.choice(["sent", "sent", "received", "blocked", "failed"])
+        sender, recipient = dice.choice(IDS), dice.choice(IDS)
+        ts = EDGES[at] if at < len(EDGES) else BEGAN + dice.randrange(50)
+        more: dict[str, Any] = {
+            "flags": dice.choice([0, FROM_DERIVED, TO_DERIVED, FROM_DERIVED | TO_DERIVED]),
+            "msg_id": dice.choice([None, "", "a\x00b\x01c", "m"]),
+            "duration_ns": dice.choice([None, 0, 2**62]),
+            "receivers": dice.choice([None, 0, -1, 2**31 - 1]),
+            "meta": dice.choice([None, {"outcome": "un\x00known"}, {"\ud800": 2**80}]),
+            "messager": dice.choice([None, "m\x001", "m2"]),
+            "arrival": dice.choice([None, 0, 7, 2**62]),
+            "cause": dice.choice([None, (1, 3), (2, 2**40 - 1)]) if kind != "failed" else None,
+        }
+        events.append(NewEvent(kind, ts, names[at % len(names)], payload, sender, recipient, **more))
+    for at, name in enumerate(["day 1", "messager.subscribed", "d\ud800ay\x00", "", "day 1"]):
+        meta = {"name": name, "fields": {"a": 1}}
+        events.append(NewEvent("mark", BEGAN + at * 10, None, b"", meta=meta, arrival=at))
+    events.append(NewEvent("gap", BEGAN + 20, None, b"", meta={"reason": "x", "since": 1, "until": 2}))
+    await log.append(first, events[::2])
+    await log.append(second, events[1::2])
+    for writer in (first, second):
+        await log.touch(writer, ended_at=1)
+    return of
+
+
+def id_row(agent: Any) -> tuple[str | None, str | None]:
+    """Return an id as text, and its type."""
+    if agent is None:
+        return None, None
+    if isinstance(agent, str):
+        return (json.dumps(agent), "json") if "\ud800" in agent else (agent, "string")
+    types = {bool: "boolean", list: "array", dict: "object", int: "number", float: "number"}
+    text = json.dumps(agent, ensure_ascii=False)
+    return (json.dumps(agent) if "\ud800" in text else text), types[type(agent)]
+
+
+def micros(ns: int | None) -> datetime | None:
+    return None if ns is None else EPOCH + timedelta(microseconds=ns // 1000)
+
+
+def name_row(name: str | None) -> str | None:
+    if name is None:
+        return None
+    wire = channels.encode(name)
+    return f"hex:{wire.hex().upper()}" if wire.decode(errors="ignore").encode() != wire else name
+
+
+def expected(events: list[Event], selected: list[Event]) -> list[dict[str, Any]]:
+    """Return the rows of the selected ones of all events, without receptions."""
+    rows = []
+    for entry in selected:
+        sender, recipient = id_row(entry.from_id), id_row(entry.to_id)
+        phase = None
+        for mark in events:
+            name = (mark.meta or {}).get("name", "") if mark.kind == "mark" else None
+            if name is not None and not name.startswith("messager.") and mark.cursor <= entry.cursor:
+                phase = name.replace("\ud800", "\\ud800")
+        try:
+            entry.payload.decode()
+            text = None if entry.redacted else entry.text
+        except UnicodeDecodeError:
+            text = None
+        heard = entry.arrival if entry.kind != "received" else None
+        rows.append({
+            "ts": entry.ts, "time": micros(entry.ts), "recorder": entry.recorder, "seq": entry.seq,
+            "kind": entry.kind, "channel": name_row(entry.channel),
+            "from_id": sender[0], "from_type": sender[1], "to_id": recipient[0], "to_type": recipient[1],
+            "derived": entry.flags & 3, "msg_id": entry.msg_id, "text": text, "payload": entry.payload,
+            "redacted": entry.redacted, "mark": phase, "messager": entry.messager, "heard": heard,
+            "arrival": entry.arrival if entry.kind == "received" else None,
+            "cause": None if entry.cause is None else "{}:{}".format(*entry.cause),
+            "receivers": entry.receivers, "duration_ns": entry.duration_ns,
+            "meta": None if entry.meta is None else entry.meta,
+            "origin": None if entry.origin is None else "{}:{}".format(*entry.origin),
+        })  # fmt: skip
+    return rows
+
+
+def found(of_table: Any, *without: str) -> list[dict[str, Any]]:
+    """Return the rows of a table, with meta as values."""
+    rows = of_table.drop_columns(["received_at", "copies", *without]).to_pylist()
+    return [{**row, "meta": None if row["meta"] is None else json.loads(row["meta"])} for row in rows]
+
+
+async def test_a_table_has_every_value_of_the_log(log: EventLog, way: str) -> None:
+    of = await hostile(log)
+    events = await listed(log.read(of))
+    made = await table(log, of, events=True)
+    assert made.schema == schema.schema()
+    assert found(made) == expected(events, events)
+
+
+async def test_redacted_events_have_no_text_and_are_no_messages(log: EventLog, way: str) -> None:
+    of = await hostile(log)
+    await redact(log, of, RedactionFilter(channels=["plain"]), who="me", why="test")
+    events = await listed(log.read(of))
+    assert any(entry.redacted for entry in events)
+    assert found(await table(log, of, events=True)) == expected(events, events)
+    assert not any((await table(log, of))["redacted"].to_pylist())
+
+
+IN_SQL: list[dict[str, Any]] = [
+    {"kinds": ["received", "failed"]},
+    {"kinds": "mark"},
+    {"channels": ["*a*"], "exclude": ["plain"]},
+    {"exclude": ["plain"], "limit": 3},
+    {"agents": [5, "\u65e5\u672c"]},
+    {"from_ids": ["5", True], "to_ids": IDS[:8]},
+    {"since": "mark:day 1", "until": BEGAN + 45},
+    {"after": f"{BEGAN + 4}:1:999"},
+    {"limit": 0},
+    {"channels": "nowhere"},
+]
+"""Selections that a driver reads."""
+IN_PYTHON: list[dict[str, Any]] = [
+    {"grep": "plain"},
+    {"where": "content=plain"},
+    {"last_per": "channel"},
+    {"channels": ["plain"], "context": 1, "from_ids": IDS[1:6]},
+]
+
+
+@pytest.mark.parametrize("messages", [False, True])
+@pytest.mark.any_database
+async def test_a_table_has_what_the_selection_selects(log: EventLog, way: str, messages: bool) -> None:
+    of = await hostile(log)
+    events = await listed(log.read(of))
+    for filters in IN_SQL if way == "driver" else IN_SQL + IN_PYTHON:
+        pages = selected_pages(log, of, Selection(**filters), messages=messages)
+        selected = [entry async for page in pages for entry in page]
+        made = await table(log, of, Selection(**filters), events=not messages)
+        assert found(made) == expected(events, selected), filters
+
+
+@pytest.mark.any_database
+async def test_messages_are_those_of_a_replay(log: EventLog, way: str) -> None:
+    of = await log.create_experiment("e1")
+    inside, tap, later = [await log.register(of, role=role) for role in ("messager", "tap", "tap")]
+    said = [sent(BEGAN + at * 10, b"%d" % at, "ab"[at % 2], from_id=at) for at in range(20)]
+    await log.append(inside, [*said, NewEvent("failed", BEGAN + 500, "a", b"2", cause=(1, 3), meta={"outcome": "x"})])
+    heard = [NewEvent("received", BEGAN + at * 10 + 5, "abc"[at % 3], b"%d" % at) for at in range(40)]
+    await log.append(tap, heard)
+    await log.append(later, [NewEvent("received", BEGAN + 10**12, "a", b"late"), *heard[:5]])
+    for writer, start, end in ((inside, 0, 600), (tap, 0, 900), (later, 10**11, 10**13)):
+        await log.touch(writer, started_at=BEGAN + start, heartbeat_at=BEGAN + end, ended_at=BEGAN + end)
+    pages = [page async for page in selected_pages(log, of, Selection(), messages=True)]
+    messages = [(entry.recorder, entry.seq) for page in pages for entry in page]
+    made = await table(log, of)
+    assert list(zip(made["recorder"].to_pylist(), made["seq"].to_pylist(), strict=True)) == messages
+    kinds = made["kind"].to_pylist()
+    assert 0 < kinds.count("sent") < 20 and kinds.count("received") > 0
+
+
+async def test_receptions_are_counted_and_the_first_one_is_named(log: EventLog, way: str) -> None:
+    of = await log.create_experiment("e1")
+    speaker, *listeners = [await log.register(of, role="messager") for _ in range(3)]
+    await log.append(speaker, [sent(BEGAN + at * 1000, b"%d" % at) for at in range(30)])
+    times: dict[bytes, list[int]] = defaultdict(list)
+    for number, listener in enumerate(listeners):
+        events = [
+            NewEvent("received", BEGAN + at * 1000 + 70 * (number + 1), "c", b"%d" % at)
+            for at in range(30)
+            if at % (number + 2)
+        ]
+        await log.append(listener, events)
+        for entry in events:
+            times[entry.payload].append(entry.ts)
+    made = await table(log, of)
+    assert made.num_rows == 30
+    for row in made.to_pylist():
+        arrived = times[row["payload"]]
+        assert (row["copies"], row["received_at"]) == (len(arrived), micros(min(arrived, default=None)))
+    every = await table(log, of, events=True, kinds="received")
+    assert every["copies"].null_count == every.num_rows > 0
+    assert every["received_at"].to_pylist() == every["time"].to_pylist()
+
+
+@pytest.mark.any_database
+async def test_without_an_index_texts_are_right_and_receptions_unknown(
+    log: EventLog, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = await hostile(log)
+
+    async def unable(*_: Any, **__: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(batches, "index_or_warn", unable)
+    events = await listed(log.read(of))
+    made = await table(log, of, events=True)
+    assert found(made) == expected(events, events)
+    assert made["copies"].null_count == made.num_rows
+
+
+@pytest.mark.any_database
+async def test_large_payloads_come_whole_and_in_batches_of_their_own(log: EventLog, way: str) -> None:
+    large = [bytes([at]) * size for at, size in enumerate((10, 5_000_000, 40_000, 10, 5_000_000, 33_000, 10))]
+    of = await filled(log, [sent(at, payload) for at, payload in enumerate(large)])
+    found = [batch async for batch in batches.batches(log, of)]
+    assert [payload for batch in found for payload in batch["payload"].to_pylist()] == large
+    assert max(batch["payload"].nbytes for batch in found) < 10_500_000
+
+
+@pytest.mark.any_database
+async def test_events_that_come_during_a_read_are_left_out(
+    log: EventLog, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = await log.create_experiment("e1")
+    writer = await log.register(of, role="messager")
+    await log.append(writer, [sent(at, b"1") for at in range(30)])
+    made = batches.batches(log, of, events=True)
+    first = await anext(made)
+    await log.append(writer, [sent(at, b"2") for at in range(40)])
+    other = await log.register(of, role="messager")
+    await log.append(other, [sent(at, b"3", "new") for at in range(40)])
+    rest = [batch async for batch in made]
+    payloads = [payload for batch in (first, *rest) for payload in batch["payload"].to_pylist()]
+    assert payloads == [b"1"] * 30
+
+
+async def test_forks_name_the_events_they_repeat(log: EventLog, way: str) -> None:
+    of = await filled(log, [sent(1), sent(2)])
+    fork = await log.create_experiment("e2", parent=of)
+    uuid = (await log.recorders(of))[0].uuid
+    writer = await log.register(fork, role="messager")
+    await log.append(writer, [sent(1, origin=(uuid, 1)), sent(5)])
+    assert (await table(log, fork))["origin"].to_pylist() == [f"{uuid}:1", None]
+
+
+@pytest.mark.any_database
+async def test_an_experiment_without_events_is_an_empty_table(log: EventLog, way: str) -> None:
+    made = await table(log, await log.create_experiment("e1"))
+    assert (made.num_rows, made.schema) == (0, schema.schema())
+
+
+@pytest.mark.any_database
+async def test_a_name_that_is_missing_is_damage(log: EventLog, store: str, way: str) -> None:
+    of = await filled(log, [sent(at) for at in range(9)])
+    await index(log, of)
+    sql(store, "UPDATE event SET channel_id = 999 WHERE ts = 5")
+    with pytest.raises(DamagedStore):
+        await table(log, of)
+
+
+async def test_the_error_of_a_driver_is_that_of_the_store(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = await filled(log, [sent(at) for at in range(9)])
+    monkeypatch.setattr(batches, "MANY", 0)
+    monkeypatch.setitem(driver._SAID, "query", "SELECT event_id, text FROM nowhere")
+    with pytest.raises(StoreUnavailable, match="nowhere"):
+        await table(log, of)

@@ -1,0 +1,158 @@
+"""Parquet and CSV: the rows of the table, streamed, complete or absent."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from messager_store import EventLog, NewEvent, StoreError
+from messager_store.arrow.batches import table
+from messager_store.formats import csv as csv_format
+from messager_store.formats import parquet
+from messager_store.formats.parquet import NONE, write, write_parts
+from messager_store.formats.sharing import sharing
+from messager_store.queries.index import index
+from tests.store.arrow.test_tables import hostile
+from tests.support import messager
+from tests.support.logs import filled, sent
+
+BEGAN = 1_700_000_000_000_000_000
+HOUR = 3_600_000_000_000
+MARKS = ["day 1", "a/b\\c", "..", "", "x" * 400, "\u65e5" * 90, "day 1", NONE, "=%20", "messager.own", "CON:"]
+pytestmark = pytest.mark.any_database
+
+
+async def phased(log: EventLog) -> None:
+    """Record messages between marks with odd names."""
+    events: list[NewEvent] = [sent(BEGAN, b"first")]
+    for at, name in enumerate(MARKS, 1):
+        mark = NewEvent("mark", BEGAN + at * HOUR, None, b"", meta={"name": name, "fields": {}})
+        events += [mark, sent(BEGAN + at * HOUR + 1, b"%d" % at), sent(BEGAN + at * HOUR + 2, b"%d" % at)]
+    await filled(log, events)
+
+
+async def test_a_file_has_the_rows_of_the_table(log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "GROUP", 20)
+    of = await hostile(log)
+    path = tmp_path / "x.parquet"
+    for messages in (False, True):
+        expected = await table(log, of, events=not messages)
+        assert await write(log, "e1", path, messages=messages) == expected.num_rows
+        assert pq.read_table(path).to_pylist() == expected.to_pylist()
+    assert pq.read_schema(path).field("kind").type == expected.schema.field("kind").type
+    assert pq.read_metadata(path).num_row_groups > 1
+
+
+async def test_csv_has_the_same_values_as_text(log: EventLog, tmp_path: Path) -> None:
+    of = await hostile(log)
+    path = tmp_path / "x.csv"
+    expected = (await table(log, of, events=True)).to_pylist()
+    assert await csv_format.write(log, "e1", path) == len(expected)
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(expected)
+    for row, wanted in zip(rows, expected, strict=True):
+        assert row["ts"] == str(wanted["ts"])
+        for column in ("kind", "channel", "from_id", "from_type", "text", "meta", "mark"):
+            assert row[column] == (wanted[column] or "")
+        try:
+            assert row["payload"] == wanted["payload"].decode()
+        except UnicodeDecodeError:
+            assert row["payload"] == "" and row["payload_base64"]
+
+
+async def test_a_copy_to_share_has_no_agent_and_no_erased_value(log: EventLog, tmp_path: Path) -> None:
+    payload = b'{"from": "Alexander", "content": "I am Alexander", "secret": "s3cret"}'
+    mark = NewEvent("mark", BEGAN - 1, None, b"", meta={"name": "Alexander speaks", "fields": {"who": "Alexander"}})
+    await filled(log, [mark, *(sent(BEGAN + at, payload, from_id="Alexander") for at in range(3))])
+    for write_file, name in ((write, "x.parquet"), (csv_format.write, "x.csv")):
+        path = tmp_path / name
+        await write_file(log, "e1", path, shared=sharing(["secret"], pseudonymise=True))
+        data: Any = pq.read_table(path).to_pylist() if name.endswith("t") else path.read_text()
+        assert "Alexander" not in str(data) and "s3cret" not in str(data)
+        assert "I am agent-" in str(data)
+    await write_parts(log, "e1", tmp_path / "lake", "mark", shared=sharing([], pseudonymise=True))
+    assert not any("Alexander" in str(path) for path in (tmp_path / "lake").rglob("*"))
+
+
+@pytest.mark.parametrize("by", ["mark", "hour"])
+async def test_a_folder_has_each_row_once_under_its_value(log: EventLog, tmp_path: Path, by: str) -> None:
+    await phased(log)
+    of = await log.experiment("e1")
+    lake = tmp_path / "lake"
+    assert await write_parts(log, "e1", lake, by) == len(MARKS) * 3 + 1
+    assert all(path.parent.parent == lake for path in lake.rglob("*.parquet"))
+    hive = ds.partitioning(pa.schema([(by, pa.string())]), flavor="hive")
+    found = ds.dataset(lake, partitioning=hive).to_table().to_pylist()
+    expected = (await table(log, of, events=True)).to_pylist()
+    assert len(found) == len(expected)
+    by_place = {(row["recorder"], row["seq"]): row for row in found}
+    for row in expected:
+        there = by_place[row["recorder"], row["seq"]]
+        if by == "hour":
+            assert there[by] == f"{row['time']:%Y-%m-%dT%H}"
+        elif row["mark"] == "" or len((row["mark"] or "").encode() * 3) > 150 or row["mark"] == NONE:
+            pass  # shortened, or what Hive takes for none
+        else:
+            assert there[by] == row["mark"]
+        assert {key: there[key] for key in row if key != "mark"} == {key: row[key] for key in row if key != "mark"}
+    if by == "mark":  # a mark that comes again has another file
+        assert len(list((lake / "mark=day 1").iterdir())) == 2
+
+
+async def test_duckdb_reads_a_folder_by_its_marks(log: EventLog, tmp_path: Path) -> None:
+    import duckdb
+
+    await phased(log)
+    await write_parts(log, "e1", tmp_path / "lake", "mark", messages=True)
+    query = f"SELECT count(*) FROM read_parquet('{tmp_path}/lake/**/*.parquet', hive_partitioning = true)"
+    with duckdb.connect() as connection:
+        assert connection.execute(f"{query} WHERE mark = 'day 1'").fetchone() == (4,)
+        assert connection.execute(query).fetchone() == (len(MARKS) * 2 + 1,)
+
+
+async def test_nothing_is_left_of_an_export_that_fails(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await phased(log)
+    await index(log, await log.experiment("e1"))
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "x.parquet").write_text("before")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(parquet._Groups, "add", full)
+    for write_file in (write(log, "e1", folder / "x.parquet"), write_parts(log, "e1", folder / "lake", "hour")):
+        with pytest.raises(StoreError, match="No space left"):
+            await write_file
+    assert [path.name for path in folder.iterdir()] == ["x.parquet"]
+    assert (folder / "x.parquet").read_text() == "before"
+
+
+async def test_a_folder_that_is_not_empty_is_not_replaced(log: EventLog, tmp_path: Path) -> None:
+    await phased(log)
+    (tmp_path / "note.txt").touch()
+    with pytest.raises(StoreError, match="not an empty folder"):
+        await write_parts(log, "e1", tmp_path, "hour")
+    assert [path.name for path in tmp_path.iterdir() if path.name == "note.txt"]
+
+
+async def test_the_command_writes_each_form(log: EventLog, store: str, tmp_path: Path) -> None:
+    await phased(log)
+    selected = ["--grep", "3", "--store", store]
+    for name, more in (("x.parquet", []), ("x.csv", ["--messages"]), ("lake", ["--partition-by", "hour"])):
+        done = await asyncio.to_thread(messager, "export", "e1", "-o", str(tmp_path / name), *more, *selected)
+        assert done.returncode == 0 and "exported 2 events" in done.stderr, done
+    assert pq.read_table(tmp_path / "x.parquet")["payload"].to_pylist() == [b"3", b"3"]
+    for wrong in (["-o", "x.csv", "--partition-by", "mark"], ["-o", "x.jsonl", "--messages"]):
+        done = await asyncio.to_thread(messager, "export", "e1", *wrong, "--store", store)
+        assert done.returncode == 2
