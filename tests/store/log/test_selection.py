@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
+from messager_store.db.codes import REDACTED
 from messager_store.errors import BadCursor, StoreError
 from messager_store.log.messages import selected_pages
 from messager_store.log.selection import Selection
@@ -252,3 +253,11 @@ async def test_a_selection_or_filters_but_not_both(log: EventLog, talk: Experime
     reading: AsyncIterator[Any] = log.read(talk, Selection(), grep="fire")
     with pytest.raises(StoreError, match="give either a selection or filters"):
         await anext(reading)
+
+
+@pytest.mark.sqlite
+async def test_redacted_events_match_no_filter_of_their_content(log: EventLog) -> None:
+    of = await filled(log, [sent(1 * S, b"redacted"), sent(2 * S, b"", flags=REDACTED)])
+    assert await found(log, of) == [1, 2]
+    assert await found(log, of, grep="redacted") == [1]
+    assert await found(log, of, grep=".", regex=True) == [1]
