@@ -28,7 +28,8 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from ...errors import StoreError, StoreNotFound, StoreUnavailable
 from ..dialect import ArrowSource, Need
 from ..schema import metadata
-from . import nul_text
+from ..user_query import Rows, UserQuery
+from . import nul_text, user_query
 from .append import Appender
 from .errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
 from .rights import has_schema, missing
@@ -117,6 +118,9 @@ class Postgres:
 
     def arrow_source(self, page: int) -> ArrowSource:
         return ArrowSource("adbc_driver_postgresql", self._url.libpq, decode=nul_text.decode)
+
+    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
+        return user_query.run(self._connect, query, self.translate)
 
     def appender(self) -> Appender:
         return Appender(self._connect, self._doubt)
