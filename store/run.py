@@ -16,6 +16,7 @@ from .log.event import Event
 from .log.event_log import EventLog
 from .log.messages import selected_pages
 from .log.selection import Filters, Selection, selection_of
+from .queries.sql import SqlResult, sql
 from .replay.real_thread import RealThread
 from .run_card import card
 
@@ -72,6 +73,10 @@ class Run:
     def events(self, selection: Selection | None = None, **filters: Unpack[Filters]) -> list[Event]:
         """Return the selected events."""
         return self._call(lambda log, of: _listed(log, of, selection_of(selection, filters), messages=False))
+
+    def sql(self, statement: str, *, timeout_s: float = 30.0, limit: int | None = None) -> SqlResult:
+        """Return the result of one statement that only reads, as `messager_store.queries.sql.sql` does."""
+        return self._call(lambda log, of: sql(log, of, statement, timeout_s=timeout_s, limit=limit))
 
     def close(self) -> None:
         """Close the store and end the thread. May be called twice."""
