@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,3 +204,17 @@ async def test_the_command_writes_each_form(log: EventLog, store: str, tmp_path:
     for wrong in (["-o", "x.csv", "--partition-by", "mark"], ["-o", "x.jsonl", "--messages"]):
         done = await asyncio.to_thread(messager, "export", "e1", *wrong, "--store", store, cwd=tmp_path)
         assert done.returncode == 2
+
+
+async def test_without_pyarrow_one_line_says_what_to_install(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(log, [sent(1)])
+    folder = tmp_path / "out"
+    folder.mkdir()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    writes = (write(log, "e1", folder / "x.parquet"), csv_format.write(log, "e1", folder / "x.csv"))
+    for written in (*writes, write_parts(log, "e1", folder / "lake", "hour")):
+        with pytest.raises(StoreError, match=r'^[^\n]*`pip install "messager\[arrow\]"`$'):
+            await written
+    assert not list(folder.iterdir())
