@@ -18,14 +18,17 @@ EVENTS = 100_000
 
 
 class _SharedStore:
-    """A store with an experiment of `EVENTS` events, shared by all rows of this module."""
+    """A store with an experiment of `count` events, shared by all rows with this count."""
+
+    count = EVENTS
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        if "recording" not in stage.shared:
-            stage.shared["recording"] = stage.new_path()
-            asyncio.run(make_store(stage.shared["recording"], "bench", EVENTS))
-        self._path: Path = stage.shared["recording"]
+        name = f"recording of {self.count}"
+        if name not in stage.shared:
+            stage.shared[name] = stage.new_path()
+            asyncio.run(make_store(stage.shared[name], "bench", self.count))
+        self._path: Path = stage.shared[name]
 
     def ours(self) -> Values:
         """Return events per second of `async for event in log.read(...)`."""
@@ -38,13 +41,12 @@ class _SharedStore:
             async for _ in log.read("bench"):
                 count += 1
             took = time.perf_counter() - began
-        return _rate(count, took)
+        return self._rate(count, took)
 
-
-def _rate(count: int, took: float) -> Values:
-    if count != EVENTS:
-        raise RuntimeError(f"{count} of {EVENTS} were read")
-    return {"rate": count / took}
+    def _rate(self, count: int, took: float) -> Values:
+        if count != self.count:
+            raise RuntimeError(f"{count} of {self.count} were read")
+        return {"rate": count / took}
 
 
 class Cursor(_SharedStore):
@@ -60,7 +62,7 @@ class Cursor(_SharedStore):
                 count += 1
         took = time.perf_counter() - began
         connection.close()
-        return _rate(count, took)
+        return self._rate(count, took)
 
 
 class Rosbags(_SharedStore):
@@ -72,16 +74,17 @@ class Rosbags(_SharedStore):
         super().__init__(stage)
         self._reader = rosbag2.Reader
         self._types = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
-        if "bag" not in stage.shared:
-            stage.shared["bag"] = stage.new_path("-bag")
-            self._write(rosbag2, stage.shared["bag"])
-        self._bag: Path = stage.shared["bag"]
+        name = f"bag of {self.count}"
+        if name not in stage.shared:
+            stage.shared[name] = stage.new_path("-bag")
+            self._write(rosbag2, stage.shared[name])
+        self._bag: Path = stage.shared[name]
 
     def _write(self, rosbag2: Any, bag: Path) -> None:
         text = self._types.types["std_msgs/msg/String"]
         with rosbag2.Writer(bag, version=9, storage_plugin=rosbag2.StoragePlugin.SQLITE3) as writer:
             topics = {}
-            for batch in batches(EVENTS):
+            for batch in batches(self.count):
                 for entry in batch:
                     if entry.channel not in topics:
                         topic = "/" + str(entry.channel).replace(":", "/")
@@ -96,7 +99,7 @@ class Rosbags(_SharedStore):
             for _ in reader.messages():
                 count += 1
             took = time.perf_counter() - began
-        return _rate(count, took)
+        return self._rate(count, took)
 
 
 class RosbagsText(Rosbags):
@@ -110,7 +113,7 @@ class RosbagsText(Rosbags):
                 length += len(event.payload.decode())
                 count += 1
             took = time.perf_counter() - began
-        return _rate(count, took)
+        return self._rate(count, took)
 
     def theirs(self) -> Values:
         with self._reader(self._bag) as reader:
@@ -120,4 +123,4 @@ class RosbagsText(Rosbags):
                 length += len(self._types.deserialize_cdr(data, connection.msgtype).data)
                 count += 1
             took = time.perf_counter() - began
-        return _rate(count, took)
+        return self._rate(count, took)

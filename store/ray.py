@@ -1,7 +1,9 @@
-"""Recording inside Ray: a `runtime_env` that turns recording on in every task and actor of a job.
+"""Messager and Ray: recording in every task and actor of a job, and experiments as Datasets.
 
     os.environ["MESSAGER_STORE"] = "postgresql://..."     # for the driver
     ray.init(runtime_env=messager_store.ray.runtime_env())  # for the workers
+
+    messager_store.ray.dataset("postgresql://...", "town").groupby("channel").count()
 
 Requires Ray at run time; this module does not import it.
 """
@@ -13,12 +15,15 @@ import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import uuid4
 
 from .db.databases import for_store, in_memory
 from .db.one_host import ELSEWHERE, HOST, PER_HOST, refusal
 from .errors import StoreError
+
+if TYPE_CHECKING:
+    from .log.selection import Filters, Selection
 
 WORKER_SETUP = f"{__name__}.set_up_worker"
 
@@ -78,6 +83,31 @@ def set_up_worker() -> None:
         os.environ[ELSEWHERE] = store
         reason = refusal(store, host)
         print(f"messager: nothing on {socket.gethostname()} is recorded: {reason}", file=sys.stderr)
+
+
+def dataset(
+    store: str,
+    exp_id: str,
+    *,
+    selection: Selection | None = None,
+    parts: int | None = None,
+    events: bool = False,
+    **filters: Unpack[Filters],
+) -> Any:
+    """Return the messages of an experiment, or with `events` all events, as a `ray.data.Dataset`.
+
+    The columns are those of every table (docs/analysis.md). The experiment is divided in replay order into `parts` of
+    about equal size, by default of 100,000 events; a task for each reads it from the database, on any node. Tasks end
+    in any order: sort by `ts`, `recorder` and `seq` if the order matters. Events that are recorded meanwhile may be
+    missing. The selection is given as for `EventLog.read`, without `limit`, `last_per` and `context`. Workers need this
+    package, pyarrow, and the environment that the URL of the store relies on, such as PGPASSWORD.
+
+    Raises `StoreError` for a SQLite file while Ray runs on other hosts too; a task on another host raises it as well.
+    """
+    from .log.selection import selection_of
+    from .ray_dataset import read
+
+    return read(store, exp_id, selection_of(selection, filters), parts, events)
 
 
 def _refuse_other_hosts(path: str) -> None:

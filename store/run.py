@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from .errors import StoreError
 from .experiments.records import Experiment
@@ -16,16 +16,15 @@ from .log.event import Event
 from .log.event_log import EventLog
 from .log.messages import selected_pages
 from .log.selection import Filters, Selection, selection_of
+from .queries.compare import compare
+from .queries.comparison import Comparison
+from .queries.count import Counts, count
+from .queries.delays import Delays, delays
+from .queries.match import Match
+from .queries.problems import Problems, problems
+from .queries.sql import SqlResult, sql
 from .replay.real_thread import RealThread
 from .run_card import card
-
-if TYPE_CHECKING:
-    from .queries.comparison import Comparison
-    from .queries.count import Counts
-    from .queries.delays import Delays
-    from .queries.match import Match
-    from .queries.problems import Problems
-    from .queries.sql import SqlResult
 
 T = TypeVar("T")
 
@@ -90,8 +89,6 @@ class Run:
         **filters: Unpack[Filters],
     ) -> Counts:
         """Return the number of selected messages by one or two dimensions, from and to by default, as `count` does."""
-        from .queries.count import count
-
         chosen = selection_of(selection, filters)
         return self._call(lambda log, of: count(log, of, by or ("from", "to"), chosen, max_gap=max_gap, events=events))
 
@@ -104,15 +101,11 @@ class Run:
         **filters: Unpack[Filters],
     ) -> Delays:
         """Return delivery times, or reply times, by pair or by channel, as `delays` does."""
-        from .queries.delays import delays
-
         chosen = selection_of(selection, filters)
         return self._call(lambda log, of: delays(log, of, chosen, by=by, replies=replies))
 
     def problems(self, selection: Selection | None = None, **filters: Unpack[Filters]) -> Problems:
         """Return everything that went wrong, as `problems` does."""
-        from .queries.problems import problems
-
         chosen = selection_of(selection, filters)
         return self._call(lambda log, of: problems(log, of, chosen))
 
@@ -125,8 +118,6 @@ class Run:
         **filters: Unpack[Filters],
     ) -> Comparison:
         """Return the differences from this run to another one, or to another experiment of the store, as `compare`."""
-        from .queries.compare import compare
-
         chosen = selection_of(selection, filters)
         exp, store = (other, self.store) if isinstance(other, str) else (other.exp_id, other.store)
 
@@ -138,8 +129,6 @@ class Run:
 
     def sql(self, statement: str, *, timeout_s: float = 30.0, limit: int | None = None) -> SqlResult:
         """Return the rows of one SQL statement that only reads, as `sql` does."""
-        from .queries.sql import sql
-
         return self._call(lambda log, of: sql(log, of, statement, timeout_s=timeout_s, limit=limit))
 
     def close(self) -> None:

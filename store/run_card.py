@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from .db.codes import KINDS
 from .db.schema import activity, recorder
 from .experiments.records import Experiment
+from .log.event import iso
 from .log.event_log import EventLog
 from .queries.index import index_or_warn
 from .queries.overview import overview
@@ -47,8 +48,6 @@ async def card(log: EventLog, of: Experiment) -> str:
 
 
 def _when(found: dict[str, Any]) -> str:
-    from .log.event import iso
-
     if found["first_ts"] is None:
         return "no events"
     return f"{iso(found['first_ts'])[:19]}Z, {found['duration_s']:,.0f} s"

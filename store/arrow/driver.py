@@ -129,7 +129,7 @@ def _page_size(recorders: list[Any]) -> int:
     payload_bytes, events = sum(row.payload_bytes for row in recorders), sum(row.last_seq for row in recorders)
     if not payload_bytes or not events:
         return PAGE
-    return max(50, min(PAGE, PAGE_BYTES * int(events) // int(payload_bytes)))
+    return min(PAGE, max(50, PAGE_BYTES * int(events) // int(payload_bytes)))
 
 
 async def read(job: dict[str, Any], location: str) -> AsyncGenerator[Any, None]:

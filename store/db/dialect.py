@@ -99,15 +99,15 @@ class Dialect(Protocol):
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         """Return the rows of a query as tuples, directly from the driver."""
 
+    def arrow_source(self, page: int) -> ArrowSource:
+        """Return the way in which a driver of ADBC reads pages of this number of rows, in another process."""
+
     def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
         """Run a user's statement, which cannot write, on a connection of its own.
 
         Its transaction ends with the block, and at the time limit in any case. Raises `StatementFailed`,
         `StatementTimedOut` and the `StoreError` for a store that cannot be read.
         """
-
-    def arrow_source(self, page: int) -> ArrowSource:
-        """Return the way in which a driver of ADBC reads pages of this number of rows, in another process."""
 
     def appender(self) -> Appender:
         """Return a new appender, with connections of its own."""

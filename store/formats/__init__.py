@@ -1,9 +1,10 @@
-"""File formats: one module or package per format, and one line in `FORMATS` that registers it.
+"""File formats: one module or package per format, and one line in `FORMATS` that registers it for writing.
 
-The module of a format that `messager export` writes has two functions, those of `jsonl` for example:
+The module of a format that `messager export` writes has a function, that of `jsonl` for example:
 
-    async write(log, exp_id, path, *, progress=None, shared=None, **filters) -> int
-    async read(log, path, exp_id, *, name=None, tags=(), meta=None, progress=None) -> Experiment
+    async write(log, exp_id, path, *, progress=None, shared=None, selection=None) -> int
+
+`input_formats` registers the formats that `messager import` reads.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class FileFormat(NamedTuple):
 
 FORMATS = (
     FileFormat((".jsonl", ".ndjson"), "jsonl", "JSON Lines", "export"),
+    FileFormat((".mcap",), "mcap", "MCAP", "export"),
     FileFormat((".parquet",), "parquet", "Parquet", "export"),
     FileFormat((".csv",), "csv", "CSV", "export"),
     FileFormat((".pack",), "pack", "a pack", "pack"),
@@ -63,12 +65,6 @@ def output_format(path: str | os.PathLike[str], verb: str) -> FileFormat:
     if found is not None:
         remedy += f", or `messager {found.verb}` for {suffix.lower()}"
     raise StoreError(f"{path}: {verb} cannot write a file with the suffix {suffix!r}. {remedy[0].upper()}{remedy[1:]}.")
-
-
-def input_format(path: str | os.PathLike[str]) -> FileFormat:
-    """Return the format that `messager import` reads from a file: that of its suffix, JSON Lines for any other."""
-    found = _by_suffix(_suffix(path))
-    return found if found is not None and found.verb == "export" else FORMATS[0]
 
 
 def _by_suffix(suffix: str) -> FileFormat | None:

@@ -197,14 +197,11 @@ def _part_name(by: str, value: str | None) -> str:
         return f"{by}={NONE}"
     name = quote(value, safe=" ")
     if len(name) > MOST_NAME or value == NONE:
-        name = f"{_whole(name[:MOST_NAME])}-{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+        kept = value[:MOST_NAME]
+        while len(quote(kept, safe=" ")) > MOST_NAME:  # readers refuse an escaped character that was cut
+            kept = kept[:-1]
+        name = f"{quote(kept, safe=' ')}-{hashlib.sha256(value.encode()).hexdigest()[:16]}"
     return f"{by}={name}"
-
-
-def _whole(name: str) -> str:
-    """Return the beginning of a name without an escape that was cut."""
-    cut = name.rfind("%", len(name) - 2)
-    return name if cut < 0 else name[:cut]
 
 
 @contextlib.contextmanager

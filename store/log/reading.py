@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import and_, func, select, tuple_
+from sqlalchemy import ColumnElement, and_, func, select, tuple_
 
 from ..db.codes import SEQ_BITS, SEQ_MASK
 from ..db.database import Database
@@ -121,15 +121,49 @@ async def count(database: Database, of: Experiment, chosen: Selection, span: Spa
         async for page in pages(database, of, chosen, replace(span, limit=None, after=None)):
             total += len(page)
         return total
-    numbers = (await recorders_now(database, of)).ids
+    conditions = await _within(database, of, chosen, span, (await recorders_now(database, of)).ids)
+    async with database.reading() as connection:
+        query = select(func.count()).select_from(event).where(and_(*conditions))
+        return int((await connection.execute(query)).scalar_one())
+
+
+async def cuts(database: Database, of: Experiment, chosen: Selection, span: Span, parts: int) -> list[Cursor]:
+    """Return the places that divide the selected events into at most this many parts of about equal size.
+
+    Each is the first event of a part, in replay order; the first part has none. `limit` and `last_seqs` of the span do
+    not count, nor do conditions on the content.
+    """
+    recorders = await recorders_now(database, of)
+    conditions = await _within(database, of, chosen, span, recorders.ids)
+    place = _BEFORE_ALL if span.after is None else _key(span.after, recorders.ids)
+    conditions.append(replay_place > tuple_(parameter("ts"), parameter("number")))
+    async with database.reading() as connection:
+        total = select(func.count()).select_from(event).where(and_(*conditions))
+        length = -(-int((await connection.execute(total, {"ts": place[0], "number": place[1]})).scalar_one()) // parts)
+    query = EventQuery(
+        select(event.c.ts, event.c.id)
+        .where(and_(*conditions))
+        .order_by(event.c.ts, event.c.id)
+        .offset(parameter("skipped"))
+        .limit(1)
+    )
+    found: list[Cursor] = []
+    while rows := await query.rows(database, ts=place[0], number=place[1], skipped=length - bool(found)):
+        place = ts, number = rows[0]
+        found.append(Cursor(ts, recorders.ordinals[number >> SEQ_BITS], number & SEQ_MASK))
+    return found
+
+
+async def _within(
+    database: Database, of: Experiment, chosen: Selection, span: Span, numbers: dict[int, int]
+) -> list[ColumnElement[bool]]:
+    """Return the conditions of a selection between the start and the end of a span."""
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     if span.start is not None:
         conditions.append(replay_place >= place_at(*_key(span.start, numbers)))
     if span.end is not None:
         conditions.append(replay_place < place_at(*_key(span.end, numbers)))
-    async with database.reading() as connection:
-        query = select(func.count()).select_from(event).where(and_(*conditions))
-        return int((await connection.execute(query)).scalar_one())
+    return conditions
 
 
 def bounds(span: Span, numbers: dict[int, int]) -> tuple[tuple[int, int], tuple[int, int] | None]:

@@ -23,7 +23,7 @@ from ..progress import Progress
     "--output",
     required=True,
     metavar="FILE",
-    help="File to write: .jsonl, .jsonl.gz, .parquet, .csv; - for standard output.",
+    help="File to write: .jsonl, .jsonl.gz, .parquet, .csv, .mcap; - for standard output.",
 )
 @click.option(
     "--partition-by",
@@ -49,13 +49,13 @@ async def command(
     store: str,
     filters: Filters,
 ) -> None:
-    """Export an experiment to a JSON Lines file (a header, then one event per line), to Parquet or to CSV.
+    """Export an experiment to a JSON Lines file (a header, then one event per line), to Parquet, CSV or MCAP.
 
     The same events give the same file, whichever store they are in. The filters are those of `events`.
 
     The suffix of FILE selects the format: .jsonl, .ndjson or no suffix mean JSON Lines; .gz after it compresses. Any
     other suffix is refused. docs/analysis.md describes the columns of .parquet and .csv, and the folder that
-    --partition-by makes.
+    --partition-by makes; docs/formats.md describes the messages of .mcap, which Foxglove opens.
 
     --redact and --pseudonymise change the file only, not the store. --redact erases a payload that is not JSON
     completely. Pseudonyms are new in every export and are not stored. They replace agents in ids, channels, the usual

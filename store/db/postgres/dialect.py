@@ -116,11 +116,11 @@ class Postgres:
         rows: Iterable[Any] = await (await _driver(connection)).fetch(sql, *parameters)
         return rows
 
-    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
-        return user_query.run(self._connect, query, self.translate)
-
     def arrow_source(self, page: int) -> ArrowSource:
         return ArrowSource("adbc_driver_postgresql", self._url.libpq, decode=nul_text.decode)
+
+    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
+        return user_query.run(self._connect, query, self.translate)
 
     def appender(self) -> Appender:
         return Appender(self._connect, self._doubt)

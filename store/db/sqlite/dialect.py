@@ -113,9 +113,6 @@ class SQLite:
         rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
         return rows
 
-    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
-        return user_query.run(self._open_read_only, query, self._translated)
-
     def arrow_source(self, page: int) -> ArrowSource:
         mode = {**self._mode(), "mode": "ro"}
         return ArrowSource(
@@ -125,6 +122,9 @@ class SQLite:
             # the driver takes types of columns from the first rows: from all of a page here
             {"adbc.sqlite.query.batch_rows": str(page + 1)},
         )
+
+    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
+        return user_query.run(self._open_read_only, query, self._translated)
 
     def appender(self) -> Appender:
         return Appender(self._open_for_appends, self._file_id)

@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
-from ...errors import ExperimentExists
-from ...experiments import lifecycle, validation
 from ...experiments.records import Experiment
 from ...log.event import Fields, NewEvent
 from ...log.event_log import EventLog
 from ...log.writer import Writer
-from ...maintenance.removal import discard, sweep_unfinished
 from ..fields import InvalidEntry
+from ..importing import BATCH_BYTES, BATCH_EVENTS, check_unused, importing
 from .parser import Parser
-
-BATCH_EVENTS = 5000
-BATCH_BYTES = 8 * 1024 * 1024
 
 
 async def import_jsonl(
@@ -37,29 +31,19 @@ async def import_jsonl(
     that of the header; `tags` and `meta` are added to those of the header. Raise `BadFile` with the number of the
     line, and `ExperimentExists`.
     """
-    validation.checked_exp_id(exp_id)
-    if await log.has_experiment(exp_id):
-        raise ExperimentExists(exp_id, "Import under another --exp.")
+    await check_unused(log, exp_id)
     source = Parser(path)
     with source.opened():
         header = source.header()
-        await sweep_unfinished(log)
-        of = await lifecycle.create(
-            log.database,
-            f"importing {exp_id} {uuid4().hex}",
+        async with importing(
+            log,
+            exp_id,
             name=name or header.get("name"),
             tags={*tags, *header.get("tags", [])},
             meta={**header.get("meta", {}), **(meta or {})},
-            status="importing",
             parent=header.get("parent"),
-        )
-        assert of is not None
-        try:
+        ) as of:
             await _import_events(log, of, source, header, progress)
-            await lifecycle.publish_import(log.database, of, exp_id)
-        except BaseException:
-            await discard(log, of)
-            raise
     return await log.experiment(exp_id)
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pandas
+import polars
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from messager_store import EventLog, NewEvent, StoreError
+from messager_store.arrow import batches, driver
 from messager_store.arrow.batches import table
 from messager_store.formats import csv as csv_format
 from messager_store.formats import parquet
@@ -38,8 +44,7 @@ async def phased(log: EventLog) -> None:
     await filled(log, events)
 
 
-async def test_a_file_has_the_rows_of_the_table(log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet, "GROUP", 20)
+async def test_a_file_has_the_rows_of_the_table(log: EventLog, tmp_path: Path) -> None:
     of = await hostile(log)
     path = tmp_path / "x.parquet"
     for messages in (False, True):
@@ -47,7 +52,52 @@ async def test_a_file_has_the_rows_of_the_table(log: EventLog, tmp_path: Path, m
         assert await write(log, "e1", path, messages=messages) == expected.num_rows
         assert pq.read_table(path).to_pylist() == expected.to_pylist()
     assert pq.read_schema(path).field("kind").type == expected.schema.field("kind").type
-    assert pq.read_metadata(path).num_row_groups > 1
+
+
+@pytest.mark.parametrize(("limit", "groups"), [({"GROUP": 20}, [21, 21, 21, 7]), ({"GROUP_BYTES": 1}, [7] * 10)])
+async def test_a_file_is_written_in_groups_of_rows(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int], groups: list[int]
+) -> None:
+    monkeypatch.setattr(batches, "MANY", 0)
+    monkeypatch.setattr(driver, "PAGE", 7)
+    for name, value in limit.items():
+        monkeypatch.setattr(parquet, name, value)
+    await filled(log, [sent(at) for at in range(70)])
+    await write(log, "e1", tmp_path / "x.parquet")
+    data = pq.read_metadata(tmp_path / "x.parquet")
+    assert [data.row_group(at).num_rows for at in range(data.num_row_groups)] == groups
+
+
+PROGRAMS: dict[str, Callable[[Path], Any]] = {
+    "pandas": lambda path: pa.Table.from_pandas(pandas.read_parquet(path, dtype_backend="pyarrow")),
+    "polars": lambda path: polars.read_parquet(path).to_arrow(),
+    "duckdb": lambda path: duckdb.read_parquet(str(path)).to_arrow_table(),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_each_program_reads_every_value_of_a_file(log: EventLog, tmp_path: Path, program: str) -> None:
+    of = await hostile(log)
+    path = tmp_path / "x.parquet"
+    await write(log, "e1", path)
+    found = PROGRAMS[program](path)
+    assert found.to_pylist() == (await table(log, of, events=True)).to_pylist()
+    assert pa.types.is_timestamp(found.schema.field("time").type)
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "pandas": lambda path: pandas.read_csv(path, dtype_backend="pyarrow")["payload"].to_list(),
+    "polars": lambda path: polars.read_csv(path)["payload"].to_list(),
+    "duckdb": lambda path: [row[0] for row in duckdb.read_csv(str(path)).project("payload").fetchall()],
+}
+
+
+@pytest.mark.parametrize("program", READERS)
+async def test_each_program_reads_the_texts_of_a_csv_file(log: EventLog, tmp_path: Path, program: str) -> None:
+    said = ["one, two", 'a "quoted" word', "two\nlines", "\u65e5\u672c", '{"content": "x"}', " spaces "]
+    await filled(log, [sent(at, text.encode()) for at, text in enumerate(said)])
+    await csv_format.write(log, "e1", tmp_path / "x.csv")
+    assert READERS[program](tmp_path / "x.csv") == said
 
 
 async def test_csv_has_the_same_values_as_text(log: EventLog, tmp_path: Path) -> None:
@@ -108,8 +158,6 @@ async def test_a_folder_has_each_row_once_under_its_value(log: EventLog, tmp_pat
 
 
 async def test_duckdb_reads_a_folder_by_its_marks(log: EventLog, tmp_path: Path) -> None:
-    import duckdb
-
     await phased(log)
     await write_parts(log, "e1", tmp_path / "lake", "mark", messages=True)
     query = f"SELECT count(*) FROM read_parquet('{tmp_path}/lake/**/*.parquet', hive_partitioning = true)"
@@ -150,9 +198,23 @@ async def test_the_command_writes_each_form(log: EventLog, store: str, tmp_path:
     await phased(log)
     selected = ["--grep", "3", "--store", store]
     for name, more in (("x.parquet", []), ("x.csv", ["--messages"]), ("lake", ["--partition-by", "hour"])):
-        done = await asyncio.to_thread(messager, "export", "e1", "-o", str(tmp_path / name), *more, *selected)
+        done = await asyncio.to_thread(messager, "export", "e1", "-o", name, *more, *selected, cwd=tmp_path)
         assert done.returncode == 0 and "exported 2 events" in done.stderr, done
     assert pq.read_table(tmp_path / "x.parquet")["payload"].to_pylist() == [b"3", b"3"]
     for wrong in (["-o", "x.csv", "--partition-by", "mark"], ["-o", "x.jsonl", "--messages"]):
-        done = await asyncio.to_thread(messager, "export", "e1", *wrong, "--store", store)
+        done = await asyncio.to_thread(messager, "export", "e1", *wrong, "--store", store, cwd=tmp_path)
         assert done.returncode == 2
+
+
+async def test_without_pyarrow_one_line_says_what_to_install(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(log, [sent(1)])
+    folder = tmp_path / "out"
+    folder.mkdir()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    writes = (write(log, "e1", folder / "x.parquet"), csv_format.write(log, "e1", folder / "x.csv"))
+    for written in (*writes, write_parts(log, "e1", folder / "lake", "hour")):
+        with pytest.raises(StoreError, match=r'^[^\n]*`pip install "messager\[arrow\]"`$'):
+            await written
+    assert not list(folder.iterdir())

@@ -1,0 +1,123 @@
+"""An experiment is read as a Ray Dataset: each event once, whatever the number of parts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager_store import Event, EventLog, StoreError
+from messager_store.log.reading import cuts
+from messager_store.log.selection import Selection
+from messager_store.ray import dataset
+from messager_store.testing import Databases
+from tests.store.test_ray import run
+from tests.support import ROOT
+from tests.support.logs import listed, sent
+
+pytestmark = pytest.mark.timeout(300)
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None or importlib.util.find_spec("pyarrow") is None,
+    reason="Ray or pyarrow is not there: run `make ray`",
+)
+SECOND = 1_000_000_000
+EVENTS = 60
+
+
+async def fill(store: str) -> list[Event]:
+    """Record an experiment with two recorders and equal times, and return its events."""
+    async with EventLog.open(store) as log:
+        of = await log.create_experiment("e1")
+        for number in range(2):
+            writer = await log.register(of, role="messager")
+            events = [
+                sent(at // 2 * SECOND, f'{{"n": {at}}}'.encode(), f"c{at % 3}", from_id=[7, "7", None][at % 3])
+                for at in range(number, EVENTS, 2)
+            ]
+            await log.append(writer, events)
+        return await listed(log.read("e1"))
+
+
+def row(event: Event) -> list[Any]:
+    kind = {int: "number", str: "string", type(None): None}[type(event.from_id)]
+    text = None if event.from_id is None else str(event.from_id)
+    return [event.ts, event.recorder, event.seq, event.kind, event.channel, text, kind, event.payload.hex()]
+
+
+@needs_ray
+async def test_each_event_is_read_once_by_the_tasks_of_a_dataset(
+    databases: Databases, migrated: str, tmp_path: Path
+) -> None:
+    postgres, sqlite = databases.create(migrated), str(tmp_path / "runs.db")
+    events = await fill(postgres)
+    assert [row(event) for event in await fill(sqlite)] == [row(event) for event in events]
+    done = run(tmp_path, str(ROOT / "tests" / "store" / "ray_dataset_program.py"), postgres, sqlite)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    assert seen["events"] == seen["sqlite"] == [row(event) for event in events]
+    assert seen["blocks"] == [EVENTS // 3] * 3
+    assert seen["selected"] == [
+        row(event) for event in events if event.channel == "c1" and 2 * SECOND <= event.ts < 20 * SECOND
+    ]
+    assert seen["selected"]
+    count, names = seen["nothing"]
+    assert count == 0 and {"ts", "channel", "from_id", "payload", "text"} <= set(names)
+    assert "SQLite file on another-host, which other hosts cannot read" in seen["refused"]
+    assert "export it to partitioned Parquet" in seen["refused"]
+    databases.drop(postgres)
+
+
+@pytest.mark.any_database
+@pytest.mark.parametrize("parts", [1, 2, 7, 60, 1000])
+async def test_cuts_divide_a_selection_into_parts_of_equal_size(store: str, parts: int) -> None:
+    events = await fill(store)
+    async with EventLog.open(store) as log:
+        of = await log.experiment("e1")
+        for selection in (Selection(), Selection(channels="c1"), Selection(since="3s", until="17s"), Selection("mark")):
+            span = await selection.span(log.database, of)
+            places = await cuts(log.database, of, selection, span, parts)
+            chosen = await listed(log.read("e1", selection=selection))
+            length = -(-len(chosen) // parts) or 1
+            assert places == [event.cursor for event in chosen[length::length]]
+    assert len(events) == EVENTS
+
+
+@needs_ray
+@pytest.mark.parametrize(
+    ("store", "how", "reason"),
+    [
+        (":memory:", {}, "visible to one process only"),
+        ("runs.db", {"limit": 3}, "cannot know what limit takes from the others"),
+        ("runs.db", {"last_per": "agent"}, "cannot know what last_per takes"),
+        ("runs.db", {"selection": Selection(), "kinds": "sent"}, "give either a selection or filters"),
+        ("absent.db", {}, "absent.db"),
+    ],
+)
+def test_a_dataset_that_cannot_be_read_is_refused_before_ray_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, how: dict[str, Any], reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match=reason):
+        dataset(store, "e1", **how)
+    assert not (tmp_path / "absent.db").exists()
+
+
+def test_a_sqlite_file_is_refused_while_ray_runs_on_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster: Any = types.ModuleType("ray")
+    cluster.is_initialized, cluster.nodes = lambda: True, lambda: [{"NodeManagerHostname": "far-away", "Alive": True}]
+    cluster.data = types.ModuleType("ray.data")
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    monkeypatch.setitem(sys.modules, "ray.data", cluster.data)
+    with pytest.raises(StoreError, match=r"Ray also runs on far-away: .*runs\.db is a SQLite file on .*Parquet"):
+        dataset("runs.db", "e1")
+
+
+def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(StoreError, match="Ray is not installed"):
+        dataset("runs.db", "e1")
