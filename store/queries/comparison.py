@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 
 from ..log.event import Event
 from ..text import plural, safe
@@ -284,6 +285,9 @@ class Comparison:
         if self.messages.differing > len(shown):
             lines += ["", f"and {plural(self.messages.differing - len(shown), 'more difference')}"]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __repr__(self) -> str:
         """Return one line, which pytest prints for `assert found.equal`."""

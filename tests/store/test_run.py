@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from messager_store import EventLog, NewEvent, Run, StoreError
 from messager_store.errors import ExperimentNotFound, StoreNotFound
+from messager_store.html_table import SHOWN
 from messager_store.queries.index import index
 from messager_store.run_card import drawing
 from tests.support.logs import filled, listed, sent
@@ -44,6 +45,51 @@ async def test_a_run_is_used_while_an_event_loop_is_running(kept: str, log: Even
         assert run.table(since="mark:night", limit=2)["text"].to_pylist() == ["hi 5", "hi 6"]
         assert run.sql("select sender, count(*) from messages group by 1 order by 1").rows == [("0", 5), ("1", 5)]
         assert (run.exp_id, run.store) == ("exp-1", kept)
+
+
+@pytest.mark.any_database
+async def test_the_verbs_are_methods_with_records_for_data_frames(kept: str, tmp_path: Path) -> None:
+    with Run("exp-1", store=kept) as run:
+        assert run.count("from", since="mark:night").records() == [
+            {"from": 1, "messages": 3, "payload_bytes": 57},
+            {"from": 0, "messages": 2, "payload_bytes": 38},
+        ]
+        by_time = run.count("5h", from_ids=0).records()
+        assert [row["5h"] for row in by_time] == sorted({iso_hour(at) for at in range(0, 10, 2)})
+        assert run.count(limit=3).messages == 3
+        assert run.delays().records() == [] and run.delays(replies=True).records() == []
+        assert [row["problem"] for row in run.problems().records()] == []
+        assert run.sql("select 1 as one, 'a' as two").records() == [{"one": 1, "two": "a"}]
+        assert run.diff("exp-1").equal
+
+    async with EventLog.open(str(tmp_path / "other.db")) as other:
+        said = [sent(BEGAN + at * HOUR, b'{"content": "hi %d"}' % at, from_id=at % 2, to_id="x") for at in range(9)]
+        await filled(other, [*said, sent(BEGAN + 9 * HOUR, b"<b>bye</b>")], "exp-2")
+    with Run("exp-1", store=kept) as run, Run(store=str(tmp_path / "other.db")) as other_run:
+        found = run.diff(other_run)
+        assert (found.messages.equal, found.messages.changed) == (9, 1)
+        assert "&lt;b&gt;bye" in found._repr_html_() and "<b>" not in found._repr_html_()
+        assert run.diff(other_run, limit=9).equal
+
+
+def iso_hour(at: int) -> datetime:
+    """Return the start of the bucket of five hours that holds this hour of the experiment."""
+    ns = BEGAN + at * HOUR
+    return datetime.fromtimestamp((ns - ns % (5 * HOUR)) / 1e9, UTC)
+
+
+async def test_results_are_tables_in_notebooks_and_escape_what_was_recorded(log: EventLog, store: str) -> None:
+    hostile = "<script>alert(1)</script>\x1b[31m"
+    said = [sent(BEGAN + at, b"{}", from_id=f"{hostile}{at}", to_id=hostile) for at in range(SHOWN + 2)]
+    gap = NewEvent("gap", BEGAN, None, b"", meta={"reason": hostile, "since": BEGAN, "until": BEGAN + 1, "count": None})
+    await filled(log, [*said, gap], "exp-1")
+    with Run("exp-1", store=store) as run:
+        shown = [run.count("from")._repr_html_(), run.problems()._repr_html_()]
+        shown.append(run.sql("select sender, ts, null as missing from messages")._repr_html_())
+    for html in shown:
+        assert "<script>" not in html and "\x1b" not in html and "&lt;script&gt;" in html
+    assert shown[0].count("<tr>") == SHOWN + 1 and "and 2 more rows" in shown[0]
+    assert shown[1].startswith("<div>1 gap</div><table>")
 
 
 @pytest.mark.any_database
