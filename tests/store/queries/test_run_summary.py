@@ -69,6 +69,12 @@ async def test_messages_and_delays_of_each_pair_are_those_of_the_events_of_each_
         low, high = sorted(pair.messages[:2])
         now = pair.messages[2]
         assert pair.range == (low, high) and pair.outside == (now - low if now < low else max(now - high, 0))
+        known = [delay for delay in pair.delays_s[:2] if delay is not None]
+        assert pair.delay_range == ((min(known), max(known)) if known else None)
+        last = pair.delays_s[2]
+        if last is not None and known:
+            assert pair.delay_outside == (last - min(known) if last < min(known) else max(last - max(known), 0))
+    assert any(pair.delay_outside for pair in result.pairs)
     changes = [abs(pair.outside) for pair in result.pairs]
     assert changes == sorted(changes, reverse=True) and result.outside == sum(map(bool, changes)) > 0
 
