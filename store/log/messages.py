@@ -213,11 +213,11 @@ async def _counts(log: EventLog, of: Experiment) -> list[tuple[int | None, int, 
         .where(event.c.experiment_id == of.id, event.c.kind.in_(kinds))
         .group_by(event.c.channel_id, event.c.kind, RECORDER_ID)
     )
-    a = activity.c
+    a, kind = activity.c, func.abs(activity.c.kind)  # redacted events have negative kinds, and count
     from_activity = (
-        select(func.nullif(a.channel_id, 0), a.kind, a.recorder_id, cast(func.sum(a.messages), BigInteger))
-        .where(a.recorder_id.in_(select(recorder.c.id).where(recorder.c.experiment_id == of.id)), a.kind.in_(kinds))
-        .group_by(a.channel_id, a.kind, a.recorder_id)
+        select(func.nullif(a.channel_id, 0), kind, a.recorder_id, cast(func.sum(a.messages), BigInteger))
+        .where(a.recorder_id.in_(select(recorder.c.id).where(recorder.c.experiment_id == of.id)), kind.in_(kinds))
+        .group_by(a.channel_id, kind, a.recorder_id)
     )
     behind = (
         select(recorder.c.id)
