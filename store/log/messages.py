@@ -209,7 +209,8 @@ async def _counts(log: EventLog, of: Experiment) -> list[tuple[int | None, int, 
         .group_by(event.c.channel_id, event.c.kind, RECORDER_ID)
     )
     async with log.database.reading() as connection:
-        return [row._tuple() for row in await connection.execute(query)]
+        rows = await connection.execute(query)
+        return [(channel_id, kind, number, events) for channel_id, kind, number, events in rows]
 
 
 async def _choose(
