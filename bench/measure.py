@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from .rows import Row
+from .rows import SOCIETY, Row
 
 if TYPE_CHECKING:
     from messager.testing import MqttServer, RedisServer
@@ -46,6 +46,8 @@ class Stage:
     events: int
     keep: Path | None
     say: Callable[[str], None]
+    society: int = SOCIETY
+    """Number of events of the store that the rows about analysis ask."""
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _server: RedisServer | None = None
     _mqtt: MqttServer | None = None
@@ -86,10 +88,10 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(events: int, keep: Path | None, say: Callable[[str], None]) -> Iterator[Stage]:
+def stage(events: int, keep: Path | None, say: Callable[[str], None], society: int = SOCIETY) -> Iterator[Stage]:
     """Yield a stage in a temporary folder, which is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="messager-bench-") as folder:
-        made = Stage(Path(folder), events, keep, say)
+        made = Stage(Path(folder), events, keep, say, society)
         try:
             yield made
         finally:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 LARGE = 10_000_000
 """Default number of events in the large store."""
+SOCIETY = 400_000
+"""Default number of events in the store of the rows about analysis. Indexing takes longer than recording."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ def _memory(name: str, what: str, pair: str) -> Row:
 
 def _walk(name: str, what: str, against: str, pair: str, target: float) -> Row:
     return Row(name, what, against, f"walking:{pair}", target, unit="events per second")
+
+
+def _question(name: str, what: str) -> Row:
+    against = "hand-written SQL on the same tables"
+    return Row(f"analysis-{name}", what, against, "analysis:Questions", 3.0, name, "s", at_most=True)
 
 
 _PEER = "AgentSociety 1.3.7's Messager, which keeps a list in memory"
@@ -273,6 +280,19 @@ ROWS = (
     _scale("ls", "messager ls at 10 million events, without the start of Python"),
     _scale("info", "messager info at 10 million events, without the start of Python"),
     _scale("page", "a page of 100 events of one channel at 10 million events"),
+    _question("page", "a page of 100 events of one agent on one channel, in the middle of a society"),
+    _question("conversation", "all messages between two of its agents"),
+    _question("count", "its messages by sender and recipient"),
+    _question("grep", "its events in whose text a rare word was said"),
+    _question("grep-frequent", "the first 1,000 events with a frequent word"),
+    Row(
+        "analysis-append",
+        "append to an experiment that is indexed",
+        "append to the same experiment before",
+        "analysis:Append",
+        0.9,
+        unit="per second",
+    ),
     _memory("record", "peak memory while recording 10 million events", "Record"),
     _memory("replay", "peak memory while replaying 10 million events", "ReplayMemory"),
     _memory("export", "peak memory while exporting 10 million events", "Export"),

@@ -21,7 +21,7 @@ if __package__ in (None, ""):
 
 from bench import peers
 from bench.measure import Result, measure, progress_printer, stage
-from bench.rows import LARGE, NAMES, ROWS, Row
+from bench.rows import LARGE, NAMES, ROWS, SOCIETY, Row
 
 
 def main() -> None:
@@ -47,14 +47,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
     parser.add_argument("--list", action="store_true", help="list the rows and their targets")
     parser.add_argument(
-        "--events", type=int, default=LARGE, metavar="N", help="size of the large store (default: 10 million)"
+        "--events",
+        type=int,
+        metavar="N",
+        help=f"size of the large stores (default: 10 million; {SOCIETY:,} for the rows about analysis)",
     )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where the large store is kept for the next run")
     parser.add_argument("--here", action="store_true", help="measure in this Python, without a separate environment")
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds {options.rounds}: give 1 or more")
-    if options.events < 200_000:
+    if options.events is not None and options.events < 200_000:
         parser.error(f"--events {options.events}: give 200000 or more, because it is compared with 100 thousand")
     return options
 
@@ -67,9 +70,9 @@ def _select(names: list[str]) -> list[Row]:
     return [row for row in ROWS if not names or row.name in names]
 
 
-def _with_size(row: Row, events: int) -> Row:
+def _with_size(row: Row, events: int | None) -> Row:
     """Return the row with the size of the large store in this run."""
-    if events == LARGE:
+    if events is None:
         return row
     return replace(row, what=row.what.replace("10 million", f"{events:,}"))
 
@@ -103,7 +106,7 @@ def _measure(rows: list[Row], options: argparse.Namespace) -> int:
     table = None if options.json else Table(rows)
     keep = options.keep and options.keep.absolute()
     failed = False
-    with stage(options.events, keep, say) as on:
+    with stage(options.events or LARGE, keep, say, options.events or SOCIETY) as on:
         for together in _group_by_pair(rows):
             for result in measure(together, on, options.rounds):
                 failed = failed or result.failed is not None

@@ -38,9 +38,9 @@ def large(stage: Stage) -> Path:
     return found
 
 
-def check_space(folder: Path, events: int) -> None:
+def check_space(folder: Path, events: int, event_bytes: int = EVENT_BYTES) -> None:
     """Raise `Unavailable` if the disk of the folder has too little space for these events."""
-    free, needed = shutil.disk_usage(folder).free, events * EVENT_BYTES + 500_000_000
+    free, needed = shutil.disk_usage(folder).free, events * event_bytes + 500_000_000
     if free < needed:
         raise Unavailable(
             f"{events:,} events need {needed / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB free: "

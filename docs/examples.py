@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("questions.md",)
+PAGES = ("questions.md", "analysis.md")
 WIDTH = 110
 _FENCE = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

@@ -20,6 +20,8 @@ StoreError                    exit code 2 on the command line
 ├── BadEvent                      an event that the log cannot hold
 ├── BadCursor                     a point in an experiment that cannot be read
 ├── BadFile                       an import file, with the number of the wrong line
+├── StatementFailed               an SQL statement that cannot be run, and where it is wrong
+├── StatementTimedOut             an SQL statement that reached its time limit
 ├── SpoolHeld                     a live recorder holds the spool
 ├── SpoolDamaged                  a spool that cannot be read
 ├── SpoolFull                     the spool cannot hold more events
@@ -238,6 +240,28 @@ class BadFile(StoreError):
     def __init__(self, path: str, line: int | None, reason: str) -> None:
         super().__init__(f"{path}{f', line {line}' if line else ''}: {reason}. Nothing was imported.")
         self.path, self.line, self.reason = path, line, reason
+
+
+class StatementFailed(StoreError):
+    """An SQL statement cannot be run. `position` is the index of the place in `statement`, if the database tells it."""
+
+    def __init__(self, reason: str, statement: str = "", position: int | None = None) -> None:
+        where = ""
+        if position is not None:
+            line = statement.count("\n", 0, position) + 1
+            where = f" (line {line}, column {position - statement.rfind(chr(10), 0, position)})"
+        super().__init__(f"the statement cannot be run: {reason}{where}")
+        self.reason, self.statement, self.position = reason, statement, position
+
+
+class StatementTimedOut(StoreError):
+    """An SQL statement, or the reading of its result, reached the time limit."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the statement was ended at its time limit of {seconds:g} s. Ask for less, or give more with --timeout."
+        )
+        self.seconds = seconds
 
 
 class OutputFailed(StoreError):

@@ -147,7 +147,7 @@ def show_sparklines(cells: Cells, time: int, top: int | None) -> None:
     if rest := lines[limit:]:
         labels.append(f"and {len(rest):,} more")
         totals.append(sum(map(cells.number, rest)))
-    title = counts.by[other].upper()
+    title = cells.heading(other)
     widest = min(max(cell_len(title), *map(cell_len, labels)), cells.most_label)
     width = max(len(cells.title), *(len(cells.text(number)) for number in totals))
     axis = _Axis(cells, max(cells.width - widest - width - 4, LEAST_CELLS), counts.dimensions[time].bucket_ns)

@@ -27,6 +27,7 @@ VERBS = {
         Verb("Read", "info", "Describe one experiment."),
         Verb("Read", "events", "Print the events of an experiment, or follow them."),
         Verb("Read", "count", "Count messages: who talks to whom, on which channel, when."),
+        Verb("Read", "sql", "Run an SQL statement about an experiment; it can only read."),
         Verb("Read", "index", "Bring text, deliveries and activity in SQL up to date."),
         Verb("Replay and compare", "replay", "Publish the messages of an experiment again, in timestamp order."),
         Verb("Replay and compare", "fork", "Repeat an experiment up to a point, and continue differently."),

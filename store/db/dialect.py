@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ..errors import StoreError
 from .statements import Commit, Part
+from .user_query import Rows, UserQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,13 @@ class Dialect(Protocol):
 
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         """Return the rows of a query as tuples, directly from the driver."""
+
+    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
+        """Run a user's statement, which cannot write, on a connection of its own.
+
+        Its transaction ends with the block, and at the time limit in any case. Raises `StatementFailed`,
+        `StatementTimedOut` and the `StoreError` for a store that cannot be read.
+        """
 
     def appender(self) -> Appender:
         """Return a new appender, with connections of its own."""

@@ -19,8 +19,8 @@ from messager_store.ray import set_up_worker
 from tests.support.wheels import StandIn, importable, wheel
 
 NEEDS = (
-    "faiss fastavro grpc langchain_community langchain_core mlflow mosstool numpy openai psycopg pycitydata "
-    "pycityproto pymongo pyparsing pyproj shapely torch transformers zhipuai"
+    "faiss fastavro grpc langchain_community langchain_core mlflow mosstool openai psycopg pycitydata pycityproto "
+    "pymongo pyparsing pyproj shapely torch transformers zhipuai"
 )
 REQUIREMENT = "agentsociety==1.0.0"
 

@@ -28,7 +28,8 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from ...errors import StoreError, StoreNotFound, StoreUnavailable
 from ..dialect import Need
 from ..schema import metadata
-from . import nul_text
+from ..user_query import Rows, UserQuery
+from . import nul_text, user_query
 from .append import Appender
 from .errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
 from .rights import has_schema, missing
@@ -114,6 +115,9 @@ class Postgres:
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         rows: Iterable[Any] = await (await _driver(connection)).fetch(sql, *parameters)
         return rows
+
+    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
+        return user_query.run(self._connect, query, self.translate)
 
     def appender(self) -> Appender:
         return Appender(self._connect, self._doubt)

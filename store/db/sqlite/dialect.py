@@ -20,6 +20,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from sqlite3 import Error as SQLiteError
 from typing import Any
+from urllib.parse import urlencode
 
 import aiosqlite
 from sqlalchemy import ColumnElement, Insert, Table, event, func, text
@@ -33,7 +34,8 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
 from ..dialect import Need
 from ..one_host import ELSEWHERE, HOST, refusal
-from . import file
+from ..user_query import Rows, UserQuery
+from . import file, user_query
 from .append import Appender
 
 BUSY_TIMEOUT_MS = 4000
@@ -111,6 +113,9 @@ class SQLite:
         rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
         return rows
 
+    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
+        return user_query.run(self._open_read_only, query, self._translated)
+
     def appender(self) -> Appender:
         return Appender(self._open_for_appends, self._file_id)
 
@@ -121,6 +126,9 @@ class SQLite:
         await raw.driver_connection.executemany(sql, rows)
 
     async def translate(self, error: Exception) -> StoreError:
+        return self._translated(error)
+
+    def _translated(self, error: Exception) -> StoreError:
         cause = error.orig if isinstance(error, DBAPIError) else error
         reason = str(cause)
         if "not a database" in reason:
@@ -266,6 +274,14 @@ class SQLite:
         if self._may_write:
             return {"mode": "rw"}
         return {"mode": "ro"} if os.path.exists(f"{self.path}-wal") else {"mode": "ro", "immutable": "1"}
+
+    def _open_read_only(self) -> sqlite3.Connection:
+        options = urlencode(self._mode() | {"mode": "ro"})
+        connection = sqlite3.connect(
+            f"{file.uri(self.path)}?{options}", uri=True, isolation_level=None, check_same_thread=False
+        )
+        connection.execute(_settings()[0])
+        return connection
 
     def _open_for_appends(self) -> sqlite3.Connection:
         # mode=rw: a missing file is an error and is not created

@@ -102,13 +102,13 @@ async def test_programs_that_do_not_come_are_named_with_the_way_to_start_them_an
 ) -> None:
     monkeypatch.setenv("MESSAGER_STORE", store)  # those that take part are recorded as well
     broker = MemoryBroker()
-    fork = forked(parent, broker, patience=0.3)
+    fork = forked(parent, broker, patience=3)  # the program that comes has set up a recorder by then
     error, other = await run(fork, answers(broker))
     assert isinstance(error, ProgramsMissing), error
     assert fork.report.cast.pace == "lockstep"
     assert {part.label: part.attached for part in fork.report.cast.parts} == {"agent 1": False, "agent 3": True}
     assert str(error) == (
-        "the fork stopped: no live program plays agent 1, and none came within 0.3 s. Start each with "
+        "the fork stopped: no live program plays agent 1, and none came within 3 s. Start each with "
         "MESSAGER_REPLAY=e1 in its environment and the exp_id of the fork, or raise the patience."
     )
     assert isinstance(other, LockstepStopped) and str(other) == str(error)

@@ -1,0 +1,107 @@
+"""A recorded society for the rows about analysis: agents that talk with their neighbours, and several recorders.
+
+Each message is two events, sent and received. Two words appear in the texts at known rates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from messager_store import EventLog, NewEvent
+from messager_store.queries.index import index
+
+from .measure import Stage
+from .stores import check_space
+from .workload import BATCH, BEGIN, STEP, channel, remove
+
+EXP_ID = "society"
+AGENTS = 1000
+NEIGHBOURS = 20
+RECORDERS = 20
+FREQUENT, FREQUENT_EVERY = "breakfast", 10
+RARE, RARE_EVERY = "zeppelin", 100_000
+EVENT_BYTES = 950
+"""Upper bound on disk, side tables included."""
+
+
+def sender_of(number: int) -> int:
+    """Return the sender of a message."""
+    return number % AGENTS
+
+
+def recipient_of(number: int) -> int:
+    """Return the recipient of a message: one of the `NEIGHBOURS` next agents."""
+    return (number + 1 + number // AGENTS % NEIGHBOURS) % AGENTS
+
+
+def payload(number: int) -> bytes:
+    """Return a message: JSON in JSON, as AgentSociety writes it."""
+    words = f"Gr\u00fc\u00dfe {number}: " + "we met at the market and spoke about the weather, " * 2
+    if number % FREQUENT_EVERY == 0:
+        words += f"after {FREQUENT} "
+    if number % RARE_EVERY == RARE_EVERY // 2:
+        words += f"under a {RARE} "
+    content = json.dumps({"content": words})
+    return json.dumps({"from": sender_of(number), "content": content, "type": "social", "t": number}).encode()
+
+
+def society(stage: Stage) -> Path:
+    """Return a store with an indexed society of `stage.society` events."""
+    if "society" not in stage.shared:
+        folder = stage.keep or stage.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"society-{stage.society}.db"
+        if not path.exists():
+            check_space(folder, stage.society, EVENT_BYTES)
+            making = path.with_suffix(".making.db")
+            remove(making)
+            try:
+                asyncio.run(make(making, stage.society, stage.say))
+            except BaseException:
+                remove(making)
+                raise
+            making.rename(path)
+            stage.say(f"its store has {path.stat().st_size / 1e9:.1f} GB")
+        stage.shared["society"] = path
+    found: Path = stage.shared["society"]
+    return found
+
+
+async def make(path: Path, events: int, say: Callable[[str], None], *, indexed: bool = True) -> None:
+    """Create a store with a society of so many events."""
+    async with EventLog.open(str(path)) as log:
+        of = await log.create_experiment(EXP_ID)
+        writers = [await log.register(of, role="messager") for _ in range(RECORDERS)]
+        began = told = time.monotonic()
+        for first in range(0, events // 2, BATCH * 10):
+            for writer, batch in zip(writers, batches(first, min(BATCH * 10, events // 2 - first)), strict=True):
+                if batch:
+                    await log.append(writer, batch)
+            if time.monotonic() - told > 5:
+                told = time.monotonic()
+                say(f"creating the society: {2 * first:,} of {events:,} events")
+        recorded = time.monotonic()
+        if indexed:
+            await index(log, of)
+        for writer in writers:
+            await log.touch(writer, ended_at=time.time_ns())
+        say(
+            f"created the society: {events:,} events recorded in {recorded - began:.0f} s, "
+            f"indexed in {time.monotonic() - recorded:.0f} s"
+        )
+
+
+def batches(first: int, count: int) -> list[list[NewEvent]]:
+    """Return the events of `count` messages, a list for each recorder."""
+    found: list[list[NewEvent]] = [[] for _ in range(RECORDERS)]
+    for number in range(first, first + count):
+        sender, recipient, ts = sender_of(number), recipient_of(number), BEGIN + number * STEP
+        where, data = channel(recipient), payload(number)
+        found[sender % RECORDERS].append(NewEvent("sent", ts, where, data, sender, recipient))
+        heard = NewEvent("received", ts + STEP // 2, where, data, sender, recipient)
+        found[recipient % RECORDERS].append(heard)
+    return found

@@ -1,0 +1,108 @@
+"""messager sql"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ...text import plural, safe
+from ..options import asynchronous, json_option, open_log, store_option
+from ..output import facts, note, print_json
+from ..progress import Progress
+from ..sql_output import Csv, JsonLines, Output, Table
+
+if TYPE_CHECKING:
+    from ...errors import StatementFailed
+
+SHOWN = 100
+"""Rows of a table, unless --limit is given."""
+
+
+@click.command()
+@click.argument("exp")
+@click.argument("statement", required=False)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"At most N rows.  [default: {SHOWN} in a table, all in CSV and JSON]",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time limit of the statement, with the reading of its result.",
+)
+@store_option
+@json_option
+@asynchronous
+async def command(
+    exp: str, statement: str | None, as_csv: bool, limit: int | None, timeout: float, store: str, as_json: bool
+) -> None:
+    """Run one SQL statement about an experiment. It can only read.
+
+    The views messages, events, deliveries, marks, gaps and minutes hold this experiment only, and :exp is its exp_id.
+    All tables and views of the store can be read too. Without STATEMENT, the views and their columns are listed; if it
+    is -, it is read from standard input. --json prints one JSON object per row.
+    """
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json cannot be combined")
+    from ...errors import StatementFailed
+    from ...queries.sql import open_sql, pages_of
+
+    if statement == "-":
+        statement = sys.stdin.read()
+    output: Output = Table()
+    if as_csv or as_json:
+        output = Csv() if as_csv else JsonLines()
+    left = SHOWN if limit is None and isinstance(output, Table) else limit
+    more = False
+    async with open_log(store) as log:
+        of = await log.experiment(exp)
+        if statement is None:
+            _list_views(as_json)
+            return
+        try:
+            with Progress(f"indexing {safe(of.exp_id)}") as progress:
+                async with open_sql(log, of, statement, timeout_s=timeout, progress=progress) as result:
+                    progress.clear()
+                    output.begin(result.columns)
+                    async for page in pages_of(result, None if left is None else left + 1):
+                        more = left is not None and len(page) > left
+                        output.add(page[:left])
+                        left = None if left is None else left - len(page)
+        except StatementFailed as error:
+            _show_place(error)
+            raise
+    output.end()
+    if more and isinstance(output, Table):
+        note(f"the first {plural(output.count, 'row')}; there are more: --limit N, --csv or --json prints them")
+
+
+def _list_views(as_json: bool) -> None:
+    from ...db.user_query import VIEWS
+
+    if as_json:
+        print_json(VIEWS)
+    else:
+        facts([(view, ", ".join(columns)) for view, columns in VIEWS.items()])
+
+
+def _show_place(error: StatementFailed) -> None:
+    """Print the line of the statement that is wrong, with a mark below the place."""
+    from rich.cells import cell_len
+
+    if error.position is None:
+        return
+    before, after = error.statement[: error.position], error.statement[error.position :]
+    left, right = safe(before.rpartition("\n")[2]), safe(after.partition("\n")[0])
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else 100
+    left = left[-(width // 2) :]
+    click.echo(f"  {left}{right[: max(width - cell_len(left) - 3, 10)]}", err=True)
+    click.echo(f"  {' ' * cell_len(left)}^", err=True)
