@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .privacy.redaction_filter import RedactionFilter
     from .queries.compare import compare
     from .queries.comparison import Comparison
+    from .queries.count import Count, Counts, count
     from .queries.match import Match
     from .ray import runtime_env
     from .recording.closing import close
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "ChannelMap": "log.channel_map",
     "Comparison": "queries.comparison",
+    "Count": "queries.count",
+    "Counts": "queries.count",
     "Cursor": "log.event",
     "Event": "log.event",
     "EventLog": "log.event_log",
@@ -49,6 +52,7 @@ _MODULE_OF = {
     "StoreError": "errors",
     "close": "recording.closing",
     "compare": "queries.compare",
+    "count": "queries.count",
     "export_jsonl": "formats.jsonl",
     "import_jsonl": "formats.jsonl",
     "pack": "formats.pack",
@@ -62,6 +66,8 @@ _MODULE_OF = {
 __all__ = [
     "ChannelMap",
     "Comparison",
+    "Count",
+    "Counts",
     "Cursor",
     "Event",
     "EventLog",
@@ -79,6 +85,7 @@ __all__ = [
     "StoreError",
     "close",
     "compare",
+    "count",
     "export_jsonl",
     "import_jsonl",
     "pack",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from messager.record import is_own
 
@@ -14,7 +14,7 @@ from ..log.cursor import duration_ns
 from ..log.event_log import EventLog
 from ..log.messages import selected_pages
 from ..log.reading import pages
-from ..log.selection import Selection
+from ..log.selection import Filters, Selection, selection_of
 from ..log.span import Span
 from . import activity_sums
 from .dimensions import Dimension, Of, Phases, decoded, dimensions, identity, natural
@@ -88,8 +88,11 @@ async def count(
     events: bool = False,
     order: Order = "messages",
     progress: Progress | None = None,
+    **filters: Unpack[Filters],
 ) -> Counts:
     """Count the selected messages of an experiment, each once (`log.messages`), by one or two `dimensions`.
+
+    They are selected by `selection`, or by `filters`, which are the arguments of `Selection`.
 
     With `events`, count events of every kind. `max_gap` is the longest silence within a stretch of a timeline, in ns or
     as text such as `10m`; None for no limit. `order` is the number by which rows are sorted, the largest first, or
@@ -101,7 +104,7 @@ async def count(
     """
     wanted = dimensions(by)
     limit = _gap_ns(max_gap)
-    selection = selection or Selection()
+    selection = selection_of(selection, filters)
     phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
     groups = Groups(wanted, phases)
     if not await activity_sums.add(log, of, groups, selection, events=events, progress=progress):

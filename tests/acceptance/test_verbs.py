@@ -48,6 +48,7 @@ LINES = [
     ("ls",),
     ("info", "e1"),
     ("events", "e1"),
+    ("count", "e1", "--by", "channel,minute"),
     ("sql", "e1", "select text from messages"),
     ("index", "--all"),
     ("replay", "e1", "--speed", "max", "--to-exp", "again"),
