@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..text import plural
 from .count_cells import TOP, Cells
+from .output import note
 from .sparkline import bar
 
 if TYPE_CHECKING:
@@ -120,6 +122,8 @@ class _Matrix:
             click.echo(line + click.style("  " + cells.text(number).rjust(width), bold=True))
         line = self._line(cells.cut("TOTAL", widest), numbers, widths[:shown], len(rest))
         click.secho(f"{line}  {cells.text(total).rjust(width)}", bold=True)
+        if rest:
+            note(f"{plural(len(titles) - shown, 'column')} left out at this width; --json has all")
 
     def _fitting(self, widths: Sequence[int], room: int) -> int:
         """Return the number of columns that fit, at least one; the others become one column."""

@@ -164,6 +164,8 @@ def _sort(keys: list[Key], groups: Groups, values: Sequence[dict[Any, Any]], ord
     """
     sums = groups.sums
     for at, made in reversed(list(enumerate(values))):
+        if groups.by[at].ordered:
+            continue
         place = {cell: number for number, cell in enumerate(sorted(made, key=lambda cell: natural(made[cell])))}
         keys.sort(key=lambda key: place[key[at]])
     for at in {"messages": (1, 0), "payload_bytes": (0, 1), "name": ()}[order]:

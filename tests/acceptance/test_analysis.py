@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from messager_store import EventLog, Experiment, Selection, import_jsonl
+from messager_store import EventLog, Experiment, Selection, count, import_jsonl
 from messager_store.log.messages import selected_pages
 from messager_store.queries.index import index
 from tests.support.traffic import FILES, lines_of, made
@@ -66,6 +68,7 @@ async def test_every_answer_equals_the_one_computed_from_the_file(traffic: Traff
     await _mentions(traffic)
     await _people(traffic)
     await _moments(traffic)
+    await _numbers(traffic)
 
 
 async def _mentions(traffic: Traffic) -> None:
@@ -95,3 +98,18 @@ async def _moments(traffic: Traffic) -> None:
         assert await traffic.found(last_per=per, until=middle) == traffic.places(at)
     near = [line for line in traffic.lines if abs(line["ts"] - middle) <= 60_000_000_000]
     assert await traffic.found(around=f"{middle}+-1m") == traffic.places(near)
+
+
+async def _numbers(traffic: Traffic) -> None:
+    """Who talks to whom, the rate of each channel, and a field of payloads: from `activity`, and from the events."""
+    day = 86_400_000_000_000
+    dimensions: list[tuple[tuple[str, str], Callable[[Line], Any]]] = [
+        (("from", "to"), lambda line: (line["from_id"], line["to_id"])),
+        (("channel", "day"), lambda line: (line["channel"], line["ts"] // day * day)),
+        (("channel", "7s"), lambda line: (line["channel"], line["ts"] // 7_000_000_000 * 7_000_000_000)),
+        (("from", "$.n"), lambda line: (line["from_id"], json.loads(line["payload"]).get("n"))),
+    ]
+    for by, values in dimensions:
+        found = await count(traffic.log, traffic.of, by)
+        rows = {json.dumps(row.keys): row.messages for row in found}
+        assert rows == Counter(json.dumps(values(line)) for line in traffic.lines), by
