@@ -204,8 +204,10 @@ async def test_a_reception_counts_unless_its_sender_was_recorded(
 async def test_an_index_changes_no_choice_and_events_behind_it_are_seen(log: EventLog, name: str) -> None:
     sessions, expected = SCENARIOS[name]
     of = await recorded(log, *sessions)
+    unrecorded = (await sources(log, of, counted=True)).unrecorded_senders
     await index(log, of)
     assert await payloads(log, of) == expected
+    assert (await sources(log, of, counted=True)).unrecorded_senders == unrecorded
     channels = ("nobody else heard this", "nor this")
     for second, channel in enumerate(channels, 10**6):
         await log.append(await log.register(of, role="tap"), [heard(second, channel, channel)])

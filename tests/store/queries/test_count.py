@@ -202,7 +202,7 @@ async def test_a_redaction_meanwhile_is_noticed(log: EventLog, monkeypatch: pyte
     async def then_cleared(*arguments: Any, **options: Any) -> bool:
         done = await original(*arguments, **options)
         async with log.database.writing() as connection:
-            await side_tables.clear_state(connection, of.id)
+            await side_tables.clear(connection, of.id, [row.id for row in await log.recorders(of)])
         return done
 
     monkeypatch.setattr(activity_sums, "index_or_warn", then_cleared)
