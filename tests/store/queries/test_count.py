@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from importlib import import_module
 from typing import Any
@@ -218,3 +219,39 @@ async def test_redacted_messages_do_not_count_but_redacted_events_do(log: EventL
     after = await count(log, of, "channel", events=True)
     assert rows(after) == rows(before)
     assert after.payload_bytes < before.payload_bytes
+
+
+@pytest.mark.parametrize(("since", "until"), [(30, 90), (30, 900), (-900, 90), (59.5, 600), (-61, 119), (60, 120)])
+async def test_parts_that_begin_or_end_within_a_minute_are_exact(log: EventLog, since: float, until: float) -> None:
+    of = await society(log)
+    part = Selection(since=BEGAN + int(since * SECOND), until=BEGAN + int(until * SECOND))
+    inside = [at for at in range(120) if since <= at < until]
+    found = await count(log, of, ("channel", "minute"), part)
+    expected: Counter[Any] = Counter(("odd" if at % 2 else "even", BEGAN + at // 60 * MINUTE) for at in inside)
+    assert {row.keys: row.messages for row in found} == expected
+    assert (found.messages, found.payload_bytes) == (len(inside), sum(len(str(at)) for at in inside))
+
+
+async def test_retracted_messages_do_not_count(log: EventLog) -> None:
+    of = await log.create_experiment("e1")
+    writer = await log.register(of, role="messager")
+    failed = told(200)._replace(kind="failed", cause=(writer.ordinal, 2), meta={"outcome": "not_sent"})
+    await log.append(writer, [told(0, "a"), told(1, "b", payload=b"xyz"), told(2, "b"), failed])
+    found = await count(log, of, "from")
+    assert (rows(found), found.messages, found.payload_bytes) == ([("a", 1), ("b", 1)], 2, 2)
+    assert rows(await count(log, of, "kind", events=True)) == [("sent", 3), ("failed", 1)]
+
+
+async def test_receptions_count_while_no_sender_was_recorded(log: EventLog) -> None:
+    of = await log.create_experiment("e1")
+    for role, start, end, events in (
+        ("messager", 0, 100, [told(50, "a")]),
+        ("tap", 0, 200, [told(at, "a")._replace(kind="received") for at in (50.1, 150, 151)]),
+    ):
+        writer = await log.register(of, role=role, row={"started_at": BEGAN + start * SECOND})
+        await log.append(writer, events)
+        await log.touch(writer, heartbeat_at=BEGAN + end * SECOND, ended_at=BEGAN + end * SECOND)
+    assert rows(await count(log, of, ("kind", "minute"))) == [
+        ("sent", BEGAN, 1),
+        ("received", BEGAN + 2 * MINUTE, 2),
+    ]
