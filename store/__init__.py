@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .privacy.redaction_filter import RedactionFilter
     from .queries.compare import compare
     from .queries.comparison import Comparison
+    from .queries.count import Count, Counts, count
     from .queries.delays import Delays, delays
     from .queries.match import Match
     from .queries.problems import Problems, problems
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "ChannelMap": "log.channel_map",
     "Comparison": "queries.comparison",
+    "Count": "queries.count",
+    "Counts": "queries.count",
     "Cursor": "log.event",
-    "Event": "log.event",
     "Delays": "queries.delays",
+    "Event": "log.event",
     "EventLog": "log.event_log",
     "Experiment": "experiments.records",
     "Fork": "replay",
@@ -57,6 +60,7 @@ _MODULE_OF = {
     "StoreError": "errors",
     "close": "recording.closing",
     "compare": "queries.compare",
+    "count": "queries.count",
     "delays": "queries.delays",
     "export_jsonl": "formats.jsonl",
     "import_jsonl": "formats.jsonl",
@@ -73,6 +77,8 @@ _MODULE_OF = {
 __all__ = [
     "ChannelMap",
     "Comparison",
+    "Count",
+    "Counts",
     "Cursor",
     "Delays",
     "Event",
@@ -94,6 +100,7 @@ __all__ = [
     "StoreError",
     "close",
     "compare",
+    "count",
     "delays",
     "export_jsonl",
     "import_jsonl",

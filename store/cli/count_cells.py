@@ -47,6 +47,18 @@ class Cells:
         """Title of a column of numbers."""
         return "BYTES" if self.as_bytes else self.counts.unit.upper()
 
+    def heading(self, at: int) -> str:
+        """Return the title of dimension number `at`."""
+        from ..queries.dimensions import Of
+
+        dimension = self.counts.dimensions[at]
+        match dimension.of:
+            case Of.TIME:
+                return "TIME"
+            case Of.FIELD:
+                return safe(dimension.name)
+        return dimension.name.upper()
+
     def number(self, row: Count) -> int:
         return row.payload_bytes if self.as_bytes else row.messages
 

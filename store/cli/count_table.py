@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..text import plural
 from .count_cells import TOP, Cells
+from .output import note
 from .sparkline import bar
 
 if TYPE_CHECKING:
@@ -34,10 +36,10 @@ def show_rows(cells: Cells, top: int | None) -> None:
 
 
 def show_bars(cells: Cells, rows: Sequence[tuple[str, int | None]], *, most: int) -> None:
-    """Print labels with numbers and bars; a label without a number is a silence."""
+    """Print labels with numbers, and with bars up to `most`; a label without a number is a silence."""
     from rich.cells import cell_len
 
-    title = cells.counts.by[0].upper()
+    title = cells.heading(0)
     widest = min(max(cell_len(title), *(cell_len(label) for label, _ in rows)), cells.most_label)
     width = max(len(cells.title), *(len(cells.text(number or 0)) for _, number in rows))
     room = max(min(cells.width - widest - width - 4, MOST_BAR), 1)
@@ -46,7 +48,7 @@ def show_bars(cells: Cells, rows: Sequence[tuple[str, int | None]], *, most: int
         if number is None:
             click.secho(cells.cut(label, widest).rstrip(), dim=True)
             continue
-        drawn = click.style(bar(min(number, most), most, room, blocks=cells.blocks), fg="cyan") if number else ""
+        drawn = click.style(bar(number, most, room, blocks=cells.blocks), fg="cyan") if number <= most else ""
         click.echo(f"{cells.cut(label, widest)}  {cells.cell(number, width)}  {drawn}".rstrip())
 
 
@@ -96,8 +98,8 @@ class _Matrix:
     def print(self) -> None:
         from rich.cells import cell_len
 
-        cells, by = self._cells, self._cells.counts.by
-        corner = f"{by[0].upper()} \\ {by[1].upper()}"
+        cells = self._cells
+        corner = f"{cells.heading(0)} \\ {cells.heading(1)}"
         widest = min(max(cell_len(corner), *map(cell_len, self._labels)), cells.most_label)
         numbers = [cells.number(row) for row in self._columns]
         titles = cells.labels(1, [row.keys[0] for row in self._columns], MOST_TITLE)
@@ -120,6 +122,8 @@ class _Matrix:
             click.echo(line + click.style("  " + cells.text(number).rjust(width), bold=True))
         line = self._line(cells.cut("TOTAL", widest), numbers, widths[:shown], len(rest))
         click.secho(f"{line}  {cells.text(total).rjust(width)}", bold=True)
+        if rest:
+            note(f"{plural(len(titles) - shown, 'column')} left out at this width; --json has all")
 
     def _fitting(self, widths: Sequence[int], room: int) -> int:
         """Return the number of columns that fit, at least one; the others become one column."""

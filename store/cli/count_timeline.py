@@ -23,6 +23,8 @@ LEAST_CELLS = 10
 """Minimum width of a sparkline."""
 EMPTY_ROWS = 3
 """Empty buckets in a row that are printed as such by default; more become one row."""
+MOST_EMPTY_ROWS = 1000
+"""The same, whatever the longest silence is that was asked for."""
 
 
 def show_times(cells: Cells, top: int | None) -> None:
@@ -32,7 +34,7 @@ def show_times(cells: Cells, top: int | None) -> None:
     counts, step = cells.counts, cells.counts.dimensions[0].bucket_ns
     numbers = {row.keys[0]: cells.number(row) for row in counts}
     starts = list(numbers)[: top or len(numbers)]
-    gap = EMPTY_ROWS * step if counts.max_gap_ns is None else counts.max_gap_ns
+    gap = EMPTY_ROWS * step if counts.max_gap_ns is None else min(counts.max_gap_ns, MOST_EMPTY_ROWS * step)
     rows: list[tuple[str, int | None]] = []
     end = None
     for part in stretches(starts, step, gap):
@@ -60,6 +62,7 @@ class _Axis:
 
     def __init__(self, cells: Cells, width: int, bucket_ns: int) -> None:
         self._cells = cells
+        self._width = width
         self._step = bucket_ns
         self._parts = list(cells.counts.stretches)
         self._left_in = 0
@@ -102,15 +105,14 @@ class _Axis:
 
     @property
     def title(self) -> str:
-        """The first and the last time."""
+        """The first and the last time; the first alone if both are too wide."""
         first, last = self._parts[0].start, self._parts[-1].end - self._step
         texts = [time_text(at, self._step) for at in (first, last)]
-        if first == last:
-            return texts[0]
-        width = self._firsts[-1] + sum(map(len, self._marks))
-        room = width - sum(map(len, texts))
         between = " … " if self._cells.blocks else " - "
-        return (" " * room).join(texts) if room > 2 else between.join(texts)
+        if first == last or len(between.join(texts)) > self._width:
+            return texts[0]
+        room = self._firsts[-1] + sum(map(len, self._marks)) - sum(map(len, texts))
+        return (" " * room if room > 2 else between).join(texts)
 
     def legend(self, most: int) -> str:
         """Return what the characters stand for."""
@@ -147,7 +149,7 @@ def show_sparklines(cells: Cells, time: int, top: int | None) -> None:
     if rest := lines[limit:]:
         labels.append(f"and {len(rest):,} more")
         totals.append(sum(map(cells.number, rest)))
-    title = counts.by[other].upper()
+    title = cells.heading(other)
     widest = min(max(cell_len(title), *map(cell_len, labels)), cells.most_label)
     width = max(len(cells.title), *(len(cells.text(number)) for number in totals))
     axis = _Axis(cells, max(cells.width - widest - width - 4, LEAST_CELLS), counts.dimensions[time].bucket_ns)

@@ -15,14 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import BigInteger, cast, func, select
+from sqlalchemy import func, select
 
 from ..db.codes import KINDS, SEQ_BITS, SEQ_MASK
-from ..db.schema import RECORDER_ID, activity, event, indexed_recorder, recorder
+from ..db.schema import RECORDER_ID, event
 from ..experiments.records import Experiment, RecorderRow
+from .activity_summary import Summary, summary
 from .event import Event
 from .event_log import EventLog
 from .late_receptions import Heard, Interval, Times, late_receptions
@@ -54,7 +55,7 @@ class Sources:
         """(ordinal, seq) of receptions that belong to a sending, and are outside of those times."""
         self.unrecorded_senders: dict[str, int] = {}
         """Receptions without a recorded sending, by channel, while senders were recorded: not all were. They do not
-        count as messages."""
+        count as messages. Of use only if `sources` was asked to count them."""
         self.retracted: set[tuple[int, int]] = set()
         """(ordinal, seq) of sendings that a `failed` event retracts."""
 
@@ -73,41 +74,36 @@ class Sources:
         return recorded is None or (entry.ts not in recorded and (entry.recorder, entry.seq) not in self.paired)
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What is known about the events of an experiment, so that `sources` need not read all of them."""
-
-    counts: Sequence[tuple[int | None, int, int, int]]
-    """The number of events: (id of the channel, code of the kind, id of the recorder, events). It must be right for
-    receptions on a channel with several listeners; any other may be 1. `Sources.unrecorded_senders` has no meaning
-    then."""
-    failed: Sequence[Interval]
-    """Times that include all `failed` events."""
-
-
 async def sources(
-    log: EventLog, of: Experiment, kinds: set[str] | None = None, *, summary: Summary | None = None
+    log: EventLog,
+    of: Experiment,
+    kinds: set[str] | None = None,
+    *,
+    known: Summary | None = None,
+    counted: bool = False,
 ) -> Sources:
-    """Return the sources of an experiment. With `kinds`, of these kinds; receptions are still those of one recorder."""
+    """Return the sources of an experiment. With `kinds`, of these kinds; receptions are still those of one recorder.
+
+    They are computed from a summary of `activity`: `known`, else a new one; else from all events. With `counted`,
+    `unrecorded_senders` is right, which takes longer.
+    """
     recorders = await log.recorders(of)
     found = Sources()
     found.kinds = {"sent", "received"} if kinds is None else kinds
-    if any(row.kinds["failed"] for row in recorders):
-        found.retracted = await causes(
-            log,
-            of,
-            {row.id: row.ordinal for row in recorders},
-            failed_only=True,
-            times=None if summary is None else summary.failed,
-        )
     heard = [row for row in recorders if row.kinds["received"]]
-    any_sent = any(row.kinds["sent"] for row in recorders)
+    any_sent, any_failed = (any(row.kinds[kind] for row in recorders) for kind in ("sent", "failed"))
     if kinds is None and not heard:
         found.kinds = {"sent"}
-    elif "received" not in found.kinds or (len(heard) == 1 and not (any_sent and "sent" in found.kinds)):
-        pass  # one kind or one listener: no choice
-    else:
-        await _choose(log, of, found, recorders, await _counts(log, of) if summary is None else summary.counts)
+    only_one = len(heard) == 1 and not (any_sent and "sent" in found.kinds)
+    chooses = "received" in found.kinds and not only_one
+    if known is None and (chooses or any_failed):
+        known = await summary(log.database, of, {row.id: row.last_seq for row in recorders}, counted=counted)
+    if any_failed:
+        ordinals = {row.id: row.ordinal for row in recorders}
+        times = None if known is None else known.failed
+        found.retracted = await causes(log, of, ordinals, failed_only=True, times=times)
+    if chooses:
+        await _choose(log, of, found, recorders, await _counts(log, of) if known is None else known.counts)
     return found
 
 
@@ -206,27 +202,14 @@ async def _counted(log: EventLog, of: Experiment, span: Span, rule: Sources, red
 
 
 async def _counts(log: EventLog, of: Experiment) -> list[tuple[int | None, int, int, int]]:
-    """Return the counts of a `Summary`: from `activity` if it has all events, else from the events."""
-    kinds = (_SENT, _RECEIVED)
-    from_events = (
+    """Return the counts of a `Summary`, all of them, from the events."""
+    query = (
         select(event.c.channel_id, event.c.kind, RECORDER_ID, func.count())
-        .where(event.c.experiment_id == of.id, event.c.kind.in_(kinds))
+        .where(event.c.experiment_id == of.id, event.c.kind.in_((_SENT, _RECEIVED)))
         .group_by(event.c.channel_id, event.c.kind, RECORDER_ID)
     )
-    a = activity.c
-    from_activity = (
-        select(func.nullif(a.channel_id, 0), a.kind, a.recorder_id, cast(func.sum(a.messages), BigInteger))
-        .where(a.recorder_id.in_(select(recorder.c.id).where(recorder.c.experiment_id == of.id)), a.kind.in_(kinds))
-        .group_by(a.channel_id, a.kind, a.recorder_id)
-    )
-    behind = (
-        select(recorder.c.id)
-        .outerjoin(indexed_recorder, indexed_recorder.c.recorder_id == recorder.c.id)
-        .where(recorder.c.experiment_id == of.id, recorder.c.last_seq > func.coalesce(indexed_recorder.c.text_seq, 0))
-    )
-    async with log.database.reading() as connection:  # one snapshot
-        complete = (await connection.execute(behind.limit(1))).first() is None
-        rows = await connection.execute(from_activity if complete else from_events)
+    async with log.database.reading() as connection:
+        rows = await connection.execute(query)
         return [(channel_id, kind, number, events) for channel_id, kind, number, events in rows]
 
 

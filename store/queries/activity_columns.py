@@ -11,15 +11,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Label, Select, case, func, literal_column
 from sqlalchemy.sql import visitors
 
-from ..db.codes import KINDS, REDACTED
+from ..db.codes import BUCKET_NS, KINDS, REDACTED
 from ..db.schema import activity, event
+from ..log.activity_summary import KIND
 from ..log.names import NameReader
 from .dimensions import Agents, Dimension, Of, both
 from .groups import Groups
-from .texts import BUCKET_NS
 
-KIND: ColumnElement[int] = func.abs(activity.c.kind)
-"""The code of the kind, also of redacted events."""
 _AS_ACTIVITY: dict[Any, ColumnElement[Any]] = {
     event.c.kind: KIND,
     event.c.channel_id: func.nullif(activity.c.channel_id, 0),

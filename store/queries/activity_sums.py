@@ -10,33 +10,32 @@ From the events come:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, cast, func, literal_column, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ColumnElement, literal_column, select
 
-from ..db.codes import CHANNEL, KINDS, SEQ_BITS
-from ..db.schema import activity, event, indexed_recorder, recorder
+from ..db.codes import BUCKET_NS, CHANNEL, KINDS, SEQ_BITS
+from ..db.schema import activity, event
 from ..experiments.records import Experiment
 from ..log import cursor, event_rows
+from ..log.activity_summary import is_complete, rows_of, sum_of, summary
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.event_query import EventQuery, Recorders, events_of, recorders_now
 from ..log.late_receptions import Interval, Times
-from ..log.messages import Sources, Summary, message_pages, sources
+from ..log.messages import Sources, message_pages, sources
 from ..log.names import LOOKUP, NameReader, all_names
 from ..log.reading import pages
 from ..log.selection import Selection
 from ..log.span import Span
-from .activity_columns import KIND, Columns, is_known, translated
+from .activity_columns import Columns, is_known, translated
 from .dimensions import FIRST_NS
 from .groups import Groups
 from .index import index_or_warn
-from .texts import BUCKET_NS, Progress
+from .texts import Progress
 
 _SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
 _LAST_NS = 2**63 - 1
@@ -77,10 +76,10 @@ async def add(
         if not await sums.add_activity(*_of_kinds(selection)):
             return False
     else:
-        summary = await sums.summary()
-        if summary is None:
+        known = await summary(log.database, of, now.last_seqs)
+        if known is None:
             return False
-        sums.rule = await sources(log, of, selection.kinds, summary=summary)
+        sums.rule = await sources(log, of, selection.kinds, known=known)
         if not await sums.add_messages():
             return False
     for edge in _edges(span, minutes):
@@ -144,40 +143,6 @@ class _Sums:
         self._columns = Columns(groups.by, self._names, groups.agents)
         self.rule: Sources | None = None
         """The choice of messages; None to count events."""
-
-    async def summary(self) -> Summary | None:
-        """Return what `activity` tells about the choice of messages; None if it is not complete."""
-        a = activity.c
-        places = select(a.channel_id, a.kind, a.recorder_id).distinct().where(self._mine())  # from the index alone
-        failed = select(a.bucket).distinct().where(self._mine(), KIND == _FAILED)
-        async with self._log.database.reading() as connection:
-            if not await self._is_complete(connection):
-                return None
-            rows = await EventQuery(places).rows_within(connection, self._log.database)
-            minutes: list[int] = []
-            if any(abs(kind) == _FAILED for _, kind, _ in rows):
-                minutes = [row[0] for row in await EventQuery(failed).rows_within(connection, self._log.database)]
-            counts = Counter({(channel, abs(kind), number): 1 for channel, kind, number in rows})
-            await self._count_receptions(connection, counts)
-        return Summary(
-            [(channel or None, kind, number, events) for (channel, kind, number), events in counts.items()],
-            Times((at, at + BUCKET_NS - 1) for at in minutes).intervals,
-        )
-
-    async def _count_receptions(self, connection: AsyncConnection, counts: Counter[tuple[int, int, int]]) -> None:
-        """Count the receptions on channels with several listeners, among which the number of receptions decides."""
-        a = activity.c
-        listeners = Counter(channel for channel, kind, _ in counts if kind == _RECEIVED)
-        several: list[Any] = [literal_column(str(channel)) for channel, number in listeners.items() if number > 1]
-        if not several:
-            return
-        query = (
-            select(a.channel_id, a.recorder_id, _sum(a.messages))
-            .where(self._mine(), KIND == _RECEIVED, a.channel_id.in_(several))
-            .group_by(a.channel_id, a.recorder_id)
-        )
-        for channel, number, events in await EventQuery(query).rows_within(connection, self._log.database):
-            counts[channel, _RECEIVED, number] = events
 
     async def add_messages(self) -> bool:
         """Add the messages of the whole minutes; return False if `activity` is not complete."""
@@ -271,31 +236,17 @@ class _Sums:
         if self._high != _LAST_NS:
             conditions.append(activity.c.bucket < self._high)
         query = (
-            select(*columns, _sum(activity.c.messages), _sum(activity.c.payload_bytes))
-            .where(self._mine(), *conditions, *more)
+            select(*columns, sum_of(activity.c.messages), sum_of(activity.c.payload_bytes))
+            .where(rows_of(self._of), *conditions, *more)
             .group_by(*columns)
         )
         async with self._log.database.reading() as connection:
-            if not await self._is_complete(connection):
+            if not await is_complete(connection, self._of, self._now.last_seqs):
                 return None
             rows = await EventQuery(query).rows_within(connection, self._log.database)
         places = [at for at, column in enumerate(columns) if column.name in ("from", "to", "channel")]
         await self._names.load({row[at] for row in rows for at in places if row[at]})
         return rows
-
-    def _mine(self) -> ColumnElement[bool]:
-        return activity.c.recorder_id.in_(select(recorder.c.id).where(recorder.c.experiment_id == self._of.id))
-
-    async def _is_complete(self, connection: AsyncConnection) -> bool:
-        """Return whether `activity` has all events: a redaction may have cleared it meanwhile."""
-        known = indexed_recorder.c
-        query = (
-            select(known.recorder_id, known.text_seq)
-            .join(recorder, recorder.c.id == known.recorder_id)
-            .where(recorder.c.experiment_id == self._of.id)
-        )
-        reached = {row.recorder_id: row.text_seq for row in await connection.execute(query)}
-        return all(reached.get(number, 0) >= last for number, last in self._now.last_seqs.items())
 
 
 def _is_outside(entry: Event, rule: Sources) -> bool:
@@ -306,7 +257,3 @@ def _is_outside(entry: Event, rule: Sources) -> bool:
 def _span_of(times: Interval) -> Span:
     first, last = times
     return Span(Cursor(first, 0, 0), None if last == _LAST_NS else Cursor(last + 1, 0, 0))
-
-
-def _sum(column: Any) -> ColumnElement[int]:
-    return cast(func.sum(column), BigInteger)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from messager.record import is_own
 
@@ -16,7 +16,7 @@ from ..log.event import utc
 from ..log.event_log import EventLog
 from ..log.messages import selected_pages
 from ..log.reading import pages
-from ..log.selection import Selection
+from ..log.selection import Filters, Selection, selection_of
 from ..log.span import Span
 from . import activity_sums
 from .dimensions import Dimension, Of, Phases, decoded, dimensions, identity, natural
@@ -24,7 +24,7 @@ from .groups import Groups, Key
 from .texts import Progress
 from .timeline import Stretch, stretches
 
-Order = Literal["messages", "payload_bytes"]
+Order = Literal["messages", "payload_bytes", "name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Result of `count`: groups in the order of time or marks if a dimension has one, else the largest first."""
+    """Result of `count`: groups in the order of time or marks if a dimension has one, else in the order asked for."""
 
     by: tuple[str, ...]
     """The names of the dimensions."""
@@ -58,7 +58,7 @@ class Counts:
     max_gap_ns: int | None
     """As it was asked for; None for no limit."""
     order: Order
-    """The number that is the largest in the first row."""
+    """The number that is the largest in the first row; or `name`, for the natural order of the keys."""
 
     def __iter__(self) -> Iterator[Count]:
         return iter(self.rows)
@@ -104,12 +104,15 @@ async def count(
     events: bool = False,
     order: Order = "messages",
     progress: Progress | None = None,
+    **filters: Unpack[Filters],
 ) -> Counts:
     """Count the selected messages of an experiment, each once (`log.messages`), by one or two `dimensions`.
 
+    They are selected by `selection`, or by `filters`, which are the arguments of `Selection`.
+
     With `events`, count events of every kind. `max_gap` is the longest silence within a stretch of a timeline, in ns or
-    as text such as `10m`; None for no limit. `order` is the number by which rows are sorted. `progress` is called while
-    the experiment is indexed.
+    as text such as `10m`; None for no limit. `order` is the number by which rows are sorted, the largest first, or
+    `name`. `progress` is called while the experiment is indexed.
 
     Memory use is bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a
     minute are computed from the side table `activity`; others in one pass over the selected events. Raises `StoreError`
@@ -117,7 +120,7 @@ async def count(
     """
     wanted = dimensions(by)
     limit = _gap_ns(max_gap)
-    selection = selection or Selection()
+    selection = selection_of(selection, filters)
     phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
     groups = Groups(wanted, phases)
     if not await activity_sums.add(log, of, groups, selection, events=events, progress=progress):
@@ -171,15 +174,17 @@ def _counts(groups: Groups, phases: Phases, unit: str, max_gap_ns: int | None, o
 
 
 def _sort(keys: list[Key], groups: Groups, values: Sequence[dict[Any, Any]], order: Order) -> None:
-    """Sort the keys of groups by time, then the largest first, then in natural order.
+    """Sort the keys of groups by time, then the largest first unless by name, then in natural order.
 
     Each sort keeps the order of the one before among equals. Numbers are compared several times as fast as tuples.
     """
     sums = groups.sums
     for at, made in reversed(list(enumerate(values))):
+        if groups.by[at].ordered:
+            continue
         place = {cell: number for number, cell in enumerate(sorted(made, key=lambda cell: natural(made[cell])))}
         keys.sort(key=lambda key: place[key[at]])
-    for at in (1, 0) if order == "messages" else (0, 1):
+    for at in {"messages": (1, 0), "payload_bytes": (0, 1), "name": ()}[order]:
         keys.sort(key=lambda key: -sums[key][at])
     for at, each in enumerate(groups.by):
         if each.ordered:
@@ -187,7 +192,9 @@ def _sort(keys: list[Key], groups: Groups, values: Sequence[dict[Any, Any]], ord
 
 
 def _place(order: Order) -> Callable[[Count], tuple[Any, ...]]:
-    """Return the function that gives a row's place: the largest first, then in natural order of the keys."""
+    """Return the function that gives a row's place: the largest first unless by name, then in natural order."""
+    if order == "name":
+        return lambda row: tuple(map(natural, row.keys))
     if order == "messages":
         return lambda row: (-row.messages, -row.payload_bytes, *map(natural, row.keys))
     return lambda row: (-row.payload_bytes, -row.messages, *map(natural, row.keys))

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, case, delete, func, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
-from ..db.codes import KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK
+from ..db.codes import BUCKET_NS, KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
 from ..db.schema import activity, event, indexed_recorder, recorder, said
 from ..log.event_query import EventQuery, parameter
@@ -23,8 +23,6 @@ PAGE_BYTES = 8 * 1024 * 1024
 """Payload bytes after which a page ends."""
 MAX_FETCHED = 32 * 1024
 """Bytes of a payload that is read together with others."""
-BUCKET_NS = 60_000_000_000
-"""Length of a bucket of `activity`."""
 _OF_THE_LOG = {KINDS.index(kind) + 1: kind for kind in ("gap", "mark")}
 """Kinds without a payload."""
 _FIRST_NS = -(2**63)

@@ -138,7 +138,7 @@ async def make_plan(
         of,
         selection,
         span,
-        sources=await sources(log, of, selection.kinds),
+        sources=await sources(log, of, selection.kinds, counted=True),
         channel_map=channel_map,
         recorders=recorders,
         complete=complete,

@@ -8,22 +8,20 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from messager_store import EventLog, Experiment, Selection, import_jsonl
+from messager_store import EventLog, Experiment, Selection, count, delays, import_jsonl
 from messager_store.arrow.batches import table
 from messager_store.log.messages import selected_pages
-from messager_store.queries.count import count
-from messager_store.queries.delays import delays
 from messager_store.queries.index import index
 from tests.support.traffic import FILES, lines_of, made
 
 pytestmark = pytest.mark.any_database
 
-HOUR = 3_600_000_000_000
 Line = dict[str, Any]
 
 
@@ -76,7 +74,7 @@ async def test_every_answer_equals_the_one_computed_from_the_file(traffic: Traff
     await _mentions(traffic)
     await _people(traffic)
     await _moments(traffic)
-    await _counts(traffic)
+    await _numbers(traffic)
     await _replies(traffic)
     await _table(traffic)
 
@@ -110,21 +108,19 @@ async def _moments(traffic: Traffic) -> None:
     assert await traffic.found(around=f"{middle}+-1m") == traffic.places(near)
 
 
-async def _counts(traffic: Traffic) -> None:
-    """Who talks on which channel, and how much, by hour and by a number in the payloads."""
-    for by, key in (
-        (("channel", "from"), lambda line: (line["channel"], identity(line["from_id"]))),
-        (("to", "hour"), lambda line: (identity(line["to_id"]), line["ts"] // HOUR * HOUR)),
-        (("$.day",), lambda line: (identity(json.loads(line["payload"]).get("day")),)),
-    ):
+async def _numbers(traffic: Traffic) -> None:
+    """Who talks to whom, the rate of each channel, and a field of payloads: from `activity`, and from the events."""
+    day = 86_400_000_000_000
+    dimensions: list[tuple[tuple[str, str], Callable[[Line], Any]]] = [
+        (("from", "to"), lambda line: (line["from_id"], line["to_id"])),
+        (("channel", "day"), lambda line: (line["channel"], line["ts"] // day * day)),
+        (("channel", "7s"), lambda line: (line["channel"], line["ts"] // 7_000_000_000 * 7_000_000_000)),
+        (("from", "$.n"), lambda line: (line["from_id"], json.loads(line["payload"]).get("n"))),
+    ]
+    for by, values in dimensions:
         found = await count(traffic.log, traffic.of, by)
-        names = [identity if name in ("from", "to", "$.day") else None for name in by]
-        rows = {
-            tuple(name(key) if name else key for name, key in zip(names, row.keys, strict=True)): row.messages
-            for row in found
-        }
-        assert rows == Counter(map(key, traffic.lines)), by
-        assert found.messages == len(traffic.lines)
+        rows = {json.dumps(row.keys): row.messages for row in found}
+        assert rows == Counter(json.dumps(values(line)) for line in traffic.lines), by
 
 
 async def _replies(traffic: Traffic) -> None:

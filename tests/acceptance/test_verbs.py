@@ -51,6 +51,7 @@ LINES = [
     ("delays", "e1"),
     ("delays", "e1", "--replies"),
     ("problems", "e1"),
+    ("count", "e1", "--by", "channel,minute"),
     ("sql", "e1", "select text from messages"),
     ("index", "--all"),
     ("replay", "e1", "--speed", "max", "--to-exp", "again"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @selection_options
 @click.option("--events", is_flag=True, help="Count events of every kind, not messages.")
 @click.option("--bytes", "size", is_flag=True, help="Show payload bytes instead of numbers.")
+@click.option("--sort", type=click.Choice(["size", "name"]), default="size", show_default=True, help="Order of rows.")
 @click.option("--max-gap", metavar="LENGTH", help="Cut silences that are longer, such as 10m or 1h.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show N rows (20; all in order of time).")
 @store_option
@@ -33,6 +34,7 @@ async def command(
     by: str,
     events: bool,
     size: bool,
+    sort: str,
     max_gap: str | None,
     top: int | None,
     store: str,
@@ -60,7 +62,7 @@ async def command(
                 selection,
                 max_gap=max_gap,
                 events=events,
-                order="payload_bytes" if size else "messages",
+                order="name" if sort == "name" else "payload_bytes" if size else "messages",
                 progress=progress,
             )
     if as_json:

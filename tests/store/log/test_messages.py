@@ -12,7 +12,7 @@ import pytest
 
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Replay
-from messager_store.db.codes import SEQ_BITS
+from messager_store.db.codes import REDACTED, SEQ_BITS
 from messager_store.db.schema import delivery
 from messager_store.experiments.records import SILENT_NS, Experiment
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
@@ -204,12 +204,23 @@ async def test_a_reception_counts_unless_its_sender_was_recorded(
 async def test_an_index_changes_no_choice_and_events_behind_it_are_seen(log: EventLog, name: str) -> None:
     sessions, expected = SCENARIOS[name]
     of = await recorded(log, *sessions)
+    unrecorded = (await sources(log, of, counted=True)).unrecorded_senders
     await index(log, of)
     assert await payloads(log, of) == expected
+    assert (await sources(log, of, counted=True)).unrecorded_senders == unrecorded
     channels = ("nobody else heard this", "nor this")
     for second, channel in enumerate(channels, 10**6):
         await log.append(await log.register(of, role="tap"), [heard(second, channel, channel)])
     assert await payloads(log, of) == [*expected, *channels]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+async def test_no_reception_replaces_a_redacted_sending(log: EventLog, indexed: bool) -> None:
+    told = said(1, "")._replace(flags=REDACTED)
+    of = await recorded(log, inside(0, 10, told), tap(0, 10, heard(1.1, "secret"), heard(2, "b", "c2")))
+    if indexed:
+        await index(log, of)
+    assert await payloads(log, of) == ["b"]
 
 
 async def payloads(log: EventLog, of: Experiment) -> list[str]:

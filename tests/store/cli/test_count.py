@@ -1,0 +1,191 @@
+"""`messager count`: tables that fit the terminal, whatever was recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from tests.support import messager
+from tests.support.command_line import one_line
+
+Count = Callable[..., Any]
+S = 1_000_000_000
+BEGAN = 1_772_352_000 * S
+"""2026-03-01 08:00 UTC."""
+
+
+@pytest.fixture
+def count(tmp_path: Path) -> Count:
+    """Import lines, and return a function that counts them."""
+
+    def call(lines: list[dict[str, Any]], *arguments: str, columns: int = 80, **env: str) -> Any:
+        if lines:
+            (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            imported = messager("import", "a.jsonl", "--exp", "e1", cwd=tmp_path)
+            assert imported.returncode == 0, imported.stderr
+        env = {"COLUMNS": str(columns), **env}
+        return messager("count", "e1", *arguments, cwd=tmp_path, env=env)
+
+    return call
+
+
+def said(seconds: float, from_id: Any = 1, to_id: Any = 2, channel: str = "c", payload: Any = "x") -> dict[str, Any]:
+    ts = BEGAN + int(seconds * S)
+    return {"ts": ts, "channel": channel, "from_id": from_id, "to_id": to_id, "payload": payload}
+
+
+TALK = [said(at, "ann", "bob") for at in range(3)] + [said(9, "bob", "ann"), said(10, 5, "5"), said(11, "5", 5)]
+
+
+def test_two_dimensions_give_a_matrix_with_totals(count: Count) -> None:
+    done = count(TALK, "--sort", "name")
+    assert done.stdout.splitlines() == [
+        'FROM \\ TO  5  "5"  ann  bob  TOTAL',
+        "5          ·    1    ·    ·      1",
+        '"5"        1    ·    ·    ·      1',
+        "ann        ·    ·    ·    3      3",
+        "bob        ·    ·    1    ·      1",
+        "TOTAL      1    1    1    3      6",
+    ]
+    assert done.stderr == "6 messages (6 B) of e1\n"
+
+
+def test_one_dimension_gives_bars_and_the_rest_as_a_sum(count: Count) -> None:
+    done = count(TALK, "--by", "from", "--top", "2")
+    assert done.stdout.splitlines() == [
+        "FROM        MESSAGES",
+        "ann                3  " + "█" * 50,
+        "5                  1  " + "█" * 16 + "▋",
+        "and 2 more         2  " + "█" * 33 + "▎",
+    ]
+
+
+def test_a_time_gives_a_row_for_each_step_and_one_for_a_silence(count: Count) -> None:
+    done = count([said(0), said(21), said(3600)], "--by", "10s", "--max-gap", "1m")
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()] == [
+        "TIME",
+        "2026-03-01 08:00:00",
+        "2026-03-01 08:00:10",
+        "2026-03-01 08:00:20",
+        "┆ 59 min 30 s ┆",
+        "2026-03-01 09:00:00",
+    ]
+
+
+def test_a_time_beside_another_dimension_gives_sparklines_without_long_silences(count: Count) -> None:
+    lines = [said(at) for at in (0, 0.5, 10, 20, 3600)] + [said(21, channel="d"), said(3610, channel="d")]
+    done = count(lines, "--by", "channel,10s", "--max-gap", "1m")
+    assert done.stdout.splitlines() == [
+        "CHANNEL  MESSAGES  2026-03-01 08:00:00 … 2026-03-01 09:00:10",
+        "c               5  █▄▄┆ 59 min 30 s ┆▄ ",
+        "d               2    ▄┆ 59 min 30 s ┆ ▄",
+    ]
+    assert "1 character is 10 s; the highest 2; 1 silence over 60 s cut (┆)" in done.stderr
+    assert count([], "--by", "10s,channel", "--max-gap", "1m").stdout == done.stdout
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_no_line_is_wider_than_the_terminal(count: Count, columns: int) -> None:
+    lines = [
+        said(
+            at * 1.7, f"agent-{at % 31}", f"火事-{at % 41}", f"exps:{'ab' * 18}:agents:{at % 25}:chat", {"n": "日" * at}
+        )
+        for at in range(60)
+    ]
+    for by in ("from,to", "channel,from", "channel", "$.n", "channel,1s", "1s"):
+        done = count(lines, "--by", by, columns=columns)
+        lines = []  # they are imported
+        assert max(map(cell_len, done.stdout.splitlines())) <= columns
+        if by in ("from,to", "channel,from"):
+            assert " more  TOTAL" in done.stdout and "columns left out at this width" in done.stderr
+
+
+def test_what_a_matrix_leaves_out_stands_in_it_as_a_sum(count: Count) -> None:
+    lines = [said(at, "hub" if at % 2 else "spoke", f"agent-{at % 50:02}") for at in range(200)]
+    head, *body = count(lines, "--sort", "name", columns=60).stdout.splitlines()
+    assert head.split()[3] == "agent-00" and " more  TOTAL" in head
+    for line in body:
+        *numbers, total = [0 if cell == "·" else int(cell) for cell in line.split()[1:]]
+        assert sum(numbers) == total
+
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07\n\r\t\u202e\u0000"
+
+
+def test_recorded_names_cannot_control_the_terminal(count: Count) -> None:
+    mark = {"ts": BEGAN, "kind": "mark", "meta": {"name": HOSTILE, "fields": {}}}
+    lines = [mark, said(1, HOSTILE, [HOSTILE], HOSTILE.replace("\x00", ""), {"n": HOSTILE})]
+    for by in ("from,to", "channel", "mark", "channel,1s", "$.n", "agent"):
+        done = count(lines, "--by", by, columns=200)
+        lines = []
+        assert "red" in done.stdout, done.stderr
+        assert all(char.isprintable() or char == "\n" for char in done.stdout + done.stderr)
+        assert len(done.stdout.splitlines()) <= 3
+
+
+def test_a_terminal_without_blocks_gets_ascii(count: Count) -> None:
+    for lines, by in ((TALK, "from,to"), ([], "from"), ([], "channel,1s")):
+        done = count(lines, "--by", by, PYTHONIOENCODING="ascii", columns=30)
+        assert done.returncode == 0 and done.stdout.isascii(), done.stderr
+
+
+def test_json_has_all_groups_with_the_types_of_their_keys(count: Count) -> None:
+    found = json.loads(count(TALK, "--json", "--top", "1").stdout)
+    assert {key: value for key, value in found.items() if key != "rows"} == {
+        "by": ["from", "to"],
+        "messages": 6,
+        "payload_bytes": 6,
+        "skipped": 0,
+    }
+    assert found["rows"][0] == {"from": "ann", "to": "bob", "messages": 3, "payload_bytes": 3}
+    assert [(row["from"], row["to"]) for row in found["rows"][1:]] == [(5, "5"), ("5", 5), ("bob", "ann")]
+    (first, *_) = json.loads(count([], "--by", "minute", "--json", "--events").stdout)["rows"]
+    assert first == {"ts": BEGAN, "time": "2026-03-01T08:00:00.000000000Z", "events": 6, "payload_bytes": 6}
+
+
+def test_filters_select_what_is_counted(count: Count) -> None:
+    done = count(TALK, "--by", "to", "--from", "ann", "--from", "bob", "--since", "1", "--bytes")
+    assert [line.split()[:3] for line in done.stdout.splitlines()] == [
+        ["TO", "BYTES"],
+        ["bob", "2", "B"],
+        ["ann", "1", "B"],
+    ]
+
+
+def test_an_empty_selection_prints_no_table(count: Count) -> None:
+    done = count(TALK, "--from", "nobody")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "--from nobody: e1 has no such agent" in done.stderr and "0 messages (0 B) of e1" in done.stderr
+    assert json.loads(count([], "--from", "nobody", "--json").stdout)["rows"] == []
+
+
+def test_payloads_that_are_not_json_are_counted(count: Count) -> None:
+    done = count([*TALK, said(20, payload={"price": 3})], "--by", "$.price")
+    assert done.stdout.splitlines()[1].split()[:2] == ["3", "1"]
+    assert "1 message (12 B) of e1, 6 payloads not JSON left out" in done.stderr
+
+
+def test_steps_are_left_out_where_too_many_are_empty(count: Count) -> None:
+    done = count([said(0), said(3000)], "--by", "1ns", "--max-gap", "1h")
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()][2] == "┆ 50 min ┆"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--by", "sender"],
+            ["cannot count by 'sender'. Give channel, from, to, kind, agent, mark, minute"],
+        ),
+        (["--by", "from,to,kind"], ["Give one dimension or two different ones"]),
+        (["--by", "minute", "--max-gap", "soon"], ["max_gap"]),
+        (["--by", ""], ["cannot count by ''"]),
+    ],
+)
+def test_a_wrong_dimension_is_one_line(count: Count, arguments: list[str], words: list[str]) -> None:
+    one_line(count(TALK, *arguments), 2, *words)
