@@ -53,6 +53,22 @@ def test_examples_print_what_the_page_shows(page: str, town: Path) -> None:
     assert TEXT[page] == program("examples").current(page, town), "run `python docs/examples.py`"
 
 
+def test_the_notebook_goes_from_a_store_to_its_findings_in_under_30_lines(town: Path) -> None:
+    import nbformat
+
+    examples = program("examples")
+    cells = nbformat.read(examples.NOTEBOOK, as_version=4).cells
+    assert sum(len(cell.source.splitlines()) for cell in cells if cell.cell_type == "code") < 30
+    assert outputs(cells) == outputs(examples.notebook(town).cells), "run `python docs/examples.py`"
+
+
+def outputs(cells: list[Any]) -> list[list[str]]:
+    """Return the words and numbers of the text of each output, without types of pandas."""
+    shown = [each["data"]["text/plain"] for cell in cells for each in cell.get("outputs", ())]
+    assert len(shown) > 5
+    return [re.findall(r"[\w.]+", re.sub(r"dtype: .*", "", text)) for text in shown]
+
+
 def words(svg: str) -> list[str]:
     """Return the words of a picture, without times, ids and measured values."""
     text = re.sub(r"<[^>]*>|&#160;", " ", svg.partition("<g ")[2])
