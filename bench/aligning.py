@@ -10,7 +10,7 @@ from pathlib import Path
 
 from messager_store import EventLog, NewEvent
 from messager_store.maintenance.verify import verify
-from messager_store.queries.compare import compare
+from messager_store.queries.comparison.compare import compare
 
 from .measure import Stage, Values
 from .walking import events

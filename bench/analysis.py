@@ -106,7 +106,7 @@ def _read(selection: Selection, *, messages: bool) -> Callable[[EventLog, Experi
 
 
 async def _count(log: EventLog, of: Experiment) -> int:
-    from messager_store.queries.count import count
+    from messager_store.queries.counting.count import count
 
     return len(await count(log, of, ("from", "to")))
 

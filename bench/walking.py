@@ -17,7 +17,7 @@ from messager_store.cli import cli
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.pack import pack, unpack
 from messager_store.maintenance.verify import verify
-from messager_store.queries.compare import compare
+from messager_store.queries.comparison.compare import compare
 
 from . import loops
 from .measure import Stage, Values

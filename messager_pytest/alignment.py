@@ -13,7 +13,7 @@ from typing import Any
 
 from messager_store.db.codes import FROM_DERIVED
 from messager_store.log.event import Event
-from messager_store.queries.sequence_alignment import align
+from messager_store.queries.comparison.sequence_alignment import align
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from messager.brokers.protocol import Broker
 from messager.clock import Clock
 from messager.messager import Messager
 from messager.record import MessageRecord
-from messager_store.queries.match import Match
+from messager_store.queries.comparison.match import Match
 from messager_store.replay.lockstep.gate import ScheduleGate
 from messager_store.replay.lockstep.play import Agent, LiveAgents
 from messager_store.replay.lockstep.recording import Recording

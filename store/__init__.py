@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from .privacy.json_paths import redactor
     from .privacy.redaction import redact
     from .privacy.redaction_filter import RedactionFilter
-    from .queries.compare import compare
-    from .queries.comparison import Comparison
-    from .queries.count import Count, Counts, count
+    from .queries.comparison.compare import compare
+    from .queries.comparison.match import Match
+    from .queries.comparison.result import Comparison
+    from .queries.comparison.run_summary import RunsSummary, summarise
+    from .queries.counting.count import Count, Counts, count
     from .queries.delays import Delays, delays
-    from .queries.match import Match
     from .queries.problems import Problems, problems
-    from .queries.run_summary import RunsSummary, summarise
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "ChannelMap": "log.channel_map",
-    "Comparison": "queries.comparison",
-    "Count": "queries.count",
-    "Counts": "queries.count",
+    "Comparison": "queries.comparison.result",
+    "Count": "queries.counting.count",
+    "Counts": "queries.counting.count",
     "Cursor": "log.event",
     "Delays": "queries.delays",
     "Event": "log.event",
@@ -46,7 +46,7 @@ _MODULE_OF = {
     "Experiment": "experiments.records",
     "Fork": "replay",
     "ForkReport": "replay",
-    "Match": "queries.match",
+    "Match": "queries.comparison.match",
     "NewEvent": "log.event",
     "Problems": "queries.problems",
     "Recorder": "recording.recorder",
@@ -55,12 +55,12 @@ _MODULE_OF = {
     "Replay": "replay",
     "ReplayReport": "replay",
     "Run": "run",
-    "RunsSummary": "queries.run_summary",
+    "RunsSummary": "queries.comparison.run_summary",
     "Selection": "log.selection",
     "StoreError": "errors",
     "close": "recording.closing",
-    "compare": "queries.compare",
-    "count": "queries.count",
+    "compare": "queries.comparison.compare",
+    "count": "queries.counting.count",
     "delays": "queries.delays",
     "export_jsonl": "formats.jsonl",
     "import_jsonl": "formats.jsonl",
@@ -69,7 +69,7 @@ _MODULE_OF = {
     "redact": "privacy.redaction",
     "redactor": "privacy.json_paths",
     "runtime_env": "ray",
-    "summarise": "queries.run_summary",
+    "summarise": "queries.comparison.run_summary",
     "unpack": "formats.pack",
     "verify": "maintenance.verify",
 }

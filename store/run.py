@@ -16,11 +16,11 @@ from .log.event import Event
 from .log.event_log import EventLog
 from .log.messages import selected_pages
 from .log.selection import Filters, Selection, selection_of
-from .queries.compare import compare
-from .queries.comparison import Comparison
-from .queries.count import Counts, count
+from .queries.comparison.compare import compare
+from .queries.comparison.match import Match
+from .queries.comparison.result import Comparison
+from .queries.counting.count import Counts, count
 from .queries.delays import Delays, delays
-from .queries.match import Match
 from .queries.problems import Problems, problems
 from .queries.sql import SqlResult, sql
 from .replay.real_thread import RealThread

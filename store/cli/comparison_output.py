@@ -14,8 +14,8 @@ from .output import fitted, length, note, table
 
 if TYPE_CHECKING:
     from ..log.event import Event
-    from ..queries.comparison import ChannelCounts, Comparison, Difference
-    from ..queries.run_summary import PairFigures, RunsSummary
+    from ..queries.comparison.result import ChannelCounts, Comparison, Difference
+    from ..queries.comparison.run_summary import PairFigures, RunsSummary
 
 COLOURS = {"A": "red", "B": "green", "~": "yellow", ">": "cyan"}
 WIDE = 120
@@ -137,7 +137,7 @@ def _show_channels(result: Comparison) -> None:
 
 def _without_beginning(channels: list[str]) -> list[str]:
     """Return channels without their common beginning, if a terminal has no room for it."""
-    from ..queries.text_diff import common_prefix
+    from ..queries.comparison.text_diff import common_prefix
 
     names = [safe(channel) for channel in channels]
     if not sys.stdout.isatty() or max(map(len, names)) <= _width() // 3 or min(names) == max(names):

@@ -18,8 +18,8 @@ from .output import size as sized
 from .sparkline import has_blocks
 
 if TYPE_CHECKING:
-    from ..queries.count import Count, Counts
-    from ..queries.dimensions import Dimension
+    from ..queries.counting.count import Count, Counts
+    from ..queries.counting.dimensions import Dimension
 
 TOP = 20
 """Rows of a table by default, unless they are in the order of time."""
@@ -49,7 +49,7 @@ class Cells:
 
     def heading(self, at: int) -> str:
         """Return the title of dimension number `at`."""
-        from ..queries.dimensions import Of
+        from ..queries.counting.dimensions import Of
 
         dimension = self.counts.dimensions[at]
         match dimension.of:
@@ -120,7 +120,7 @@ def _common(texts: list[str]) -> int:
 
 def label(dimension: Dimension, value: Any) -> str:
     """Return a value as text."""
-    from ..queries.dimensions import Of
+    from ..queries.counting.dimensions import Of
 
     if dimension.of is Of.TIME:
         return time_text(value, dimension.bucket_ns)

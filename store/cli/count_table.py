@@ -14,7 +14,7 @@ from .output import note
 from .sparkline import bar
 
 if TYPE_CHECKING:
-    from ..queries.count import Count
+    from ..queries.counting.count import Count
 
 MOST_TITLE = 12
 """Maximum width of the title of a column."""
@@ -73,7 +73,7 @@ def _places(rows: Sequence[Count]) -> dict[Any, int]:
 
 
 def _key(value: Any) -> Any:
-    from ..queries.dimensions import identity
+    from ..queries.counting.dimensions import identity
 
     return identity(value)
 

@@ -17,7 +17,7 @@ from .output import length, note
 from .sparkline import sparkline
 
 if TYPE_CHECKING:
-    from ..queries.timeline import Stretch
+    from ..queries.counting.timeline import Stretch
 
 LEAST_CELLS = 10
 """Minimum width of a sparkline."""
@@ -29,7 +29,7 @@ MOST_EMPTY_ROWS = 1000
 
 def show_times(cells: Cells, top: int | None) -> None:
     """Print a time: a row for each bucket, and one for each silence."""
-    from ..queries.timeline import stretches
+    from ..queries.counting.timeline import stretches
 
     counts, step = cells.counts, cells.counts.dimensions[0].bucket_ns
     numbers = {row.keys[0]: cells.number(row) for row in counts}
@@ -139,7 +139,7 @@ def show_sparklines(cells: Cells, time: int, top: int | None) -> None:
     """Print a row with a sparkline for each value of the dimension that is not number `time`, a time."""
     from rich.cells import cell_len
 
-    from ..queries.dimensions import identity
+    from ..queries.counting.dimensions import identity
 
     counts, other = cells.counts, 1 - time
     lines = counts.totals(other)

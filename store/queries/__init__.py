@@ -1,1 +1,1 @@
-"""Queries: side tables, overview, comparison."""
+"""Queries: side tables, overview, delays, problems, SQL; counts and comparisons in packages of their own."""

@@ -25,7 +25,7 @@ from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE
 from ..log.selection import Filters, Selection, selection_of
-from ..queries.match import Match
+from ..queries.comparison.match import Match
 from .clock import Rate, ReplayClock, Timeline, checked_rate, checked_speed
 from .control import Control, Sought, Target
 from .coverage import Coverage

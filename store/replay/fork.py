@@ -35,7 +35,7 @@ from ..log.cursor import Point
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.lineage import COMPLETE, PREFIX, REPEATING, STOPPED, create_fork
-from ..queries.match import Match
+from ..queries.comparison.match import Match
 from .copier import Copier
 from .flow_control import FlowControl
 from .fork_report import ForkReport

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from messager_store import EventLog, Match, NewEvent
-from messager_store.queries.compare import compare
+from messager_store.queries.comparison.compare import compare
 from tests.support.traffic import FILES, lines_of, made
 
 pytestmark = pytest.mark.any_database

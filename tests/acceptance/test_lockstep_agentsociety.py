@@ -22,7 +22,7 @@ from messager.compat import agentsociety as compat
 from messager.testing import RedisServer
 from messager_store import Event, EventLog
 from messager_store.log.channel_map import ChannelMap
-from messager_store.queries.match import Match
+from messager_store.queries.comparison.match import Match
 from messager_store.replay import virtual_time
 from messager_store.replay.lockstep.recording import Recording
 from messager_store.replay.lockstep.report import CastReport

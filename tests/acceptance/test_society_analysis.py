@@ -13,7 +13,7 @@ from messager import RedisConfig
 from messager.testing import RedisServer
 from messager_store import Event, EventLog, Experiment
 from messager_store.cli.demo_society import QUARREL, live
-from messager_store.queries.count import count
+from messager_store.queries.counting.count import count
 from messager_store.queries.delays import Delays, delays
 from messager_store.queries.problems import problems
 from messager_store.queries.sql import sql

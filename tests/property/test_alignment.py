@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from messager_store import EventLog, Match
 from messager_store.queries import sequence_alignment
-from messager_store.queries.canonical import Canonical
-from messager_store.queries.compare import compare
-from messager_store.queries.sequence_alignment import align, gaps
+from messager_store.queries.comparison.canonical import Canonical
+from messager_store.queries.comparison.compare import compare
+from messager_store.queries.comparison.sequence_alignment import align, gaps
 from tests.property.test_match import MATCHES, PAYLOADS
 from tests.support.examples import WITH_STORE
 from tests.support.logs import filled, sent

@@ -15,7 +15,7 @@ from messager_store import Event, EventLog, Experiment, NewEvent, Selection
 from messager_store.db.codes import REDACTED
 from messager_store.log.event import Cursor
 from messager_store.log.messages import message_pages
-from messager_store.queries.count import Counts, count
+from messager_store.queries.counting.count import Counts, count
 from tests.support.examples import WITH_STORE
 
 pytestmark = pytest.mark.any_database

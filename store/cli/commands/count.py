@@ -14,7 +14,7 @@ from ..output import size as sized
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...queries.count import Count, Counts
+    from ...queries.counting.count import Count, Counts
 
 
 @click.command()
@@ -47,7 +47,7 @@ async def command(
     of time such as 10s or 5m, or a path into the payload such as $.price. Two dimensions give a matrix; a time
     beside another one gives a sparkline for each row.
     """
-    from ...queries.count import count
+    from ...queries.counting.count import count
 
     selection = filters.selection()
     async with open_log(store) as log:
@@ -95,7 +95,7 @@ def _as_json(counts: Counts) -> dict[str, Any]:
 
 def _keys(counts: Counts, row: Count) -> dict[str, Any]:
     from ...log.event import iso
-    from ...queries.dimensions import Of
+    from ...queries.counting.dimensions import Of
 
     named: dict[str, Any] = {}
     for each, value in zip(counts.dimensions, row.keys, strict=True):
@@ -105,7 +105,7 @@ def _keys(counts: Counts, row: Count) -> dict[str, Any]:
 
 def _show(counts: Counts, *, as_bytes: bool, top: int | None) -> None:
     """Print one dimension as rows with bars, a time and another one as sparklines, any other two as a matrix."""
-    from ...queries.dimensions import Of
+    from ...queries.counting.dimensions import Of
     from ..count_cells import Cells
     from ..count_table import show_matrix, show_rows
     from ..count_timeline import show_sparklines, show_times

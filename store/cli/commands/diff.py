@@ -16,8 +16,8 @@ from ..progress import Progress
 if TYPE_CHECKING:
     from ...log.channel_map import ChannelMap
     from ...log.event_log import EventLog
-    from ...queries.comparison import Comparison
-    from ...queries.match import Match
+    from ...queries.comparison.match import Match
+    from ...queries.comparison.result import Comparison
 
 SHOWN = 20
 """Differences that are printed by default."""
@@ -145,7 +145,7 @@ async def _compared(
     log: EventLog, log_b: EventLog, both: tuple[str, str], filters: Filters, how: _How, by_sender: bool, details: int
 ) -> Comparison:
     """Compare two experiments, with notes on filters and paths that had no effect."""
-    from ...queries.compare import compare
+    from ...queries.comparison.compare import compare
 
     selection = filters.selection()
     with Progress("comparing", "messages") as progress:
@@ -174,7 +174,7 @@ async def _summary(
     log: EventLog, log_last: EventLog, runs: list[str], filters: Filters, how: _How, as_json: bool
 ) -> bool:
     """Print the summary of runs. Return whether the last one is within the range of the others."""
-    from ...queries.run_summary import summarise
+    from ...queries.comparison.run_summary import summarise
 
     selection = filters.selection()
     with Progress("reading", "messages") as progress:

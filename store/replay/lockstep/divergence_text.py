@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...db.codes import FROM_DERIVED
-from ...queries.text_diff import LEAD, common_prefix, shortened
+from ...queries.comparison.text_diff import LEAD, common_prefix, shortened
 from ...text import safe
 from .report import Divergence
 

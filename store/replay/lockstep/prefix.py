@@ -23,7 +23,7 @@ from messager.errors import NotConnected
 from messager.gate import Gated
 from messager.record import MessageRecord
 
-from ...queries.match import Match
+from ...queries.comparison.match import Match
 from .announcing import Announcing
 from .cast import Live, Wire
 from .following import Following

@@ -26,7 +26,7 @@ from messager.hooks import LogHook
 
 from ...errors import StoreError
 from ...log.event import Event
-from ...queries.match import Match
+from ...queries.comparison.match import Match
 from ..virtual_time import VirtualLoop
 from .cast import Cast, Live, Wire, make_cast, weak_receptions
 from .ending import QUIET_S, until_quiet

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from ...log.event import Event
-from ...queries.match import Match
+from ...queries.comparison.match import Match
 
 Key = tuple[int, int]
 """(recorder, seq) of an event."""

@@ -13,7 +13,7 @@ from .report import Divergence, PartReport
 from .schedule import Part, Saying, Verdict
 
 if TYPE_CHECKING:
-    from ...queries.match import Match
+    from ...queries.comparison.match import Match
 
 HEARD_SHOWN = 3
 """Last messages that are kept for a divergence."""

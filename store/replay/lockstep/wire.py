@@ -19,7 +19,7 @@ from .unclaimed import Unclaimed
 from .verdicts import Verdicts
 
 if TYPE_CHECKING:
-    from ...queries.match import Match
+    from ...queries.comparison.match import Match
 
 POLL_S = 0.5
 

@@ -14,9 +14,9 @@ from messager_store import Event, Match
 from messager_store.cli import comparison_output
 from messager_store.cli.commands.diff import command
 from messager_store.cli.comparison_output import ROWS, show_comparison
-from messager_store.queries.channel_differences import Kind
-from messager_store.queries.comparison import CONTEXT, ChannelCounts, Comparison, Counts, Difference
-from messager_store.queries.text_diff import LEAD, LONGEST
+from messager_store.queries.comparison.channel_differences import Kind
+from messager_store.queries.comparison.result import CONTEXT, ChannelCounts, Comparison, Counts, Difference
+from messager_store.queries.comparison.text_diff import LEAD, LONGEST
 
 LOREM = "lorem ipsum dolor sit amet " * 300
 

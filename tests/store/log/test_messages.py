@@ -21,7 +21,7 @@ from messager_store.log.channel_map import ChannelMap
 from messager_store.log.messages import message_count, message_pages, sources
 from messager_store.log.selection import Selection
 from messager_store.log.span import Span
-from messager_store.queries.compare import compare
+from messager_store.queries.comparison.compare import compare
 from messager_store.queries.index import index
 from tests.support import sql
 from tests.support.logs import filled, sent

@@ -18,7 +18,7 @@ from messager_store.formats.jsonl import export_jsonl
 from messager_store.log.reading import count
 from messager_store.log.selection import Selection
 from messager_store.log.span import Span
-from messager_store.queries.compare import Comparison, compare
+from messager_store.queries.comparison.compare import Comparison, compare
 from messager_store.recording.closing import close
 from tests.support import messager
 from tests.support.command_line import one_line

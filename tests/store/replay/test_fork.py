@@ -13,7 +13,7 @@ from messager_store import Event, EventLog, NewEvent, Recorder
 from messager_store.errors import StoreError
 from messager_store.log.event import Cursor
 from messager_store.log.lineage import parent_of
-from messager_store.queries.match import Match
+from messager_store.queries.comparison.match import Match
 from messager_store.replay import Replay
 from tests.support.forking import (
     AT,

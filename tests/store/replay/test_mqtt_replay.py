@@ -19,7 +19,7 @@ from messager_store import EventLog, Recorder, Replay
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.selection import Selection
-from messager_store.queries.compare import compare
+from messager_store.queries.comparison.compare import compare
 from messager_store.recording.closing import close
 from messager_store.recording.tap import Tap
 from messager_store.replay import ChannelMap

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from messager import Messager
-from messager_store.queries.match import Match
+from messager_store.queries.comparison.match import Match
 from messager_store.replay.lockstep.run import LiveAgentFailed
 from tests.support.scenes import Scene, fetched, played
 

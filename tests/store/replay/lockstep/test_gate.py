@@ -11,7 +11,7 @@ import pytest
 
 from messager import MemoryBroker, Messager, channels
 from messager_store.errors import JudgeFailed
-from messager_store.queries.match import Match
+from messager_store.queries.comparison.match import Match
 from messager_store.replay import virtual_time
 from messager_store.replay.lockstep.run import Lockstep
 from tests.support.scenes import MEMORY, Scene, fetched, played

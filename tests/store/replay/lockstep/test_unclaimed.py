@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from messager_store.log.event import Event
-from messager_store.queries.match import Match
+from messager_store.queries.comparison.match import Match
 from messager_store.replay.lockstep.schedule import Saying
 from messager_store.replay.lockstep.unclaimed import LOOKAHEAD, Unclaimed
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ..errors import StoreError
-from ..json_path import PathState, Steps, Wildcard, compiled, parse, values_at
-from ..log.cursor import duration_ns
-from ..log.event import Cursor, Event
-from ..log.names import agent_value
+from ...errors import StoreError
+from ...json_path import PathState, Steps, Wildcard, compiled, parse, values_at
+from ...log.cursor import duration_ns
+from ...log.event import Cursor, Event
+from ...log.names import agent_value
 
 FIRST_NS = -(2**63)
 _NAMED_NS = {"minute": 60_000_000_000, "hour": 3_600_000_000_000, "day": 86_400_000_000_000}

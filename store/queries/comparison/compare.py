@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Unpack
 
-from ..db.codes import REDACTED
-from ..errors import StoreError
-from ..experiments.records import Experiment
-from ..log.channel_map import ChannelMap
-from ..log.event import Event
-from ..log.event_log import EventLog
-from ..log.messages import ON_THE_WIRE
-from ..log.selection import Filters, Selection
+from ...db.codes import REDACTED
+from ...errors import StoreError
+from ...experiments.records import Experiment
+from ...log.channel_map import ChannelMap
+from ...log.event import Event
+from ...log.event_log import EventLog
+from ...log.messages import ON_THE_WIRE
+from ...log.selection import Filters, Selection
 from .absent_paths import AbsentPaths
 from .canonical import Canonical
 from .channel_differences import ChannelDifferences, Place, differences_of
 from .channel_tails import ChannelTails, Content
-from .comparison import ChannelCounts, Comparison, Counts, Difference
 from .match import Match
+from .result import ChannelCounts, Comparison, Counts, Difference
 from .side import EitherSpelling, Side, comparable, exp_ids_apart, parts_of, spelt_apart
 
 __all__ = ["ChannelCounts", "Comparison", "Counts", "Difference", "compare"]

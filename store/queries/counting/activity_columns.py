@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Label, Select, case, func, literal_column
 from sqlalchemy.sql import visitors
 
-from ..db.codes import BUCKET_NS, KINDS, REDACTED
-from ..db.schema import activity, event
-from ..log.activity_summary import KIND
-from ..log.names import NameReader
+from ...db.codes import BUCKET_NS, KINDS, REDACTED
+from ...db.schema import activity, event
+from ...log.activity_summary import KIND
+from ...log.names import NameReader
 from .dimensions import Agents, Dimension, Of, both
 from .groups import Groups
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from ..log.event import Cursor, Event
+from ...log.event import Cursor, Event
 from .canonical import Number
 
 _COMPACTED = 4096

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ..json_path import PathState, compiled, may_hold_json, parse
+from ...json_path import PathState, compiled, may_hold_json, parse
 
 __all__ = ["AbsentPaths"]
 

@@ -10,12 +10,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from ..errors import StoreError
-from ..experiments.records import Experiment
-from ..log.channel_map import ChannelMap
-from ..log.event import Event
-from ..log.event_log import EventLog
-from ..log.selection import Filters, Selection
+from ...errors import StoreError
+from ...experiments.records import Experiment
+from ...log.channel_map import ChannelMap
+from ...log.event import Event
+from ...log.event_log import EventLog
+from ...log.selection import Filters, Selection
 from .canonical import Canonical
 from .match import Match
 from .side import EitherSpelling, Side, comparable, exp_ids_apart, spelt_apart

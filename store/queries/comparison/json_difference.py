@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NamedTuple
 
-from ..json_path import PathState, compiled, may_hold_json, text_of
+from ...json_path import PathState, compiled, may_hold_json, text_of
 
 IGNORED: Final = 1
 """Bit of the paths that are left out, in `PathState.ends`."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
-from ..errors import JudgeFailed, StoreError
-from ..json_path import compiled, parse
+from ...errors import JudgeFailed, StoreError
+from ...json_path import compiled, parse
 from .json_difference import MISSING, Found, Rules
 
 __all__ = ["Judge", "Match", "ValueDifference"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from ..log.event import Cursor, Event
+from ...log.event import Cursor, Event
 from .canonical import Canonical
 from .channel_tails import ChannelTails, Tail
 from .match import Match

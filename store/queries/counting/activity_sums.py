@@ -17,25 +17,25 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, literal_column, select
 
-from ..db.codes import BUCKET_NS, CHANNEL, KINDS, SEQ_BITS
-from ..db.schema import activity, event
-from ..experiments.records import Experiment
-from ..log import cursor, event_rows
-from ..log.activity_summary import is_complete, rows_of, sum_of, summary
-from ..log.event import Cursor, Event
-from ..log.event_log import EventLog
-from ..log.event_query import EventQuery, Recorders, events_of, recorders_now
-from ..log.late_receptions import Interval, Times
-from ..log.messages import Sources, message_pages, sources
-from ..log.names import LOOKUP, NameReader, all_names
-from ..log.reading import pages
-from ..log.selection import Selection
-from ..log.span import Span
+from ...db.codes import BUCKET_NS, CHANNEL, KINDS, SEQ_BITS
+from ...db.schema import activity, event
+from ...experiments.records import Experiment
+from ...log import cursor, event_rows
+from ...log.activity_summary import is_complete, rows_of, sum_of, summary
+from ...log.event import Cursor, Event
+from ...log.event_log import EventLog
+from ...log.event_query import EventQuery, Recorders, events_of, recorders_now
+from ...log.late_receptions import Interval, Times
+from ...log.messages import Sources, message_pages, sources
+from ...log.names import LOOKUP, NameReader, all_names
+from ...log.reading import pages
+from ...log.selection import Selection
+from ...log.span import Span
+from ..index import index_or_warn
+from ..texts import Progress
 from .activity_columns import Columns, is_known, translated
 from .dimensions import FIRST_NS
 from .groups import Groups
-from .index import index_or_warn
-from .texts import Progress
 
 _SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
 _LAST_NS = 2**63 - 1

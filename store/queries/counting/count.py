@@ -8,20 +8,20 @@ from typing import Any, Literal, Unpack
 
 from messager.record import is_own
 
-from ..errors import StoreError
-from ..experiments.records import Experiment
-from ..html_table import html_table
-from ..log.cursor import duration_ns
-from ..log.event import utc
-from ..log.event_log import EventLog
-from ..log.messages import selected_pages
-from ..log.reading import pages
-from ..log.selection import Filters, Selection, selection_of
-from ..log.span import Span
+from ...errors import StoreError
+from ...experiments.records import Experiment
+from ...html_table import html_table
+from ...log.cursor import duration_ns
+from ...log.event import utc
+from ...log.event_log import EventLog
+from ...log.messages import selected_pages
+from ...log.reading import pages
+from ...log.selection import Filters, Selection, selection_of
+from ...log.span import Span
+from ..texts import Progress
 from . import activity_sums
 from .dimensions import Dimension, Of, Phases, decoded, dimensions, identity, natural
 from .groups import Groups, Key
-from .texts import Progress
 from .timeline import Stretch, stretches
 
 Order = Literal["messages", "payload_bytes", "name"]

@@ -12,7 +12,7 @@ from hashlib import sha256
 from math import isfinite
 from typing import Any
 
-from ..json_path import PathState, compiled, may_hold_json, parse
+from ...json_path import PathState, compiled, may_hold_json, parse
 from .json_difference import IGNORED, shape_of
 from .match import Match
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html import escape
 
-from ..log.event import Event
-from ..text import plural, safe
+from ...log.event import Event
+from ...text import plural, safe
 from .channel_differences import Kind
 from .match import Match, ValueDifference
 from .similarity import grams, similarity

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import product
 from typing import Any
 
-from ..log.event import Event
+from ...log.event import Event
 from .dimensions import Agents, Dimension, NoJson, Phases, cells
 
 Key = tuple[Any, ...]

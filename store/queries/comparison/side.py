@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from messager import channels
 from messager.brokers import BROKER_KINDS
 
-from ..db.database import Database
-from ..errors import StoreError
-from ..experiments.records import Experiment
-from ..log.channel_map import ChannelMap, spelling
-from ..log.event import Cursor, Event
-from ..log.event_log import EventLog
-from ..log.event_lookup import events_at
-from ..log.messages import message_pages
-from ..log.selection import Filters, Selection, selection_of
-from ..log.span import Span
+from ...db.database import Database
+from ...errors import StoreError
+from ...experiments.records import Experiment
+from ...log.channel_map import ChannelMap, spelling
+from ...log.event import Cursor, Event
+from ...log.event_log import EventLog
+from ...log.event_lookup import events_at
+from ...log.messages import message_pages
+from ...log.selection import Filters, Selection, selection_of
+from ...log.span import Span
 
 _MOST_NAMES = 100_000
 _SENDER = "\0from "

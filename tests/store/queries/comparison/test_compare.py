@@ -10,7 +10,7 @@ import pytest
 
 from messager_store import EventLog, Match, NewEvent
 from messager_store.log.selection import Selection
-from messager_store.queries.compare import Comparison, Counts, compare
+from messager_store.queries.comparison.compare import Comparison, Counts, compare
 from messager_store.replay import ChannelMap
 from tests.support import messager
 from tests.support.logs import filled, sent
