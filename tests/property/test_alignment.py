@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messager_store import EventLog, Match
-from messager_store.queries import sequence_alignment
+from messager_store.queries.comparison import sequence_alignment
 from messager_store.queries.comparison.canonical import Canonical
 from messager_store.queries.comparison.compare import compare
 from messager_store.queries.comparison.sequence_alignment import align, gaps

@@ -16,7 +16,7 @@ from messager_store.log.selection import Filters
 from messager_store.maintenance.removal import remove
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
-from messager_store.queries import channel_differences, sequence_alignment
+from messager_store.queries.comparison import channel_differences, sequence_alignment
 from messager_store.queries.comparison.compare import Comparison, Counts, compare
 from messager_store.replay import ChannelMap
 from tests.support.logs import filled, sent

@@ -12,7 +12,8 @@ import pytest
 
 from messager_store import Counts, Event, EventLog, Experiment, NewEvent, Selection, StoreError, count, redact
 from messager_store.privacy.redaction_filter import RedactionFilter
-from messager_store.queries import activity_sums, side_tables
+from messager_store.queries import side_tables
+from messager_store.queries.counting import activity_sums
 from messager_store.queries.counting.timeline import Stretch
 from messager_store.queries.index import index
 from tests.support import sql
