@@ -162,7 +162,7 @@ async def test_pairs_channels_and_minutes_are_counted_without_reading_events(
     of = await society(log)
     read: list[Event] = []
     for module, name in (("count", "selected_pages"), ("activity_sums", "message_pages"), ("activity_sums", "pages")):
-        path = f"messager_store.queries.{module}.{name}"
+        path = f"messager_store.queries.counting.{module}.{name}"
         monkeypatch.setattr(path, noting(getattr(import_module(path.rpartition(".")[0]), name), read))
     assert rows(await count(log, of, order="name")) == [(0, 1, 40), (1, 2, 40), (2, 0, 40)]
     later = Selection(channels="odd", since=BEGAN + MINUTE)
