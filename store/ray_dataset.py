@@ -33,7 +33,7 @@ def read(store: str, exp_id: str, selection: Selection, parts: int | None, event
     try:
         ray, data = import_module("ray"), import_module("ray.data")
     except ImportError:
-        raise StoreError('Ray is not installed. Install it with `pip install "ray[data]" "messager[arrow]"`.') from None
+        raise StoreError("datasets need Ray, which is not installed: `pip install 'ray[data]'`") from None
     for name, given in (("limit", selection.limit), ("last_per", selection.last_per), ("context", selection.context)):
         if given:
             raise StoreError(f"a part cannot know what {name} takes from the others. Apply it to the Dataset instead.")

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from messager import channels
+from messager.drivers import requirement
 
 from ..db.codes import KINDS
 from ..errors import StoreError
@@ -23,7 +24,9 @@ def pyarrow() -> Any:
             import_module(f"pyarrow.{part}")
         return import_module("pyarrow")
     except ImportError:
-        raise StoreError('tables need pyarrow, which is not installed: `pip install "messager[arrow]"`') from None
+        raise StoreError(
+            f"tables need pyarrow, which is not installed: `pip install '{requirement('pyarrow')}'`"
+        ) from None
 
 
 @cache

@@ -145,7 +145,7 @@ def view_statements(
         "minute": expressions.minute.format("bucket"),
     }
     of_minutes = {
-        "kind": "CASE kind {} END".format(
+        "kind": "CASE abs(kind) {} END".format(
             " ".join(f"WHEN {code} THEN '{kind}'" for code, kind in enumerate(KINDS, 1)),
         ),
         "ts": "bucket",

@@ -24,6 +24,8 @@ class FileFormat(NamedTuple):
     module: str
     name: str
     verb: str
+    compressed: bool = False
+    """True if the format has a compression of its own, so that `.gz` is not for it."""
 
     def load(self) -> Any:
         """Return the module."""
@@ -32,8 +34,8 @@ class FileFormat(NamedTuple):
 
 FORMATS = (
     FileFormat((".jsonl", ".ndjson"), "jsonl", "JSON Lines", "export"),
-    FileFormat((".mcap",), "mcap", "MCAP", "export"),
-    FileFormat((".parquet",), "parquet", "Parquet", "export"),
+    FileFormat((".mcap",), "mcap", "MCAP", "export", compressed=True),
+    FileFormat((".parquet",), "parquet", "Parquet", "export", compressed=True),
     FileFormat((".csv",), "csv", "CSV", "export"),
     FileFormat((".pack",), "pack", "a pack", "pack"),
 )
@@ -47,8 +49,8 @@ def by_name(module: str) -> FileFormat:
 def output_format(path: str | os.PathLike[str], verb: str) -> FileFormat:
     """Return the format that a verb writes under a file name. Raise `StoreError` for the suffix of another format.
 
-    Suffixes are compared without regard to case, and `.gz` may follow any of them. A name without a suffix means the
-    first format of the verb, and so does an existing pipe, device or folder.
+    Suffixes are compared without regard to case; `.gz` may follow those of formats that are not compressed. A name
+    without a suffix means the first format of the verb, and so does an existing pipe, device or folder.
     """
     default = next(known for known in FORMATS if known.verb == verb)
     suffix = _suffix(path)
@@ -56,11 +58,11 @@ def output_format(path: str | os.PathLike[str], verb: str) -> FileFormat:
         return default
     found = _by_suffix(suffix)
     if found is not None and found.verb == verb:
+        if found.compressed and str(path).lower().endswith(".gz"):
+            raise StoreError(f"{path}: {found.name} is compressed already. Leave out .gz.")
         return found
-    remedy = "; ".join(
-        f"use {' or '.join(known.suffixes)} for {known.name}, with or without .gz after it"
-        for known in FORMATS
-        if known.verb == verb
+    remedy = "use " + ", ".join(
+        f"{' or '.join(known.suffixes)} for {known.name}" for known in FORMATS if known.verb == verb
     )
     if found is not None:
         remedy += f", or `messager {found.verb}` for {suffix.lower()}"

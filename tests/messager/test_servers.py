@@ -57,7 +57,7 @@ def killed(place: Path, server: str, **environment: str) -> int:
 def answers(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):  # the server is gone, or goes
         return False
     return True
 

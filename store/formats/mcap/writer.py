@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
+from messager.drivers import requirement
+
 from ...errors import StoreError
 from ...experiments.records import Experiment
 from ...log.chain import head_of
@@ -86,9 +88,7 @@ async def export_mcap(
     try:
         from mcap.writer import Writer
     except ImportError:
-        raise StoreError('the package mcap is not installed. Install it with `pip install "messager[mcap]"`.') from None
-    if str(path).lower().endswith(".gz"):
-        raise StoreError(f"{path}: MCAP is compressed already. Leave out .gz.")
+        raise StoreError(f"MCAP needs mcap, which is not installed: `pip install '{requirement('mcap')}'`") from None
     of = await log.experiment(exp_id)
     count = 0
     with open_output(path) as file:

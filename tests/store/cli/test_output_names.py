@@ -31,11 +31,12 @@ def run(tmp_path: Path) -> Run:
 @pytest.mark.parametrize(
     ("verb", "name", "suffix", "remedy"),
     [
-        ("export", "x.parquet", ".parquet", ".jsonl or .ndjson"),
-        ("export", "x.csv", ".csv", ".jsonl or .ndjson"),
-        ("export", "X.CSV", ".CSV", ".jsonl or .ndjson"),
-        ("export", "x.csv.gz", ".csv", ".jsonl or .ndjson"),
-        ("export", "x.json", ".json", ".jsonl or .ndjson"),
+        (
+            "export",
+            "x.json",
+            ".json",
+            ".mcap for MCAP, .parquet for Parquet, .csv for CSV",
+        ),
         ("export", "x.jsonl.zst", ".zst", ".jsonl or .ndjson"),
         ("export", "x.pack.gz", ".pack", "`messager pack`"),
         ("pack", "x.zip", ".zip", ".pack"),
@@ -49,6 +50,14 @@ def test_a_suffix_of_another_format_is_refused_before_the_store_is_opened_or_a_f
     done = messager(verb, "e1", "-o", name, "--store", "none.db", cwd=tmp_path)
     one_line(done, 2, f"'{suffix}'", remedy)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "form"), [("x.parquet.gz", "Parquet"), ("X.MCAP.GZ", "MCAP")])
+def test_a_compressed_format_is_refused_under_a_name_that_compresses_it_again(
+    tmp_path: Path, name: str, form: str
+) -> None:
+    done = messager("export", "e1", "-o", name, "--store", "none.db", cwd=tmp_path)
+    one_line(done, 2, f"{form} is compressed already. Leave out .gz.")
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "RUN.JSONL", "RUN.JSONL.GZ", "x.ndjson.gz", "x.gz", "x"])

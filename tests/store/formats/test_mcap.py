@@ -209,14 +209,12 @@ async def test_an_export_that_fails_leaves_the_file_that_was_there(
     assert path.read_bytes() == b"before" and list(tmp_path.glob(".x*")) == []
 
 
-async def test_without_the_package_and_with_gz_one_line_says_what_to_do(
+async def test_without_the_package_one_line_says_what_to_do(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(log, [sent(1)])
-    with pytest.raises(StoreError, match=r"MCAP is compressed already\. Leave out \.gz\."):
-        await export_mcap(log, "e1", tmp_path / "x.mcap.gz")
     monkeypatch.setitem(sys.modules, "mcap.writer", None)
-    with pytest.raises(StoreError, match=r'pip install "messager\[mcap\]"'):
+    with pytest.raises(StoreError, match=r"pip install 'mcap>="):
         await export_mcap(log, "e1", tmp_path / "x.mcap")
     assert list(tmp_path.glob("x.*")) == []
 

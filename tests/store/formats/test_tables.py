@@ -215,6 +215,6 @@ async def test_without_pyarrow_one_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     writes = (write(log, "e1", folder / "x.parquet"), csv_format.write(log, "e1", folder / "x.csv"))
     for written in (*writes, write_parts(log, "e1", folder / "lake", "hour")):
-        with pytest.raises(StoreError, match=r'^[^\n]*`pip install "messager\[arrow\]"`$'):
+        with pytest.raises(StoreError, match=r"^[^\n]*`pip install 'pyarrow>=15'`$"):
             await written
     assert not list(folder.iterdir())

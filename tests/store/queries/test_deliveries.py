@@ -170,15 +170,15 @@ async def check_text_and_activity(log: EventLog, of: Experiment) -> None:
         for entry, text in zip(recorded, texts_of, strict=True)
     ]
     bucket = 60 * SECOND
-    wanted = Counter((entry.recorder, entry.ts // bucket * bucket, entry.kind) for entry in recorded)
-    counted: Counter[tuple[int, int, str]] = Counter()
+    wanted = Counter((entry.recorder, entry.ts // bucket * bucket, entry.kind, entry.redacted) for entry in recorded)
+    counted: Counter[tuple[int, int, str, bool]] = Counter()
     size = 0
     query = (
         "SELECT r.ordinal, a.bucket, a.kind, a.messages, a.payload_bytes FROM activity a "
         f"JOIN recorder r ON r.id = a.recorder_id WHERE r.id IN ({mine})"
     )
     for ordinal, begin, code, messages, payload_bytes in await rows_of(log, query):
-        counted[ordinal, begin, KINDS[code - 1]] += messages
+        counted[ordinal, begin, KINDS[abs(code) - 1], code < 0] += messages
         size += payload_bytes
     assert counted == wanted
     assert size == sum(len(entry.payload) for entry in recorded)
