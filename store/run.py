@@ -39,7 +39,8 @@ class Run:
     `messager.db`. Methods that take filters take those of `Selection`, or one as `selection`.
 
     The store is used in a thread with an event loop of its own. `close`, or the end of a `with` block, closes it; so do
-    garbage collection and the end of the process. Raises `StoreError`, as `EventLog.open` and `EventLog.experiment` do.
+    garbage collection and the end of the process. A forked process opens its own `Run`. Raises `StoreError`, as
+    `EventLog.open` and `EventLog.experiment` do.
     """
 
     def __init__(self, exp: str = "@last", store: str | None = None) -> None:
@@ -52,7 +53,7 @@ class Run:
             self.experiment: Experiment = self._wait(self._log.experiment(exp))
             """The experiment, as it was when the run was opened."""
         except BaseException:
-            self.close()
+            _end(self._thread, self._log)
             raise
         self._ending = weakref.finalize(self, _end_elsewhere, self._thread, self._log)
         self._ending.atexit = False
@@ -134,11 +135,9 @@ class Run:
     def close(self) -> None:
         """Close the store and end the thread. May be called twice."""
         _OPEN.discard(self)
-        ending = getattr(self, "_ending", None)
-        if ending is not None:
-            ending.detach()
-        log, self._log = self._log, None
-        _end(self._thread, log)
+        self._log = None
+        if (ending := self._ending.detach()) is not None:
+            _end(*ending[2])
 
     def __enter__(self) -> Run:
         return self
@@ -155,7 +154,9 @@ class Run:
 
     def _call(self, function: Callable[[EventLog, Experiment], Coroutine[Any, Any, T]]) -> T:
         if self._log is None:
-            raise StoreError("the run is closed. Open it again with Run(...).")
+            raise StoreError(
+                "the run is closed, or belongs to the process that forked this one. Open it with Run(...)."
+            )
         return self._wait(function(self._log, self.experiment))
 
     def _wait(self, call: Coroutine[Any, Any, T]) -> T:
@@ -196,4 +197,17 @@ def _close_all() -> None:
         run.close()
 
 
+def _leave_to_parent() -> None:
+    """Close nothing in a forked process: it has no copy of the threads, and the connections are the parent's."""
+    for run in list(_OPEN):
+        run._ending.detach()
+        _INHERITED.append(run._log)
+        run._log = None
+    _OPEN.clear()
+
+
+_INHERITED: list[EventLog | None] = []
+"""In a forked process, the logs of its parent, which garbage collection must not close."""
+
 atexit.register(_close_all)
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -17,7 +17,7 @@ from ..queries.index import index_or_warn
 from ..queries.texts import Progress
 from . import driver, rows, schema
 from .columns import Columns, names_of
-from .marks import Change, Marks, has_marks, mark_before
+from .marks import Change, Marks, has_marks, labels_before
 
 MANY = 20_000
 """Events from which a driver is faster, in spite of the start of its process."""
@@ -98,7 +98,8 @@ async def _by_driver(
     if rule is not None:
         selection = selection.of_kinds(rule.kinds).without_redacted()
     marks = await has_marks(log, of)
-    start = max((at for at in (span.start, span.after) if at is not None), default=None)
+    behind = None if span.after is None else span.after._replace(seq=span.after.seq + 1)
+    start = max((at for at in (span.start, behind) if at is not None), default=None)
     columns = Columns(
         log.location,
         names,
@@ -106,7 +107,7 @@ async def _by_driver(
         kinds=selection.kinds,
         redacted=selection.redacted,
         rule=rule,
-        mark=await mark_before(log, of, start),
+        labels=await labels_before(log, of, start),
         delivered=delivered,
         decode=source.decode,
     )

@@ -15,6 +15,7 @@ from ..experiments.records import Experiment
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.event_query import Recorders
+from ..log.mark_labels import MarkLabels
 from ..log.messages import Sources
 from ..log.names import decoded
 from . import rows, schema
@@ -64,11 +65,12 @@ class Columns:
         kinds: set[str] | None,
         redacted: bool,
         rule: Sources | None,
-        mark: str | None,
+        labels: MarkLabels,
         delivered: bool,
         decode: Callable[[bytes], str] | None,
     ) -> None:
-        """`rule` decides which events are messages; without it, all of `kinds` are taken. `mark` is the mark before."""
+        """`rule` decides which events are messages; without it, all of `kinds` are taken. `labels` are those of the
+        marks before."""
         pa = self._pa = schema.pyarrow()
         self._location = location
         self._names = names
@@ -78,7 +80,7 @@ class Columns:
         self._kinds = None if kinds is None else pa.array([KINDS.index(kind) + 1 for kind in kinds], pa.int64())
         self._redacted = redacted
         self._rule = None if rule is None else MessageRule(rule, names.channels)
-        self._mark = mark
+        self._labels = labels
         self._delivered = delivered
         self._decode = decode
 
@@ -178,14 +180,12 @@ class Columns:
     def _marks(self, raw: Any, kind: Any) -> Any:
         pa, pc = self._pa, self._pa.compute
         names: list[str | None] = [None] * raw.num_rows
-        for at in pc.indices_nonzero(pc.equal(kind, _MARK)).to_pylist():
-            names[at] = mark_name(_object(self._decoded(raw["meta"][at].as_py())))
-        if names and names[0] is None:
-            names[0] = self._mark
-        filled = pc.fill_null_forward(pa.array(names, pa.string()))
         if names:
-            self._mark = filled[-1].as_py()
-        return filled.dictionary_encode()
+            names[0] = self._labels.last
+        for at in pc.indices_nonzero(pc.equal(kind, _MARK)).to_pylist():
+            if (name := mark_name(_object(self._decoded(raw["meta"][at].as_py())))) is not None:
+                names[at] = self._labels.next(name)
+        return pc.fill_null_forward(pa.array(names, pa.string())).dictionary_encode()
 
     def _places(self, recorder: Any, ids: Any) -> Any:
         """Return events as `recorder:seq`."""

@@ -12,6 +12,7 @@ from messager.record import is_own
 from ..experiments.records import Experiment
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
+from ..log.mark_labels import MarkLabels
 from ..log.reading import pages
 from ..log.selection import Selection
 from ..log.span import Span
@@ -29,17 +30,17 @@ def mark_name(meta: dict[str, Any] | None) -> str | None:
     return name if is_utf_8(name) else name.encode("utf-8", "backslashreplace").decode()
 
 
-async def mark_before(log: EventLog, of: Experiment, place: Cursor | None) -> str | None:
-    """Return the name of the last mark before a place; None if there is none."""
-    if place is None or not await has_marks(log, of):
-        return None
-    marks = pages(log.database, of, Selection("mark"), Span(end=place), backward=True)
-    async with aclosing(marks):
-        async for page in marks:
-            for entry in page:
-                if (name := mark_name(entry.meta)) is not None:
-                    return name
-    return None
+async def labels_before(log: EventLog, of: Experiment, place: Cursor | None) -> MarkLabels:
+    """Return the labels up to a place; the next one is that of the first mark behind it."""
+    labels = MarkLabels()
+    if place is not None and await has_marks(log, of):
+        marks = pages(log.database, of, Selection("mark"), Span(end=place))
+        async with aclosing(marks):
+            async for page in marks:
+                for entry in page:
+                    if (name := mark_name(entry.meta)) is not None:
+                        labels.next(name)
+    return labels
 
 
 async def has_marks(log: EventLog, of: Experiment) -> bool:
@@ -61,11 +62,12 @@ class Marks:
         self._keep = keep
         self._change = change
         self._cursors: list[Cursor] = []
+        self._labels = MarkLabels()
         self._names: list[str] = []
         self._ended = False
 
     async def of_events(self, events: Sequence[Event]) -> list[str | None]:
-        """Return the mark at or before each event."""
+        """Return the label of the mark at or before each event."""
         last = max((entry.cursor for entry in events), default=None)
         while last is not None and not self._ended and (not self._cursors or self._cursors[-1] <= last):
             page = await anext(self._pages, None)
@@ -76,7 +78,7 @@ class Marks:
                     name = mark_name(self._change(entry).meta)
                 if name is not None:
                     self._cursors.append(entry.cursor)
-                    self._names.append(name)
+                    self._names.append(self._labels.next(name))
         ends = [bisect_right(self._cursors, entry.cursor) for entry in events]
         found = [self._names[end - 1] if end else None for end in ends]
         if ends and not self._keep and (passed := ends[-1] - 1) > 0:

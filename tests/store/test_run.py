@@ -105,6 +105,30 @@ async def test_a_closed_run_says_so_and_a_wrong_name_is_an_error(kept: str, tmp_
         Run("exp-1", store=str(tmp_path / "none.db"))
 
 
+@pytest.mark.parametrize("end", ["sys.exit()", "run.close()", "del run; gc.collect()", "Run(store=run.store).count()"])
+@pytest.mark.any_database
+async def test_a_forked_process_leaves_the_run_to_its_parent(kept: str, end: str) -> None:
+    program = f"""
+import gc, os, sys
+from messager_store import Run, StoreError
+run = Run("exp-1", store={kept!r})
+if os.fork() == 0:
+    try:
+        run.count()
+    except StoreError as error:
+        print(error, flush=True)
+    {end}
+    sys.exit()
+print(os.wait()[1], run.count().messages)
+"""
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    error, result = done.stdout.splitlines()
+    assert error.endswith("belongs to the process that forked this one. Open it with Run(...).")
+    assert result == "0 10" and done.returncode == 0 and not done.stderr, done.stderr
+
+
 @pytest.mark.any_database
 async def test_filters_belong_into_the_selection(kept: str) -> None:
     from messager_store import Selection

@@ -23,6 +23,7 @@ from ...errors import StoreError
 from ...json_path import PathState, Steps, Wildcard, compiled, parse, values_at
 from ...log.cursor import duration_ns
 from ...log.event import Cursor, Event
+from ...log.mark_labels import MarkLabels
 from ...log.names import agent_value
 
 FIRST_NS = -(2**63)
@@ -102,18 +103,13 @@ class Phases:
 
     places: Sequence[Cursor] = ()
     labels: Sequence[str] = ()
-    """`NAME`, or `NAME#2` for the second of several marks of a name, as in `mark:NAME#2`."""
+    """As `MarkLabels` gives them."""
 
     @classmethod
     def of(cls, marks: Sequence[tuple[Cursor, str]]) -> Phases:
         """Return the phases of marks, given by position and name."""
-        times: dict[str, int] = {}
-        numbered = []
-        for _, name in marks:
-            times[name] = times.get(name, 0) + 1
-            numbered.append((name, times[name]))
-        labels = [name if times[name] == 1 else f"{name}#{number}" for name, number in numbered]
-        return cls([cursor for cursor, _ in marks], labels)
+        labels = MarkLabels()
+        return cls([cursor for cursor, _ in marks], [labels.next(name) for _, name in marks])
 
     def at(self, entry: Event) -> int:
         """Return the number of the phase of an event: 0 before the first mark."""

@@ -92,11 +92,12 @@ def expected(events: list[Event], selected: list[Event]) -> list[dict[str, Any]]
     rows = []
     for entry in selected:
         sender, recipient = id_row(entry.from_id), id_row(entry.to_id)
-        phase = None
+        phase, times = None, dict[str, int]()
         for mark in events:
             name = (mark.meta or {}).get("name", "") if mark.kind == "mark" else None
             if name is not None and not name.startswith("messager.") and mark.cursor <= entry.cursor:
-                phase = name.replace("\ud800", "\\ud800")
+                times[name] = times.get(name, 0) + 1
+                phase = name.replace("\ud800", "\\ud800") + (f"#{times[name]}" if times[name] > 1 else "")
         try:
             entry.payload.decode()
             text = None if entry.redacted else entry.text
@@ -162,6 +163,7 @@ IN_SQL: list[dict[str, Any]] = [
     {"agents": [5, "\u65e5\u672c"]},
     {"from_ids": ["5", True], "to_ids": IDS[:8], "after": f"{BEGAN + 4}:1:999"},
     {"since": "mark:day 1", "until": BEGAN + 45},
+    {"after": "mark:day 1#2"},
 ]
 """Selections that a driver reads."""
 IN_PYTHON: list[dict[str, Any]] = [
