@@ -55,8 +55,7 @@ async def find(database: Database, wanted: str) -> Experiment:
             raise AmbiguousExperiment(wanted, (row.exp_id for row in rows))
         if not rows:
             known = (await connection.execute(visible.with_only_columns(experiment.c.exp_id, experiment.c.name))).all()
-            words = [word for row in known for word in row if word]
-            raise ExperimentNotFound(wanted, difflib.get_close_matches(wanted, words, n=3, cutoff=0.5))
+            raise ExperimentNotFound(wanted, _similar(wanted, [tuple(row) for row in known]))
         return experiment_of(rows[0], (await tags_of(connection, [rows[0].id])).get(rows[0].id, ()))
 
 
@@ -138,3 +137,14 @@ async def recorder_by_uuid(database: Database, name: str) -> RecorderRow | None:
     async with database.reading() as connection:
         row = (await connection.execute(select(recorder).where(recorder.c.uuid == name))).one_or_none()
     return None if row is None else recorder_of(row)
+
+
+def _similar(wanted: str, known: Sequence[tuple[str, str | None]]) -> list[str]:
+    """Return up to three exp_ids and names that are similar; the exp_ids of a name that several experiments have."""
+    exp_ids: dict[str, list[str]] = {}
+    for exp_id, name in known:
+        exp_ids[exp_id] = [exp_id]
+        if name:
+            exp_ids.setdefault(name, []).append(exp_id)
+    near = difflib.get_close_matches(wanted, exp_ids, n=3, cutoff=0.5)
+    return [word for name in near for word in ([name] if len(exp_ids[name]) == 1 else exp_ids[name])][:3]

@@ -192,3 +192,8 @@ async def all_names(database: Database, experiment_id: int, what: int) -> dict[i
     async with database.reading() as connection:
         rows = await connection.execute(query)
         return {number: decoded(what, value) for number, value in rows}
+
+
+def agent_text(agent: Any) -> str | None:
+    """Return an id as text, as tables have it: a text is itself, other ids are JSON; None for none."""
+    return agent if agent is None or isinstance(agent, str) else json.dumps(agent, ensure_ascii=False)

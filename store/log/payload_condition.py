@@ -13,7 +13,9 @@ from ..json_path import PathState, compiled, parse, values_at
 from .text import normalised
 
 _PATH = re.compile(r"""(?: \[ (?: "(?:[^"\\]|\\.)*" | [^"\]]* ) \] | \\. | [^\[\\=<>!~] )*""", re.VERBOSE)
-_OPERATOR = re.compile(r"!=|<=|>=|=|<|>|~")
+_OPERATOR = re.compile(r"!=|<=|>=|==|=[<>](?=\s|-?[0-9])|=~(?=\s)|=|<|>|~")
+_MEANT = {"=<": "<=", "=>": ">=", "=~": "~"}
+"""What is meant by operators of other languages. Elsewhere, as in `content=<b>`, the value begins behind the `=`."""
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -26,8 +28,8 @@ _NO_JSON = object()
 class PayloadCondition:
     """A condition `PATH OPERATOR VALUE`. It holds if it holds for any value that the path leads to.
 
-    The operators are `=`, `!=`, `<`, `<=`, `>`, `>=` and `~` (contains, in any case and width). A value that is JSON
-    is compared by type: `5` equals the number 5 and the text "5", `"5"` only the text. Numbers are ordered among
+    The operators are `=` or `==`, `!=`, `<`, `<=`, `>`, `>=` and `~` (contains, in any case and width). A value that is
+    JSON is compared by type: `5` equals the number 5 and the text "5", `"5"` only the text. Numbers are ordered among
     numbers, texts among texts. A payload without the path fulfils no condition. Raises `StoreError`, which names the
     character, if the text is no condition.
     """
@@ -41,7 +43,12 @@ class PayloadCondition:
                 f"{text!r} is no condition: {expected} is missing at character {path_end + 1}. "
                 "Give PATH=VALUE, such as content=hi or 'price > 3'."
             )
-        self._operator = found[0]
+        if meant := _MEANT.get(found[0]):
+            at = path_end + 1
+            raise StoreError(
+                f"{text!r} is no condition: {found[0]} at character {at} is no operator. Did you mean {meant}?"
+            )
+        self._operator = found[0].replace("==", "=")
         word = text[found.end() :].strip()
         value = _json(word)
         if self._operator in _ORDERS and (not word or isinstance(value, bool | list | dict) or value is None):

@@ -13,6 +13,7 @@ from ..experiments.records import Experiment
 from ..html_table import html_table
 from ..log.event import Event
 from ..log.event_log import EventLog
+from ..log.names import agent_text
 from ..log.selection import Filters, Selection, selection_of
 from .audit.early_receptions import EarlyReceptions, clock_difference
 from .audit.receptions import Receptions
@@ -61,10 +62,10 @@ class Delays:
     """False if the experiment could not be indexed completely."""
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows as records of plain values, for data frames; durations in seconds (s)."""
+        """Return the rows as records for data frames: ids as text, as in `Run.table`, durations in seconds (s)."""
         names = ("channel",) if self.by == "channel" else (("who", "to") if self.replies else ("from", "to"))
         return [
-            dict(zip(names, row.key, strict=True))
+            dict(zip(names, map(agent_text, row.key), strict=True))
             | {"basis": row.basis, "number": row.number}
             | {f"{name}_s": getattr(row, name) / 1e9 for name in ("p50", "p95", "p99", "max")}
             for row in self.rows

@@ -17,6 +17,7 @@ from ..html_table import html_table
 from ..log.event import Cursor, Event, iso, utc
 from ..log.event_log import EventLog
 from ..log.messages import selected_pages
+from ..log.names import agent_text
 from ..log.redaction_records import redactions_of
 from ..log.selection import Filters, Selection, selection_of
 from ..text import plural
@@ -57,14 +58,14 @@ class Problems:
         return bool(self.counts)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the details as records of plain values, for data frames."""
+        """Return the details as records for data frames: ids as text, as in `Run.table`."""
         return [
             {
                 "problem": str(one.kind),
                 "reason": one.reason,
                 "time": None if one.cursor is None else utc(one.cursor.ts),
-                "from": None if one.event is None else one.event.from_id,
-                "to": None if one.event is None else one.event.to_id,
+                "from": None if one.event is None else agent_text(one.event.from_id),
+                "to": None if one.event is None else agent_text(one.event.to_id),
                 "channel": None if one.event is None else one.event.channel,
                 "text": one.text,
                 "message": None if one.event is None else one.event.text,

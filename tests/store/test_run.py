@@ -51,8 +51,8 @@ async def test_a_run_is_used_while_an_event_loop_is_running(kept: str, log: Even
 async def test_the_verbs_are_methods_with_records_for_data_frames(kept: str, tmp_path: Path) -> None:
     with Run("exp-1", store=kept) as run:
         assert run.count("from", since="mark:night").records() == [
-            {"from": 1, "messages": 3, "payload_bytes": 57},
-            {"from": 0, "messages": 2, "payload_bytes": 38},
+            {"from": "1", "messages": 3, "payload_bytes": 57},
+            {"from": "0", "messages": 2, "payload_bytes": 38},
         ]
         by_time = run.count("5h", from_ids=0).records()
         assert [row["5h"] for row in by_time] == sorted({iso_hour(at) for at in range(0, 10, 2)})

@@ -54,7 +54,7 @@ async def command(
         reason = "--follow prints events as they are recorded: leave it out"
         filters.refuse("since", "until", "after", "around", "last_per", "context", reason=reason)
         if messages:
-            raise click.UsageError("--follow cannot be combined with --messages: leave one out")
+            raise click.UsageError("--follow cannot be combined with --messages: give --kind sent")
     from ...log.messages import selected_pages
 
     count = 0

@@ -15,6 +15,7 @@ from ...log.cursor import duration_ns
 from ...log.event import utc
 from ...log.event_log import EventLog
 from ...log.messages import selected_pages
+from ...log.names import agent_text
 from ...log.reading import pages
 from ...log.selection import Filters, Selection, selection_of
 from ...log.span import Span
@@ -67,12 +68,9 @@ class Counts:
         return len(self.rows)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return the rows as records of plain values, for data frames; times are `datetime`, in UTC."""
+        """Return the rows as records for data frames: ids as text, as in `Run.table`, times as `datetime` in UTC."""
         return [
-            {
-                each.name: utc(value) if each.of is Of.TIME else value
-                for each, value in zip(self.dimensions, row.keys, strict=True)
-            }
+            {each.name: _plain(each.of, value) for each, value in zip(self.dimensions, row.keys, strict=True)}
             | {self.unit: row.messages, "payload_bytes": row.payload_bytes}
             for row in self.rows
         ]
@@ -128,6 +126,13 @@ async def count(
         async for page in selected_pages(log, of, selection, messages=not events):
             groups.add_events(page)
     return _counts(groups, phases, "events" if events else "messages", limit, order)
+
+
+def _plain(of: Of, value: Any) -> Any:
+    """Return the value of a dimension for a data frame, whose columns have one type."""
+    if of is Of.TIME:
+        return utc(value)
+    return agent_text(value) if of in (Of.SENDER, Of.RECIPIENT, Of.AGENT) else value
 
 
 def _gap_ns(text: str | int | None) -> int | None:

@@ -292,6 +292,8 @@ async def test_an_experiment_is_named_by_exp_id_prefix_name_or_last(log: EventLo
         await log.experiment("second")
     with pytest.raises(ExperimentNotFound, match="Did you mean first"):
         await log.experiment("frist")
+    with pytest.raises(ExperimentNotFound, match=r"Did you mean abc-2 or xyz\?"):  # both have that name
+        await log.experiment("secnod")
     for hostile in ("", "%", "_", "abc%", "' OR 1=1 --", "a\x00"):
         with pytest.raises((ExperimentNotFound, AmbiguousExperiment)):
             await log.experiment(hostile)

@@ -101,6 +101,9 @@ async def test_an_indexed_search_reads_only_the_events_that_may_match(
         ("inner.x=1", [3]),
         ("items=[]", [0]),
         ("content=", [4]),
+        ("price == 3", [0, 4]),
+        ("note=<b>", [2]),
+        ("note=>>", [3]),
     ],
 )
 @pytest.mark.sqlite
@@ -108,8 +111,8 @@ async def test_fields_of_payloads_are_compared_by_type(log: EventLog, condition:
     payloads: list[dict[str, Any]] = [
         {"price": 3, "at": "2026-01-01", "items": []},
         {"price": 2, "at": "2026-01-03", "items": [{"name": "x"}, {"name": "Lamp"}]},
-        {"price": True, "a=b": "x"},
-        {"inner": json.dumps({"x": 1})},
+        {"price": True, "a=b": "x", "note": "<b>"},
+        {"inner": json.dumps({"x": 1}), "note": ">>"},
         {"price": "3", "content": ""},
     ]
     of = await filled(log, [sent(at * S, json.dumps(value).encode()) for at, value in enumerate(payloads)])
@@ -133,6 +136,9 @@ async def test_payloads_that_are_not_json_are_left_out_and_counted(log: EventLog
         ({"where": "price"}, "an operator (=, !=, <, <=, >, >=, ~) is missing at character 6"),
         ({"where": "=3"}, "a path is missing at character 1"),
         ({"where": "price >"}, "a number or a text must follow > at character 8"),
+        ({"where": "price => 3"}, "=> at character 7 is no operator. Did you mean >=?"),
+        ({"where": "price=<3"}, "=< at character 6 is no operator. Did you mean <=?"),
+        ({"where": "content =~ lamp"}, "=~ at character 9 is no operator. Did you mean ~?"),
         ({"where": "price > true"}, "a number or a text must follow > at character 8"),
         ({"where": "a..b=3"}, "'a..b' is not a path, at character 2 ('..b')"),
         ({"text": "a[x]"}, "'a[x]' is not a path, at character 2 ('[x]')"),
