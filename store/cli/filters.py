@@ -138,7 +138,7 @@ class Filters:
         if (pair or self.options["to_ids"]) and not await has_recipients(log.database, of):
             note(f"{'--between' if pair else '--to'}: no message of {of.exp_id} names a recipient, as in a group chat")
             if pair:
-                note("messages of both agents, to everybody: --from {} --from {}".format(*map(quote, pair)))
+                note("for the messages of both agents, give: --from {} --from {}".format(*map(quote, pair)))
 
 
 _AGENT_OPTIONS = (("--agent", "agents"), ("--from", "from_ids"), ("--to", "to_ids"), ("--between", "between"))

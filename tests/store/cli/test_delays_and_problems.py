@@ -177,7 +177,7 @@ def test_a_group_chat_is_said_to_have_no_recipients_and_the_note_names_the_filte
     done = call(group_chat, "events", "chat", "--between", "1", "2")
     [first, second, _] = done.stderr.splitlines()
     assert first == "--between: no message of chat names a recipient, as in a group chat"
-    assert second == "messages of both agents, to everybody: --from 1 --from 2"
+    assert second == "for the messages of both agents, give: --from 1 --from 2"
     filters = second.partition(": ")[2].split()
     entries = [json.loads(line) for line in call(group_chat, "events", "chat", "--json", *filters).stdout.splitlines()]
     assert [entry["from_id"] for entry in entries] == [1, 2] * 3

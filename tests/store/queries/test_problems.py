@@ -91,9 +91,8 @@ async def test_the_problems_of_the_town_are_those_that_its_raw_events_show(log: 
     assert counted(found) == wanted
     assert wanted.keys() >= {"never arrived", "arrived twice", "late", "blocked", "failed", "gap"}
     assert found and found.complete and found.examined and not found.notes
-    assert (
-        repr(found) == f"<Problems: {', '.join(f'{sum(by.values())} {kind}' for kind, by in counted(found).items())}>"
-    )
+    numbers = [f"{sum(reasons.values())} {kind}" for kind, reasons in counted(found).items()]
+    assert repr(found) == f"<Problems: {', '.join(numbers)}>"
     assert Counter(one.kind for one in found.details) == {kind: found.number(kind) for kind in found.counts}
 
 
