@@ -257,12 +257,6 @@ class Selection:
         other.senders_left_out = self.senders_left_out.union(map(agent_value, senders))
         return other
 
-    def without_limit(self) -> Selection:
-        """Return the same selection without a limit."""
-        other = copy(self)
-        other.limit = None
-        return other
-
     def of_channels(self) -> Selection:
         """Return the same selection without the conditions on agents and content."""
         other = copy(self)

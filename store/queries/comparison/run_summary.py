@@ -205,9 +205,9 @@ async def summarise(
 
 
 async def _add_replies(run: _Run, side: Side, log: EventLog, of: Experiment, chosen: Selection) -> None:
-    """Add the times of the replies among the messages of a run."""
+    """Add the times of the replies among the messages of a run. A limit of messages is reached by these first."""
     await index_or_warn(log, of)
-    async with aclosing(Replies(log, of, chosen.without_limit()).read()) as replies:
+    async with aclosing(Replies(log, of, chosen).read()) as replies:
         async for reply in replies:
             if run.end is None or reply.event.cursor > run.end:
                 return

@@ -16,7 +16,7 @@ from messager_store import EventLog, Match, NewEvent, Selection, StoreError, del
 from messager_store.replay import ChannelMap
 from tests.store.queries.test_delays import replies_of
 from tests.support import messager
-from tests.support.logs import filled, listed, sent
+from tests.support.logs import experiment, filled, listed, sent
 
 pytestmark = pytest.mark.any_database
 
@@ -102,6 +102,17 @@ async def test_delays_are_those_of_the_replies_that_the_sender_gave(log: EventLo
     whole = await delays(log, await log.experiment("town2"), replies=True)
     p50 = {row.key: row.p50 / 1e9 for row in whole.rows}
     assert p50 == {(who, to): delay for (_, who, to), delay in expected[1].items()}
+
+
+async def test_experiments_are_indexed_so_that_receptions_without_ids_begin_a_delay(log: EventLog) -> None:
+    for exp in ("a", "b"):
+        of = await experiment(log, exp)
+        first, second = [await log.register(of, role="messager", row={"started_at": -SECOND}) for _ in range(2)]
+        await log.append(first, [sent(0, b"ask", from_id=1, to_id=2, messager="x", arrival=0)])
+        answer = sent(3 * SECOND, b"answer", from_id=2, to_id=1, messager="y", arrival=1)
+        await log.append(second, [NewEvent("received", SECOND, "c", b"ask", messager="y", arrival=1), answer])
+    result = await summarise(log, "a", "b")
+    assert {(pair.from_id, pair.delays_s) for pair in result.pairs} == {(1, (None, None)), (2, (2.0, 2.0))}
 
 
 async def test_a_limit_selects_messages_and_the_replies_among_them(log: EventLog) -> None:
