@@ -14,12 +14,17 @@ SHOWN = 50
 
 
 def html_table(records: Sequence[dict[str, Any]], caption: str = "") -> str:
-    """Return a table of the first `SHOWN` records, which have the same keys; numbers are on the right."""
+    """Return a table of the first `SHOWN` records, which have the same keys; numbers are on the right.
+
+    Without records, only the caption is returned, if there is one.
+    """
     rows = "".join(f"<tr>{''.join(map(_cell, record.values()))}</tr>" for record in records[:SHOWN])
     titles = "".join(f"<th>{escape(safe(title))}</th>" for title in (records[0] if records else ()))
     left = len(records) - SHOWN
     more = f"<div><small>and {plural(left, 'more row')}</small></div>" if left > 0 else ""
     top = f"<div>{escape(safe(caption))}</div>" if caption else ""
+    if caption and not records:
+        return top
     return f"{top}<table><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>{more}"
 
 

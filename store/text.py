@@ -1,4 +1,4 @@
-"""Text for people: safe for terminals, numbers with nouns."""
+"""Text for people: safe for terminals, numbers with nouns, durations with units."""
 
 from __future__ import annotations
 
@@ -15,4 +15,27 @@ def safe(text: str) -> str:
 
 def plural(number: int, word: str) -> str:
     """Return a number with its noun."""
-    return f"{number:,} {word}{'' if number == 1 else 's' if not word.endswith('ch') else 'es'}"
+    if number != 1:
+        word = f"{word[:-1]}ies" if word.endswith(("ly", "ry")) else word + ("es" if word.endswith("ch") else "s")
+    return f"{number:,} {word}"
+
+
+def length(seconds: float | None) -> str:
+    """Return a duration with a unit."""
+    if seconds is None:
+        return "-"
+    if seconds == 0:
+        return "0 s"
+    for unit, factor in (("ns", 1e9), ("µs", 1e6), ("ms", 1e3)):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    if seconds < 120:
+        return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 120:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"

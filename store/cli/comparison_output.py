@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -109,8 +110,24 @@ def show_comparison(result: Comparison, full: bool) -> None:
         click.secho(f"\n{safe(channel)}{f', from {safe(sender)}' if sender else ''}", bold=True)
         for difference in differences:
             _show_difference(difference, full)
+    _note_shared_paths(result)
     if left := result.messages.differing - len(result.differences):
         click.echo(f"\nand {plural(left, 'more difference')}: see them with --show, --channel or --json")
+
+
+def _note_shared_paths(result: Comparison) -> None:
+    """Print a note of the paths in which most of the changed messages differ only."""
+    from ..queries.comparison.shared_paths import shared_paths
+
+    shared = shared_paths(result.differences)
+    if shared is None:
+        return
+    first = "" if shared.changed == result.messages.changed else "first "
+    options = " ".join(f"--ignore {quote(path.removeprefix('$.'))}" for path in shared.paths)
+    note(
+        f"{shared.messages:,} of the {first}{shared.changed:,} changed messages differ only in "
+        f"{' and '.join(shared.paths)}: {options} compares the rest"
+    )
 
 
 def _show_channels(result: Comparison) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -114,7 +115,10 @@ class Filters:
             raise click.UsageError(f"{', '.join(found)}: {reason}")
 
     async def note_unknown(self, log: EventLog, of: Experiment) -> None:
-        """Print a note for each channel pattern and agent that no event of the experiment has."""
+        """Print a note for each channel pattern and agent that no event of the experiment has, and for recipients if
+        there are none.
+        """
+        from ..log.recipients import has_recipients
         from ..log.selection import Selection
 
         if patterns := self.options["channels"]:
@@ -130,6 +134,11 @@ class Filters:
                 for word in words:
                     if not any(agent in agents for agent in agent_ids((word,))):
                         note(f"{option} {word}: {of.exp_id} has no such agent")
+        pair = self.options["between"]
+        if (pair or self.options["to_ids"]) and not await has_recipients(log.database, of):
+            note(f"{'--between' if pair else '--to'}: no message of {of.exp_id} names a recipient, as in a group chat")
+            if pair:
+                note("for the messages of both agents, give: --from {} --from {}".format(*map(quote, pair)))
 
 
 _AGENT_OPTIONS = (("--agent", "agents"), ("--from", "from_ids"), ("--to", "to_ids"), ("--between", "between"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from ..text import length as length
 from ..text import safe
 
 LEAST = 8
@@ -130,27 +131,6 @@ def size(number: int) -> str:
             return f"{number} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     raise AssertionError("unreachable")
-
-
-def length(seconds: float | None) -> str:
-    """Return a duration with a unit."""
-    if seconds is None:
-        return "-"
-    if seconds == 0:
-        return "0 s"
-    for unit, factor in (("ns", 1e9), ("µs", 1e6), ("ms", 1e3)):
-        if seconds * factor < 999.5:
-            return f"{seconds * factor:.3g} {unit}"
-    if seconds < 120:
-        return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 120:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"
 
 
 def note(text: str) -> None:

@@ -64,6 +64,7 @@ class RecorderRow:
     pid: int | None
     boot_id: str | None
     anchor_wall: int | None
+    anchor_monotonic: int | None
     broker: str | None
     broker_offset: int | None
     started_at: int
@@ -192,6 +193,7 @@ def recorder_of(row: Row[Any]) -> RecorderRow:
         row.pid,
         row.boot_id,
         row.anchor_wall,
+        row.anchor_monotonic,
         row.broker,
         row.broker_offset,
         row.started_at,

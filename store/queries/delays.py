@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Unpack
@@ -14,8 +15,11 @@ from ..html_table import html_table
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.names import agent_text
+from ..log.recipients import has_recipients
 from ..log.selection import Filters, Selection, selection_of
+from ..text import length, plural
 from .audit.early_receptions import EarlyReceptions, clock_difference
+from .audit.listeners import listeners_of
 from .audit.receptions import Receptions
 from .audit.sendings import sendings
 from .index import index_or_warn
@@ -43,7 +47,7 @@ class Delay:
     """Number of durations below zero: the clocks of two recorders differ."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Delays:
     """Result of `delays`. The row with the largest number is first."""
 
@@ -57,9 +61,13 @@ class Delays:
     unaddressed: int
     """For replies: selected messages without a sender or without a recipient, which are no replies."""
     clocks_ns: int | None
-    """Largest difference between the clocks of the recorders, measured against their broker; None if unknown."""
+    """Largest difference between the clocks of the recorders, as `clock_difference` measures it; None if unknown."""
     complete: bool
     """False if the experiment could not be indexed completely."""
+    listeners: bool
+    """False if no listener was recorded, so that nothing is known about deliveries. True for replies."""
+    recipients: bool
+    """False if no message of the experiment names a recipient, so that there are no replies."""
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows as records for data frames: ids as text, as in `Run.table`, durations in seconds (s)."""
@@ -72,7 +80,39 @@ class Delays:
         ]
 
     def _repr_html_(self) -> str:
-        return html_table(self.records())
+        return html_table(self.records(), "; ".join(self.notes))
+
+    def __repr__(self) -> str:
+        """Return one line with the numbers."""
+        number = 0 if self.total is None else self.total.number
+        times = plural(number, "reply" if self.replies else "delivery")
+        return f"<Delays by {self.by}: {plural(len(self.rows), 'row')}, {times}>"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what the rows do not tell, in sentences."""
+        return tuple(self._of_replies() if self.replies else self._of_deliveries())
+
+    def _of_replies(self) -> Iterator[str]:
+        if not self.recipients:
+            yield "no replies: no message of the experiment names a recipient, as in a group chat"
+        elif self.total is None:
+            yield "no replies: no message between two agents follows one in the other direction"
+        if self.unaddressed:
+            yield f"{plural(self.unaddressed, 'message')} without a sender or a recipient: no replies"
+
+    def _of_deliveries(self) -> Iterator[str]:
+        if not self.listeners:
+            yield "no deliveries: no listener was recorded"
+            return
+        if self.total is None:
+            yield "no deliveries: no recorded listener received one of these messages"
+        elif self.total.negative:
+            yield f"{plural(self.total.negative, 'time')} below zero: the clocks of two recorders differ"
+        if self.clocks_ns is not None:
+            yield f"the clocks of the recorders differ by up to {length(self.clocks_ns / 1e9)}"
+        if self.undelivered:
+            yield f"{plural(self.undelivered, 'sending')} without a delivery: `messager problems` says why"
 
 
 class _Groups:
@@ -160,6 +200,10 @@ async def delays(
                     undelivered += not sending.deliveries
                     for each in sending.deliveries:
                         groups.add(sending.event, "delivery", each.received_at - sending.event.ts)
-    clocks = clock_difference(recorders)
     total = groups.total()
-    return Delays(by, replies, groups.take_rows(), total, undelivered, unaddressed, clocks, complete)
+    heard = any(row.kinds["received"] for row in recorders)
+    return Delays(
+        *(by, replies, groups.take_rows(), total, undelivered, unaddressed, clock_difference(recorders), complete),
+        listeners=heard or replies or bool((await listeners_of(log.database, of, redacted=False)).all),
+        recipients=total is not None or not replies or await has_recipients(log.database, of),
+    )

@@ -40,7 +40,7 @@ KEPT = 1000
 """Problems of each kind that a result holds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Problems:
     """Result of `problems`."""
 
@@ -53,6 +53,8 @@ class Problems:
     late_ns: int
     complete: bool
     """False if the experiment could not be indexed, so that arrivals were not examined."""
+    examined: bool
+    """False if the kinds of `ARRIVALS` were not examined: their numbers are unknown, and a note says why."""
 
     def __bool__(self) -> bool:
         return bool(self.counts)
@@ -74,8 +76,16 @@ class Problems:
         ]
 
     def _repr_html_(self) -> str:
-        counts = ", ".join(f"{self.number(kind):,} {kind}" for kind in self.counts) or "no problems"
-        return html_table(self.records(), counts)
+        return html_table(self.records(), "; ".join([self._numbers, *self.notes]))
+
+    def __repr__(self) -> str:
+        """Return one line with the numbers."""
+        return f"<Problems: {self._numbers}{'' if self.examined else '; arrivals were not examined'}>"
+
+    @property
+    def _numbers(self) -> str:
+        found = ", ".join(f"{self.number(kind):,} {kind}" for kind in self.counts)
+        return found or ("no problems" if self.examined else "no other problems")
 
     def number(self, kind: Kind) -> int:
         """Return the number of problems of a kind."""
@@ -119,7 +129,7 @@ async def problems(
                 each(problem)
     ordered = {kind: counts[kind] for kind in Kind if kind in counts}
     found_details = tuple(one for kind in Kind for one in details[kind])
-    return Problems(ordered, found_details, tuple(search.notes), late_ns, search.complete)
+    return Problems(ordered, found_details, tuple(search.notes), late_ns, search.complete, search.examined)
 
 
 class _Search:
@@ -132,6 +142,8 @@ class _Search:
         self._late_ns = late_ns
         self.complete = True
         """False if deliveries are not known completely."""
+        self.examined = True
+        """False if arrivals are not examined. Known when all is read."""
         self.notes: list[str] = []
 
     async def read(self) -> AsyncGenerator[Problem, None]:
@@ -139,13 +151,19 @@ class _Search:
         recorders = await self._log.recorders(self._of)
         parts = [self._events(), self._ends(recorders)]
         if not self.complete:
-            self.notes.append("arrivals are not examined: the experiment could not be indexed")
+            self._leave_arrivals("arrivals are not examined: the experiment could not be indexed")
         elif any(row.kinds["sent"] for row in recorders):
             parts.insert(0, self._arrivals(recorders))
+        elif any(row.kinds["received"] for row in recorders):
+            self._leave_arrivals("no sending was recorded, so nothing is known about arrivals")
         for part in parts:
             async with aclosing(part):
                 async for problem in part:
                     yield problem
+
+    def _leave_arrivals(self, note: str) -> None:
+        self.examined = False
+        self.notes.append(note)
 
     async def _arrivals(self, recorders: list[RecorderRow]) -> AsyncGenerator[Problem, None]:
         """Yield what never arrived, arrived late, or more than once."""
@@ -153,7 +171,7 @@ class _Search:
         redacted = bool(await redactions_of(database, of.id)) or any(row.role == "import" for row in recorders)
         listeners = await listeners_of(database, of, redacted=redacted)
         if not listeners.all:
-            self.notes.append("no listener was recorded, so nothing is known about arrivals")
+            self._leave_arrivals("no listener was recorded, so nothing is known about arrivals")
             return
         audit = ArrivalAudit(listeners, self._late_ns, await self._not_sent(recorders))
         receptions = Receptions(self._log, of)

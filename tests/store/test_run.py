@@ -57,6 +57,8 @@ async def test_the_verbs_are_methods_with_records_for_data_frames(kept: str, tmp
         by_time = run.count("5h", from_ids=0).records()
         assert [row["5h"] for row in by_time] == sorted({iso_hour(at) for at in range(0, 10, 2)})
         assert run.count(limit=3).messages == 3
+        assert repr(run.count("from")) == "<Counts by from: 2 rows, 10 messages>"
+        assert repr(run.count("kind", events=True, limit=1)) == "<Counts by kind: 1 row, 1 event>"
         assert run.delays().records() == [] and run.delays(replies=True).records() == []
         assert [row["problem"] for row in run.problems().records()] == []
         assert run.sql("select 1 as one, 'a' as two").records() == [{"one": 1, "two": "a"}]
@@ -89,7 +91,7 @@ async def test_results_are_tables_in_notebooks_and_escape_what_was_recorded(log:
     for html in shown:
         assert "<script>" not in html and "\x1b" not in html and "&lt;script&gt;" in html
     assert shown[0].count("<tr>") == SHOWN + 1 and "and 2 more rows" in shown[0]
-    assert shown[1].startswith("<div>1 gap</div><table>")
+    assert shown[1].startswith("<div>1 gap; no listener was recorded, so nothing is known about arrivals</div><table>")
 
 
 @pytest.mark.any_database

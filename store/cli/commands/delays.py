@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...text import plural
 from ..filters import Filters, note_not_json, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import length, note, print_json, table
@@ -74,18 +73,8 @@ def _show(found: Delays, most: int) -> None:
         )
         if len(found.rows) > most:
             note(f"{len(found.rows) - most:,} more rows: -n {len(found.rows)} prints all")
-        if negative:
-            note(f"{plural(found.total.negative, 'time')} below zero: the clocks of two recorders differ")
-    elif found.replies:
-        note("no replies: no message between two agents follows one in the other direction")
-    else:
-        note("no deliveries: no recorded listener received one of these messages")
-    if found.clocks_ns is not None and not found.replies:
-        note(f"the clocks of the recorders differ by up to {length(found.clocks_ns / 1e9)}, compared with the broker's")
-    if found.undelivered:
-        note(f"{plural(found.undelivered, 'sending')} without a delivery: `messager problems` says why")
-    if found.unaddressed:
-        note(f"{plural(found.unaddressed, 'message')} without a sender or a recipient: no replies")
+    for line in found.notes:
+        note(line)
 
 
 def _cells(row: Delay, basis: bool, negative: bool) -> list[str]:

@@ -103,7 +103,8 @@ async def command(
 
     With --summary, A and further experiments are baselines for the last one, whose messages differ each time, as those
     of language models do. Pairs of sender and recipient come first whose messages are most outside of the baselines'
-    range. With --summary, --store-b is the store of the last one.
+    range. DELAY is the median time that FROM took to answer TO, as `delays --replies` measures it. With --summary,
+    --store-b is the store of the last one.
 
     Exit code 0 if nothing differs, 1 if something does; with --summary, if a number of messages is outside of the
     range.

@@ -47,6 +47,7 @@ async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool,
     gap            a recorder may have missed messages: when, and why
     unclean end    a recorder ended without saying so: what may be missing
 
+    The first four are not examined if no listener was recorded, as in most imports: the table has a dash then.
     docs/analysis.md defines each kind. Filters select messages and gaps. The experiment is indexed first, if it has
     new events. With -v --json, each problem is a line of JSON, and the last line is the summary.
 
@@ -139,6 +140,7 @@ def _summary(found: Problems, details: list[dict[str, Any]]) -> dict[str, Any]:
         "notes": found.notes,
         "late_ns": found.late_ns,
         "complete": found.complete,
+        "examined": found.examined,
     }
     return summary | ({"details": details} if details else {})
 
@@ -152,7 +154,7 @@ def _show(found: Problems, lines: _Lines, verbose: bool) -> None:
     for kind in Kind:
         reasons = sorted(found.counts.get(kind, {}).items(), key=lambda pair: (-pair[1], pair[0]))
         why = ", ".join(f"{number:,} {reason}" if len(reasons) > 1 else reason for reason, number in reasons)
-        number = f"{found.number(kind):,}" if found.complete or kind not in ARRIVALS else "-"
+        number = f"{found.number(kind):,}" if found.examined or kind not in ARRIVALS else "-"
         rows.append([kind, number, lines.short(why)])
     table([("PROBLEM", "left"), ("NUMBER", "right"), ("WHY", "left")], rows, gives=("WHY",))
     for line in found.notes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 from ...log.event import Event
 from ...text import plural, safe
@@ -276,6 +277,22 @@ class Comparison:
     def by_anchors(self) -> list[str]:
         """Return the channels with so little in common that only anchors were aligned."""
         return list(dict.fromkeys(row.channel for row in self.by_channel if row.by_anchors))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the differences as records of plain values, for data frames; None for what a side does not have."""
+        return [
+            {
+                "channel": one.channel,
+                "kind": one.kind,
+                "index_a": one.index_a,
+                "index_b": one.index_b,
+                "text_a": None if one.a is None else one.a.text,
+                "text_b": None if one.b is None else one.b.text,
+                "path": one.path if one.kind == "changed" else None,
+                "similarity": one.similarity,
+            }
+            for one in self.differences
+        ]
 
     def __str__(self) -> str:
         shown = self.differences[:SHOWN]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -13,9 +12,12 @@ from typing import Any, Unpack
 from ...errors import StoreError
 from ...experiments.records import Experiment
 from ...log.channel_map import ChannelMap
-from ...log.event import Event
+from ...log.event import Cursor, Event
 from ...log.event_log import EventLog
 from ...log.selection import Filters, Selection
+from ..index import index_or_warn
+from ..percentiles import percentiles
+from ..replies import Replies, Reply
 from .canonical import Canonical
 from .match import Match
 from .side import EitherSpelling, Side, comparable, exp_ids_apart, spelt_apart
@@ -50,8 +52,8 @@ class PairFigures:
     messages: tuple[int, ...]
     """In the order of the runs."""
     delays_s: tuple[float | None, ...]
-    """Median time, in seconds, from the last message of the recipient to the sender, on any channel, to the next one
-    back. None if there was none. It is coarse: nothing tells whether the message is an answer."""
+    """Median time, in seconds, that the sender took to answer the recipient on this channel: of the `Replies` that
+    `delays` measures, by nearest rank. None if there was none."""
 
     @property
     def range(self) -> tuple[int, int]:
@@ -103,35 +105,37 @@ class _Run:
     last: int = 0
     counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """Messages by channel, sender and recipient; the ids are JSON."""
+    end: Cursor | None = None
+    """The last message."""
     delays: dict[tuple[str, str, str], array[int]] = field(default_factory=dict)
-    waiting: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By sender and recipient, the time of the last message that has no message back."""
+    """Times of replies in ns."""
 
     def add(self, channel: str, entry: Event) -> None:
         """Count a message."""
-        sender, recipient = json.dumps(entry.from_id), json.dumps(entry.to_id)
         self.first = self.first if self.messages else entry.ts
-        self.last = entry.ts
+        self.last, self.end = entry.ts, entry.cursor
         self.messages += 1
-        key = channel, sender, recipient
+        key = _key(channel, entry)
         self.counts[key] = self.counts.get(key, 0) + 1
-        if entry.from_id is None or entry.to_id is None:
-            return
-        asked = self.waiting.pop((recipient, sender), None)
-        if asked is not None:
-            self.delays.setdefault(key, array("q")).append(entry.ts - asked)
-        self.waiting[sender, recipient] = entry.ts
+
+    def add_reply(self, channel: str, reply: Reply) -> None:
+        """Add the time of a reply."""
+        self.delays.setdefault(_key(channel, reply.event), array("q")).append(reply.duration)
 
     def delay(self, key: tuple[str, str, str]) -> float | None:
         """Return the median delay in seconds."""
         found = self.delays.get(key)
-        return statistics.median(found) / 1e9 if found else None
+        return percentiles(found, [50])[0] / 1e9 if found else None
 
     def figures(self, exp_id: str, opening: int | None) -> RunFigures:
         """Return the figures of the whole run."""
         agents = {agent for _, *both in self.counts for agent in both} - {"null"}
         channels = len({channel for channel, _, _ in self.counts})
         return RunFigures(exp_id, self.messages, (self.last - self.first) / 1e9, channels, len(agents), opening)
+
+
+def _key(channel: str, entry: Event) -> tuple[str, str, str]:
+    return channel, json.dumps(entry.from_id), json.dumps(entry.to_id)
 
 
 async def summarise(
@@ -150,9 +154,9 @@ async def summarise(
     Messages are those that a replay would publish; the selection applies to each run. `mapping` renames the channels
     of the baselines; `log_last` is the log of the last run if it is in another store. `match` says which messages of
     the common opening are equal (its judge is not asked). Names of Redis and MQTT count as the same as in `compare`,
-    unless `keep_names`. Memory use is a number for each message that has one back, and the pairs. `progress` is called
-    with the number of messages read. Raises `StoreError` for less than two runs, and
-    for a selection with `context` or `last_per`.
+    unless `keep_names`. The experiments are indexed first, as replies are found by their deliveries. Memory use is
+    that of `Replies`, a number for each reply, and the pairs. `progress` is called with the number of messages read.
+    Raises `StoreError` for less than two runs, and for a selection with `context` or `last_per`.
     """
     if len(runs) < 2:
         raise StoreError("one run cannot be compared: give the baselines, and the run to compare with them as the last")
@@ -187,6 +191,8 @@ async def summarise(
             read += len(page)
             if progress is not None:
                 progress(read)
+        if not chosen.kinds:
+            await _add_replies(run, reading, logs[number], experiments[number], chosen)
         found.append(run)
     canonical = Canonical(match)
     openings: list[int | None] = [
@@ -196,6 +202,16 @@ async def summarise(
         run.figures(of.exp_id, opening) for run, of, opening in zip(found, experiments, [*openings, None], strict=True)
     ]
     return RunsSummary(tuple(figures), tuple(_pairs(found)))
+
+
+async def _add_replies(run: _Run, side: Side, log: EventLog, of: Experiment, chosen: Selection) -> None:
+    """Add the times of the replies among the messages of a run. A limit of messages is reached by these first."""
+    await index_or_warn(log, of)
+    async with aclosing(Replies(log, of, chosen).read()) as replies:
+        async for reply in replies:
+            if run.end is None or reply.event.cursor > run.end:
+                return
+            run.add_reply(side.name(reply.event.channel), reply)
 
 
 def _pairs(runs: Sequence[_Run]) -> list[PairFigures]:

@@ -19,6 +19,7 @@ from ...log.names import agent_text
 from ...log.reading import pages
 from ...log.selection import Filters, Selection, selection_of
 from ...log.span import Span
+from ...text import plural
 from ..texts import Progress
 from . import activity_sums
 from .dimensions import Dimension, Of, Phases, decoded, dimensions, identity, natural
@@ -39,7 +40,7 @@ class Count:
     payload_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Counts:
     """Result of `count`: groups in the order of time or marks if a dimension has one, else in the order asked for."""
 
@@ -77,6 +78,11 @@ class Counts:
 
     def _repr_html_(self) -> str:
         return html_table(self.records())
+
+    def __repr__(self) -> str:
+        """Return one line with the numbers."""
+        number = plural(self.messages, self.unit.removesuffix("s"))
+        return f"<Counts by {', '.join(self.by)}: {plural(len(self.rows), 'row')}, {number}>"
 
     def totals(self, at: int = 0) -> tuple[Count, ...]:
         """Return the sums over the other dimensions, by the values of dimension number `at`, in the same order."""

@@ -146,6 +146,55 @@ def test_control_sequences_of_recorded_text_are_not_printed(tmp_path: Path) -> N
     assert len(done.stdout.split("\n\n")[0].splitlines()) == 2
 
 
+@pytest.fixture
+def group_chat(tmp_path: Path) -> Path:
+    """An import without receptions and recipients, as of the chat of a game."""
+    lines = [{"ts": at, "kind": "sent", "channel": "c", "from_id": at % 3, "payload": f"{at}"} for at in range(1, 10)]
+    (tmp_path / "chat.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "chat.jsonl", "--exp", "chat", cwd=tmp_path).returncode == 0
+    return tmp_path
+
+
+def test_arrivals_are_a_dash_and_no_zero_if_no_listener_was_recorded(group_chat: Path) -> None:
+    done = call(group_chat, "problems", "chat")
+    found = {row[0].strip(): row[1].strip() for row in rows(done.stdout)[1:]}
+    assert {kind for kind, number in found.items() if number == "-"} == {
+        *("never arrived", "missed", "arrived twice", "late"),
+    }
+    assert set(found.values()) == {"-", "0"}
+    assert done.returncode == 0 and "no listener was recorded" in done.stderr
+    summary = json.loads(call(group_chat, "problems", "chat", "--json").stdout)
+    assert (summary["examined"], summary["complete"], summary["problems"]) == (False, True, {})
+    assert json.loads(call(group_chat, "problems", "chat", "-v", "--json").stdout)["examined"] is False
+    delays = call(group_chat, "delays", "chat")
+    assert delays.returncode == 0 and not delays.stdout
+    assert delays.stderr.splitlines() == ["no deliveries: no listener was recorded"]
+
+
+def test_a_group_chat_is_said_to_have_no_recipients_and_the_note_names_the_filters_that_find_its_messages(
+    group_chat: Path,
+) -> None:
+    done = call(group_chat, "events", "chat", "--between", "1", "2")
+    [first, second, _] = done.stderr.splitlines()
+    assert first == "--between: no message of chat names a recipient, as in a group chat"
+    assert second == "for the messages of both agents, give: --from 1 --from 2"
+    filters = second.partition(": ")[2].split()
+    entries = [json.loads(line) for line in call(group_chat, "events", "chat", "--json", *filters).stdout.splitlines()]
+    assert [entry["from_id"] for entry in entries] == [1, 2] * 3
+    done = call(group_chat, "events", "chat", "--to", "1")
+    assert "--to: no message of chat names a recipient, as in a group chat" in done.stderr
+    done = call(group_chat, "delays", "chat", "--replies", "--between", "1", "2")
+    assert "no replies: no message of the experiment names a recipient, as in a group chat" in done.stderr
+    assert "in the other direction" not in done.stderr
+
+
+def test_experiments_with_recipients_have_no_note_of_a_group_chat(town: Path) -> None:
+    for words in (["events", "town", "--between", "doctor", "mayor"], ["events", "town", "--to", "nobody"]):
+        assert "group chat" not in call(town, *words).stderr
+    done = call(town, "delays", "town", "--replies", "--from", "nobody")
+    assert "group chat" not in done.stderr and "in the other direction" in done.stderr
+
+
 def test_a_store_that_cannot_be_indexed_is_examined_as_far_as_possible_and_says_so(town: Path) -> None:
     with closing(sqlite3.connect(town / "messager.db")) as store:
         store.execute("ALTER TABLE said RENAME TO elsewhere")

@@ -254,3 +254,50 @@ async def test_an_experiment_that_cannot_be_indexed_says_that_its_delays_are_inc
     monkeypatch.setattr("messager_store.queries.index.index", refused)
     assert not (await delays(log, town)).complete
     assert "could not be indexed" in caplog.text
+
+
+async def test_a_notebook_shows_the_same_notes_as_the_command(log: EventLog, town: Experiment) -> None:
+    found = await delays(log, town)
+    assert repr(found) == f"<Delays by pair: {len(found.rows)} rows, {found.total and found.total.number} deliveries>"
+    assert found == await delays(log, town)
+    [note] = found.notes
+    assert note.endswith("sendings without a delivery: `messager problems` says why") and note in found._repr_html_()
+    of = await experiment(log)
+    await log.append(await log.register(of, role="import"), [sent(at * S, from_id=at) for at in range(3)])
+    nothing = await delays(log, of)
+    assert nothing.notes == ("no deliveries: no listener was recorded",)
+    assert "no deliveries: no listener was recorded" in nothing._repr_html_() and not nothing.listeners
+    replies = await delays(log, of, replies=True)
+    assert replies.notes == (
+        "no replies: no message of the experiment names a recipient, as in a group chat",
+        "3 messages without a sender or a recipient: no replies",
+    )
+    assert all(note in replies._repr_html_() for note in replies.notes)
+    assert repr(replies) == "<Delays by pair: 0 rows, 0 replies>"
+
+
+@pytest.mark.parametrize(
+    ("rows", "difference"),
+    [
+        ([("boot", 0, 0), ("boot", 0, 1_190_000)], None),
+        ([("boot", 0, 0), ("boot", 5 * S, 0)], 5 * S),
+        ([("boot", 0, 0), ("other", 0, 7 * MS), (None, 0, 3 * MS)], 7 * MS),
+        ([("boot", 0, 0), ("other", 0, MS // 2)], None),
+        ([("boot", 0, 0), ("boot", 0, 0), ("boot", 0, 9 * MS), ("other", 0, 4 * MS)], 4 * MS),
+        ([("boot", 0, 0)], None),
+    ],
+)
+async def test_clocks_differ_on_one_machine_by_their_anchors_and_between_machines_by_measurement(
+    log: EventLog, rows: list[tuple[str | None, int, int]], difference: int | None
+) -> None:
+    """A row is a boot, the difference of the anchor, and the offset of the broker, in ns."""
+    of = await experiment(log)
+    for number, (boot, anchor, offset) in enumerate(rows):
+        monotonic = number * S
+        row = {"boot_id": boot, "anchor_wall": S + anchor + monotonic, "anchor_monotonic": monotonic}
+        await log.register(of, role="messager", row=row | {"broker_offset": offset})
+    writer = await log.register(of, role="tap")
+    await log.append(writer, [sent(S), NewEvent("received", S + 1, "c", b"x")])
+    found = await delays(log, of)
+    assert found.clocks_ns == difference
+    assert any("clocks" in note for note in found.notes) == (difference is not None)

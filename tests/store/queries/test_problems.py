@@ -90,7 +90,9 @@ async def test_the_problems_of_the_town_are_those_that_its_raw_events_show(log: 
     wanted = await expected_of(log, town)
     assert counted(found) == wanted
     assert wanted.keys() >= {"never arrived", "arrived twice", "late", "blocked", "failed", "gap"}
-    assert found and found.complete and not found.notes
+    assert found and found.complete and found.examined and not found.notes
+    numbers = [f"{sum(reasons.values())} {kind}" for kind, reasons in counted(found).items()]
+    assert repr(found) == f"<Problems: {', '.join(numbers)}>"
     assert Counter(one.kind for one in found.details) == {kind: found.number(kind) for kind in found.counts}
 
 
@@ -167,7 +169,7 @@ async def test_without_an_index_arrivals_are_said_to_be_unknown(
     assert counted(found) == {
         kind: everything[kind] for kind in ("blocked", "failed", "gap", "unclean end") if kind in everything
     }
-    assert not found.complete
+    assert not found.complete and not found.examined
     assert found.notes == ("arrivals are not examined: the experiment could not be indexed",)
 
 
@@ -323,7 +325,24 @@ async def test_without_a_recorded_listener_nothing_is_known_about_arrivals(log: 
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x")])
     found = await problems(log, of)
-    assert not found and found.notes == ("no listener was recorded, so nothing is known about arrivals",)
+    note = "no listener was recorded, so nothing is known about arrivals"
+    assert not found and found.notes == (note,)
+    assert found.complete and not found.examined
+    assert note in found._repr_html_() and "no problems" not in found._repr_html_()
+    assert repr(found) == "<Problems: no other problems; arrivals were not examined>"
+    await speaker(log, of, [NewEvent("failed", 2 * S, "c", b"y", meta={"outcome": "unknown"})])
+    found = await problems(log, of)
+    assert found and not found.examined and note in found._repr_html_()
+    assert repr(found) == "<Problems: 1 failed; arrivals were not examined>"
+
+
+@pytest.mark.any_database
+async def test_without_a_recorded_sending_nothing_is_known_about_arrivals(log: EventLog) -> None:
+    of = await experiment(log)
+    await listener(log, of, [NewEvent("received", S, "c", b"x")])
+    found = await problems(log, of)
+    assert not found and not found.examined
+    assert found.notes == ("no sending was recorded, so nothing is known about arrivals",)
 
 
 @pytest.mark.any_database

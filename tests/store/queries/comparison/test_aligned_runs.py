@@ -315,3 +315,19 @@ async def test_random_edits_of_a_society_are_found_on_many_channels(log: EventLo
             b.append(altered(one, content="an addition that is like nothing else"))
             made += Counts(only_b=1)
     assert (await compared(log, a, b)).messages == made
+
+
+async def test_records_have_a_row_for_each_difference(log: EventLog) -> None:
+    a = society(20)
+    b = [*a[:5], altered(a[5], content="another text"), *a[6:19]]
+    result = await compared(log, a, b)
+    changed, missing = result.records()
+    assert list(changed) == ["channel", "kind", "index_a", "index_b", "text_a", "text_b", "path", "similarity"]
+    assert (changed["kind"], changed["channel"], changed["path"]) == ("changed", a[5].channel, "$.content")
+    assert (changed["text_a"], changed["text_b"]) == (json.loads(a[5].payload)["content"], "another text")
+    assert changed["index_a"] == changed["index_b"] == sum(one.channel == a[5].channel for one in a[:5])
+    assert changed["similarity"] == result.differences[0].similarity
+    text = json.loads(a[19].payload)["content"]
+    nothing = dict.fromkeys(("index_b", "text_b", "path", "similarity"))
+    index = sum(one.channel == a[19].channel for one in a[:19])
+    assert missing == nothing | {"channel": a[19].channel, "kind": "only_a", "index_a": index, "text_a": text}

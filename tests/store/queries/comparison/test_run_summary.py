@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog, Match, NewEvent, Selection, StoreError, summarise
+from examples.town import Town
+from messager_store import EventLog, Match, NewEvent, Selection, StoreError, delays, summarise
 from messager_store.replay import ChannelMap
+from tests.store.queries.test_delays import replies_of
 from tests.support import messager
-from tests.support.logs import filled, sent
+from tests.support.logs import experiment, filled, listed, sent
 
 pytestmark = pytest.mark.any_database
 
@@ -48,7 +50,7 @@ def figures(events: list[NewEvent]) -> tuple[Counter[str], dict[str, float]]:
             if (earlier.from_id, earlier.to_id) == (one.to_id, one.from_id):
                 times.setdefault(f"{one.from_id!r} {one.to_id!r}", []).append(one.ts - earlier.ts)
                 break
-    return counts, {pair: statistics.median(found) / 1e9 for pair, found in times.items()}
+    return counts, {pair: statistics.median_low(found) / 1e9 for pair, found in times.items()}
 
 
 async def test_messages_and_delays_of_each_pair_are_those_of_the_events_of_each_run(log: EventLog) -> None:
@@ -77,6 +79,52 @@ async def test_messages_and_delays_of_each_pair_are_those_of_the_events_of_each_
     assert any(pair.delay_outside for pair in result.pairs)
     changes = [abs(pair.outside) for pair in result.pairs]
     assert changes == sorted(changes, reverse=True) and result.outside == sum(map(bool, changes)) > 0
+
+
+async def test_delays_are_those_of_the_replies_that_the_sender_gave(log: EventLog) -> None:
+    """Compared with the replies by their definition, from the raw events of towns whose receptions are recorded."""
+    expected = []
+    for seed in (1, 2):
+        town = Town(f"town{seed}", seed)
+        town.play()
+        await town.write(log)
+        times: dict[tuple[Any, ...], list[int]] = {}
+        for entry, _, time in replies_of(await listed(log.read(f"town{seed}"))):
+            channel = (entry.channel or "").replace(f"town{seed}", "town2")
+            times.setdefault((channel, entry.from_id, entry.to_id), []).append(time)
+        expected.append({key: statistics.median_low(found) / 1e9 for key, found in times.items()})
+    result = await summarise(log, "town1", "town2")
+    found = [
+        {(p.channel, p.from_id, p.to_id): p.delays_s[at] for p in result.pairs if p.delays_s[at] is not None}
+        for at in (0, 1)
+    ]
+    assert found == expected and all(len(each) > 5 for each in expected)
+    whole = await delays(log, await log.experiment("town2"), replies=True)
+    p50 = {row.key: row.p50 / 1e9 for row in whole.rows}
+    assert p50 == {(who, to): delay for (_, who, to), delay in expected[1].items()}
+
+
+async def test_experiments_are_indexed_so_that_receptions_without_ids_begin_a_delay(log: EventLog) -> None:
+    for exp in ("a", "b"):
+        of = await experiment(log, exp)
+        first, second = [await log.register(of, role="messager", row={"started_at": -SECOND}) for _ in range(2)]
+        await log.append(first, [sent(0, b"ask", from_id=1, to_id=2, messager="x", arrival=0)])
+        answer = sent(3 * SECOND, b"answer", from_id=2, to_id=1, messager="y", arrival=1)
+        await log.append(second, [NewEvent("received", SECOND, "c", b"ask", messager="y", arrival=1), answer])
+    result = await summarise(log, "a", "b")
+    assert {(pair.from_id, pair.delays_s) for pair in result.pairs} == {(1, (None, None)), (2, (2.0, 2.0))}
+
+
+async def test_a_limit_selects_messages_and_the_replies_among_them(log: EventLog) -> None:
+    events = [sent(at * SECOND, f"{at}".encode(), from_id=at % 2, to_id=1 - at % 2) for at in range(6)]
+    for exp in ("a", "b"):
+        await filled(log, events, exp)
+    for limit, expected in ((1, [None]), (2, [None, 1.0]), (6, [1.0, 1.0])):
+        result = await summarise(log, "a", "b", limit=limit)
+        assert [pair.delays_s[1] for pair in sorted(result.pairs, key=lambda pair: pair.from_id)] == expected
+        assert sum(pair.messages[1] for pair in result.pairs) == limit
+    blocked = await summarise(log, "a", "b", kinds="sent")
+    assert {pair.delays_s for pair in blocked.pairs} == {(None, None)}
 
 
 async def test_the_common_opening_is_counted_over_all_channels_for_each_baseline(log: EventLog) -> None:

@@ -1,0 +1,71 @@
+"""Paths that alone make many messages differ, such as the time of sending in a raw comparison."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from .match import Match
+from .result import Difference
+
+__all__ = ["SharedPaths", "shared_paths"]
+
+FEWEST = 3
+"""Changed messages of which that can be said."""
+MOST = 3
+"""Paths in which a message may differ."""
+
+
+class SharedPaths(NamedTuple):
+    """The paths in which most changed messages differ, and in nothing else."""
+
+    paths: tuple[str, ...]
+    """As `Match.ignore` takes them."""
+    messages: int
+    """Changed messages that differ there only."""
+    changed: int
+    """Changed messages that were examined."""
+
+
+def shared_paths(differences: Iterable[Difference]) -> SharedPaths | None:
+    """Return the paths in which more than half of the changed messages differ only; None if there are none.
+
+    Memory use is bounded by the paths of the differences.
+    """
+    matches: dict[tuple[str, ...], Match] = {}
+    found: Counter[tuple[str, ...]] = Counter()
+    changed = 0
+    for difference in differences:
+        if difference.kind == "changed":
+            changed += 1
+            found[_paths(difference, matches)] += 1
+    del found[()]
+    if not found or changed < FEWEST:
+        return None
+    [(paths, messages)] = found.most_common(1)
+    return SharedPaths(paths, messages, changed) if messages * 2 > changed else None
+
+
+def _paths(difference: Difference, matches: dict[tuple[str, ...], Match]) -> tuple[str, ...]:
+    """Return the paths in which a message differs; () if these are more than `MOST`, or no JSON values differ.
+
+    `matches` keeps the rules of a comparison without some paths.
+    """
+    a, b = difference.a, difference.b
+    if a is None or b is None:
+        return ()
+    own = difference.match
+    base = Match() if own is None or own.bytes_only else own
+    paths: tuple[str, ...] = ()
+    while len(paths) <= MOST:
+        if paths not in matches:
+            matches[paths] = replace(base, ignore=(*base.ignore, *paths), judge=None)
+        path = matches[paths].difference(a.payload, b.payload)
+        if path is None:
+            return tuple(sorted(paths))
+        if path == "$":
+            return ()
+        paths = (*paths, path)
+    return ()
