@@ -114,6 +114,8 @@ class _Group:
     """Those that were not yielded yet."""
     ended: bool = False
     """True if a later event cannot belong to it."""
+    waits: bool = False
+    """True if it is in the queue."""
 
 
 @dataclass(slots=True)
@@ -129,7 +131,7 @@ class _Channel:
 
 
 class _Queue:
-    """Groups that were not yielded completely, in the order of their first selected events."""
+    """Groups with events that were not yielded yet, in the order in which their first ones came."""
 
     def __init__(self) -> None:
         self._groups: deque[_Group] = deque()
@@ -138,13 +140,11 @@ class _Queue:
         self._last: _Group | None = None
         """The group that was yielded last."""
 
-    def begin(self) -> _Group:
-        """Return a new group, the last one."""
-        self._groups.append(_Group())
-        return self._groups[-1]
-
     def add(self, group: _Group, *events: Event) -> None:
         """Add events to a group that has not ended."""
+        if not group.waits:
+            group.waits = True
+            self._groups.append(group)
         group.events += events
         self._waiting += sum(_EVENT_BYTES + len(entry.payload) for entry in events)
 
@@ -155,10 +155,9 @@ class _Queue:
             full = self._waiting > MOST_WAITING
             if not (everything or front.ended or full or len(front.events) >= PIECE):
                 return
-            if front.ended or everything:
+            if everything or front.ended or full:
                 self._groups.popleft()
-            elif full:
-                self._groups.rotate(-1)
+                front.waits = False
             if front.events:
                 self._waiting -= sum(_EVENT_BYTES + len(entry.payload) for entry in front.events)
                 yield Piece(front.events, continues=front is self._last)
@@ -181,7 +180,7 @@ async def _groups(
                 if left != 0 and selection.takes(entry, skipped):
                     left = None if left is None else left - 1
                     if channel.group.ended:
-                        channel.group = queue.begin()
+                        channel.group = _Group()
                     queue.add(channel.group, *channel.before, entry)
                     channel.before.clear()
                     channel.after = most
