@@ -18,6 +18,7 @@ from messager import Messager
 from messager.brokers import Broker
 from messager_store import EventLog, Experiment, NewEvent, Recorder, Selection, StoreError, problems, redact
 from messager_store.log.messages import selected_pages
+from messager_store.log.not_json import NotJson
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries import problems as module
 from messager_store.queries.audit import copies, receptions
@@ -404,6 +405,15 @@ async def test_a_reception_of_a_redacted_sending_is_not_said_to_be_of_one_that_w
     assert (await problems(log, of)).notes == ()
     await redact(log, of, RedactionFilter(senders=((1,),), kinds=("sent",)), who="test", why="asked to")
     assert (await problems(log, of)).notes == (f"1 reception {said.format(' or is redacted')}",)
+
+
+@pytest.mark.any_database
+async def test_a_payload_that_is_not_json_is_counted_once_although_it_was_received_twice(log: EventLog) -> None:
+    of, skipped = await experiment(log), NotJson()
+    await speaker(log, of, [sent(S, b"x"), sent(2 * S, b'{"n": 1}')])
+    await listener(log, of, [heard(S + 1), heard(S + 2), heard(S + 3), heard(2 * S + 1, b'{"n": 1}')])
+    assert not await problems(log, of, Selection(where="n=1").counting(skipped))
+    assert skipped.count == 1
 
 
 @pytest.mark.any_database
