@@ -94,6 +94,7 @@ def test_values_that_no_recorder_writes_into_a_gap_are_unknown(meta: dict[str, A
 
 def test_a_gap_does_not_end_before_it_begins() -> None:
     assert gap_of({"since": 9, "until": 3}).within(5) == (9, 9)
+    assert Event(7, 1, 1, "gap", None, b"", meta={"since": 9, "until": 3}).text == "0.000 s, unknown number lost: "
     assert gap_of({"since": 9}).within(5) == (9, 9)
     assert gap_of({"until": 9}).within(5) == (5, 9)
 
