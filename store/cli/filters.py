@@ -103,10 +103,11 @@ class Filters:
         return given
 
     def selection(self) -> Selection:
-        """Return the selection. Raises `StoreError` for a filter that cannot be understood."""
+        """Return the selection, with the count that `note_not_json` prints. Raises `StoreError` for a wrong filter."""
+        from ..log.not_json import NotJson
         from ..log.selection import Selection
 
-        return Selection(**self.given)
+        return Selection(**self.given).counting(NotJson())
 
     def refuse(self, *names: str, reason: str) -> None:
         """Raise `UsageError` if one of these filters was given: `reason` says what to do instead."""
@@ -158,8 +159,8 @@ def selection_options(function: F) -> F:
 
 def note_not_json(selection: Selection) -> None:
     """Print a note of the payloads that `--where` skipped, if there were any."""
-    if selection.not_json:
-        note(f"--where: {plural(selection.not_json, 'payload')} skipped, as not JSON")
+    if selection.not_json is not None and selection.not_json.count:
+        note(f"--where: {plural(selection.not_json.count, 'payload')} skipped, as not JSON")
 
 
 def agent_ids(words: tuple[str, ...]) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, exists, not_, select
@@ -18,6 +18,8 @@ from ..json_path import compiled, parse, values_at
 from .event import Event
 from .payload_condition import PayloadCondition
 from .text import DECODER_VERSION, MAX_TEXT, normalised, storable
+
+Skipped = Callable[[Event], None]
 
 
 class ContentFilter:
@@ -32,8 +34,6 @@ class ContentFilter:
         self._path = None if text is None else compiled([parse(text)])
         self.selects = bool(grep or where)
         """True if there is a condition; False if only the path of the text is given."""
-        self.not_json = 0
-        """Payloads that were skipped because they are not JSON and a condition asked for a field."""
 
     @property
     def preselects(self) -> bool:
@@ -53,26 +53,29 @@ class ContentFilter:
         ]
         return "\n".join(texts) if texts else None
 
-    def takes(self, entry: Event) -> bool:
-        """Return whether an event fulfils all conditions."""
+    def takes(self, entry: Event, skipped: Skipped | None = None) -> bool:
+        """Return whether an event fulfils all conditions.
+
+        `skipped` is called with a message whose payload is not JSON, if a condition asks for a field.
+        """
         if not self.selects:
             return True
         if entry.redacted:
             return False
-        return self._takes_fields(entry) and self._takes_text(entry)
+        return self._takes_text(entry) and self._takes_fields(entry, skipped)
 
-    def _takes_fields(self, entry: Event) -> bool:
+    def _takes_fields(self, entry: Event, skipped: Skipped | None) -> bool:
         if not self._where:
             return True
         value = decoded(entry)
-        if value is NOT_JSON:
-            self.not_json += entry.channel is not None
-            return False
-        try:
-            return all(condition.takes(value) for condition in self._where)
-        except RecursionError:
-            self.not_json += 1
-            return False
+        if value is not NOT_JSON:
+            try:
+                return all(condition.takes(value) for condition in self._where)
+            except RecursionError:
+                pass
+        if skipped is not None and entry.channel is not None:
+            skipped(entry)
+        return False
 
     def _takes_text(self, entry: Event) -> bool:
         if not self._words and not self._patterns:

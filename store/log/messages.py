@@ -125,21 +125,14 @@ async def message_pages(
     with the fields that a comparison needs (`event_rows.columns`). `rule` is the result of `sources` for
     `chosen.kinds`, computed if not given. `span.limit` counts messages.
     """
-    left = span.limit
     rule = rule or await sources(log, of, chosen.kinds)
+    takes = None if rule.sent is None and not rule.retracted else rule.takes
     wanted = chosen.of_kinds(rule.kinds)
     wanted = wanted if redacted else wanted.without_redacted()
-    async for page in pages(
-        log.database, of, wanted, replace(span, limit=None), above=above, brief=brief, backward=backward
-    ):
-        messages = page if rule.sent is None and not rule.retracted else [e for e in page if rule.takes(e)]
-        if left is not None:
-            messages = messages[:left]
-            left -= len(messages)
-        if messages:
-            yield messages
-        if left == 0:
-            return
+    reading = pages(log.database, of, wanted, span, rule=takes, above=above, brief=brief, backward=backward)
+    async with aclosing(reading):
+        async for page in reading:
+            yield page
 
 
 async def selected_pages(

@@ -5,8 +5,9 @@ No read transaction outlives a page. Each recorder's last seq is fixed when the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, select, tuple_
@@ -55,17 +56,20 @@ async def pages(
     span: Span,
     *,
     page: int | None = None,
+    rule: Callable[[Event], bool] | None = None,
     above: int | None = None,
     brief: bool = False,
     backward: bool = False,
 ) -> AsyncGenerator[list[Event], None]:
     """Yield the selected events in replay order, or with `backward` from last to first, in lists of at most `page`.
 
-    With `above`, only those with more payload bytes than that. With `brief`, events have only their position, kind,
-    channel, flags and payload, unless there are conditions on the content. Events committed after the call are not
-    read. `context` and `last_per` of the selection do not count here (`narrowing`).
+    With `rule`, only those for which it returns true. With `above`, only those with more payload bytes than that. With
+    `brief`, events have only their position, kind, channel, flags and payload, unless there are conditions on the
+    content. Events committed after the call are not read. `context` and `last_per` of the selection do not count here
+    (`narrowing`).
     """
     content = chosen.content if chosen.by_content else None
+    skipped = chosen.skipped(database, of)
     recorders = await recorders_now(database, of)
     numbers = recorders.ids
     if span.last_seqs is not None:
@@ -75,6 +79,7 @@ async def pages(
     page = page or await _page_size(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     place, end = bounds(span, numbers)
+    tested = content is not None or rule is not None
     if end is not None:
         conditions.append(replay_place < place_at(*end))
     if above is not None:
@@ -95,15 +100,19 @@ async def pages(
     names = NameReader(database)
     left = span.limit
     while left is None or left > 0:
-        size = page if left is None or content is not None else min(page, left)
+        size = page if left is None or tested else min(page, left)
         rows = await query.rows(database, ts=place[0], number=place[1], size=size)
         if not rows:
             return
         place = event_rows.position(rows[-1])
         short = len(rows) < size
         async for entries in events_of(database, rows, recorders, names):
+            if rule is not None:
+                entries = [entry for entry in entries if rule(entry)]
             if content is not None:
-                entries = [entry for entry in entries if content.takes(entry)][:left]
+                entries = list(islice((entry for entry in entries if content.takes(entry, skipped)), left))
+            elif rule is not None:
+                entries = entries[:left]
             if left is not None:
                 left -= len(entries)
             if entries:
@@ -115,16 +124,17 @@ async def pages(
 
 
 async def count(database: Database, of: Experiment, chosen: Selection, span: Span) -> int:
-    """Return the number of selected events."""
+    """Return the number of events that `pages` yields; `last_seqs` counts only with conditions on the content."""
     if chosen.by_content:
         total = 0
-        async for page in pages(database, of, chosen, replace(span, limit=None, after=None)):
+        async for page in pages(database, of, chosen, span):
             total += len(page)
         return total
     conditions = await _within(database, of, chosen, span, (await recorders_now(database, of)).ids)
     async with database.reading() as connection:
         query = select(func.count()).select_from(event).where(and_(*conditions))
-        return int((await connection.execute(query)).scalar_one())
+        total = int((await connection.execute(query)).scalar_one())
+    return total if span.limit is None else min(total, span.limit)
 
 
 async def cuts(database: Database, of: Experiment, chosen: Selection, span: Span, parts: int) -> list[Cursor]:
@@ -135,7 +145,7 @@ async def cuts(database: Database, of: Experiment, chosen: Selection, span: Span
     """
     recorders = await recorders_now(database, of)
     conditions = await _within(database, of, chosen, span, recorders.ids)
-    place = _BEFORE_ALL if span.after is None else _key(span.after, recorders.ids)
+    place = _BEFORE_ALL
     conditions.append(replay_place > tuple_(parameter("ts"), parameter("number")))
     async with database.reading() as connection:
         total = select(func.count()).select_from(event).where(and_(*conditions))
@@ -157,12 +167,13 @@ async def cuts(database: Database, of: Experiment, chosen: Selection, span: Span
 async def _within(
     database: Database, of: Experiment, chosen: Selection, span: Span, numbers: dict[int, int]
 ) -> list[ColumnElement[bool]]:
-    """Return the conditions of a selection between the start and the end of a span."""
+    """Return the conditions of a selection, and those of the points of a span."""
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
-    if span.start is not None:
-        conditions.append(replay_place >= place_at(*_key(span.start, numbers)))
-    if span.end is not None:
-        conditions.append(replay_place < place_at(*_key(span.end, numbers)))
+    place, end = bounds(span, numbers)
+    if place != _BEFORE_ALL:
+        conditions.append(replay_place > place_at(*place))
+    if end is not None:
+        conditions.append(replay_place < place_at(*end))
     return conditions
 
 

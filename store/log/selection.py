@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, TypedDict
 
 from sqlalchemy import ColumnElement, and_, bindparam, not_, or_
@@ -18,10 +19,11 @@ from ..db.schema import event
 from ..errors import BadCursor, StoreError
 from ..experiments.records import Experiment
 from ..experiments.registry import recorders_of
-from .content import ContentFilter
+from .content import ContentFilter, Skipped
 from .cursor import Point, clamped, duration_ns, resolve
 from .event import Cursor, Event
 from .names import agent_value, all_names
+from .not_json import NotJson
 from .span import Span
 
 AROUND_NS = 30_000_000_000
@@ -66,8 +68,8 @@ class Selection:
 
     `grep` is text that was said: an event must contain one of the texts, in any case and width (NFKC-normalised and
     case-folded). With `regex`, these are regular expressions, which ignore case. `where` are conditions on fields of
-    payloads, as `PayloadCondition` reads them, which must all hold; payloads that are not JSON are left out and counted
-    (`not_json`). `text` is the path of the spoken text in payloads, if the decoder (`log.text`) does not find it.
+    payloads, as `PayloadCondition` reads them, which must all hold; payloads that are not JSON are left out (`counting`
+    counts them). `text` is the path of the spoken text in payloads, if the decoder (`log.text`) does not find it.
 
     `since` (included), `until` (excluded) and `after` (like `since`, but excluded) are points, as
     `messager_store.log.cursor` resolves them; `around` is a point and a time on both sides of it: `10:30+-5m`. At most
@@ -117,6 +119,8 @@ class Selection:
         self.limit = limit
         self.last_per = last_per
         self.context = context
+        self.not_json: NotJson | None = None
+        """Counts the payloads that reads skip; None not to count."""
         self.redacted = True
         """True to include redacted events."""
         self.left_out: frozenset[str] = frozenset()
@@ -137,10 +141,15 @@ class Selection:
         if regex and not words:
             raise StoreError("regex is a way to read grep: give the regular expression as grep")
 
-    @property
-    def not_json(self) -> int:
-        """Payloads that were skipped so far because they are not JSON and `where` asked for a field."""
-        return 0 if self.content is None else self.content.not_json
+    def counting(self, not_json: NotJson) -> Selection:
+        """Return the same selection; a read of it counts the payloads that `where` skips because they are not JSON."""
+        other = copy(self)
+        other.not_json = not_json
+        return other
+
+    def skipped(self, database: Database, of: Experiment) -> Skipped | None:
+        """Return the function that counts a payload of an experiment which is not JSON; None if none are counted."""
+        return None if self.not_json is None else partial(self.not_json.add, database, of)
 
     def text_of(self, entry: Event) -> str:
         """Return what was said in an event, read at the path `text` if there is one."""
@@ -219,8 +228,8 @@ class Selection:
             other._kinds = BROKER_KINDS
         return other
 
-    def takes(self, entry: Event) -> bool:
-        """Return whether an event is selected."""
+    def takes(self, entry: Event, skipped: Skipped | None = None) -> bool:
+        """Return whether an event is selected. `skipped` is called as `ContentFilter.takes` does."""
         if self.kinds is not None and entry.kind not in self.kinds:
             return False
         if not self.redacted and entry.redacted:
@@ -233,7 +242,7 @@ class Selection:
             and (self.to_ids is None or _is_among(entry.to_id, self.to_ids))
             and (not self._pairs or self._fits_pair(entry))
             and (not self.senders_left_out or not _is_among(entry.from_id, self.senders_left_out))
-            and (self.content is None or self.content.takes(entry))
+            and (self.content is None or self.content.takes(entry, skipped))
         )
 
     def _fits_pair(self, entry: Event) -> bool:

@@ -11,6 +11,8 @@ import re
 import unicodedata
 from typing import Any
 
+from .gap import gap_of
+
 DECODER_VERSION = 2
 """Stored with each indexed experiment."""
 MAX_TEXT = 1_000_000
@@ -80,12 +82,11 @@ def text_of_meta(kind: str, meta: dict[str, Any]) -> str:
         given = meta.get("fields") or {}
         fields = " ".join(f"{key}={value}" for key, value in given.items()) if isinstance(given, dict) else given
         return storable(f"{meta.get('name', '')} {fields}".rstrip())
-    until, since = meta.get("until"), meta.get("since")
+    gap = gap_of(meta)
     length = ""
-    if isinstance(until, int) and isinstance(since, int) and abs(until - since) < 2**64:
-        length = f"{(until - since) / 1e9:.3f} s, "
-    count = meta.get("count")
-    return storable(f"{length}{'unknown number' if count is None else count} lost: {meta.get('reason', '')}")
+    if gap.until is not None and gap.since is not None:
+        length = f"{(gap.until - gap.since) / 1e9:.3f} s, "
+    return storable(f"{length}{'unknown number' if gap.count is None else gap.count} lost: {gap.reason}")
 
 
 def normalised(text: str) -> str:

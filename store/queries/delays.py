@@ -57,7 +57,7 @@ class Delays:
     total: Delay | None
     """All rows together; None if there are none."""
     undelivered: int
-    """Selected sendings without a delivery; 0 for replies."""
+    """Selected sendings without a delivery; 0 for replies. Redacted and retracted sendings do not count."""
     unaddressed: int
     """For replies: selected messages without a sender or without a recipient, which are no replies."""
     clocks_ns: int | None
@@ -171,7 +171,8 @@ async def delays(
     """Return delivery times, or with `replies` the times from a message to its reply, by pair or by channel.
 
     A delivery time is that from a sending (`ts`) to a reception of it. Each delivery counts: a message that three
-    recorded listeners received counts three times. `replies` describes what a reply is. `selection`, or its
+    recorded listeners received counts three times. Redacted sendings, of which the deliveries are unknown, and those
+    that a `failed` event retracts are left out. `replies` describes what a reply is. `selection`, or its
     filters as arguments, selects the sendings, or the replies; its kinds do not count. `progress` is called while the
     experiment is indexed.
 
@@ -194,7 +195,7 @@ async def delays(
         unaddressed = found.unaddressed
     else:
         early = EarlyReceptions(Receptions(log, of), recorders)
-        async with aclosing(sendings(log, of, selection, early)) as pages:
+        async with aclosing(sendings(log, of, selection, early, messages=True)) as pages:
             async for page in pages:
                 for sending in page:
                     undelivered += not sending.deliveries

@@ -9,13 +9,14 @@ from typing import Any, Unpack
 
 from sqlalchemy import select
 
-from ..db.codes import KINDS, SEQ_BITS, SEQ_MASK
+from ..db.codes import KINDS, REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.schema import event
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow
 from ..html_table import html_table
 from ..log.event import Cursor, Event, iso, utc
 from ..log.event_log import EventLog
+from ..log.gap import gap_of
 from ..log.messages import selected_pages
 from ..log.names import agent_text
 from ..log.redaction_records import redactions_of
@@ -35,7 +36,7 @@ LATE_NS = 1_000_000_000
 """Delivery time above which a message is late, by default."""
 CRASHED = ("unclean", "repaired", "incomplete")
 """States of recorders whose end is unclean, or not in this store."""
-_FAILED = KINDS.index("failed") + 1
+_SENT, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "failed"))
 KEPT = 1000
 """Problems of each kind that a result holds."""
 
@@ -188,10 +189,19 @@ class _Search:
                 yield problem
         others = copies.others - early.found
         if others > 0 and self._selection.everything:
-            self.notes.append(
-                f"{plural(others, 'reception')} of messages whose sending was not recorded, "
-                "on channels with recorded sendings"
-            )
+            why = "not recorded"
+            if redacted and await self._has_redacted_sendings():
+                why += " or is redacted"
+            what = f"{plural(others, 'reception')} of messages whose sending was {why}"
+            self.notes.append(f"{what}, on channels with recorded sendings")
+
+    async def _has_redacted_sendings(self) -> bool:
+        """Return whether any sending is redacted: its receptions are then without one."""
+        query = select(event.c.id).where(
+            event.c.experiment_id == self._of.id, event.c.kind == _SENT, event.c.flags.op("&")(REDACTED) != 0
+        )
+        async with self._log.database.reading() as connection:
+            return (await connection.execute(query.limit(1))).first() is not None
 
     async def _not_sent(self, recorders: list[RecorderRow]) -> set[int]:
         """Return the ids of sendings that failed."""
@@ -252,10 +262,11 @@ def _logged(entry: Event) -> Problem:
     """Return the problem that an event logs."""
     meta = entry.meta or {}
     if entry.kind == "gap":
-        ordinal = meta.get("recorder", entry.recorder)
-        since, until = (meta.get(key, entry.ts) for key in ("since", "until"))
-        lost = f", {plural(count, 'message')}" if type(count := meta.get("count")) is int else ""
-        text = f"{meta.get('reason', 'unknown reason')}: {(until - since) / 1e9:.3f} s from {iso(since)}{lost}"
+        gap = gap_of(meta)
+        ordinal = entry.recorder if gap.recorder is None else gap.recorder
+        since, until = gap.within(entry.ts)
+        lost = "" if gap.count is None else f", {plural(gap.count, 'message')}"
+        text = f"{gap.reason or 'unknown reason'}: {(until - since) / 1e9:.3f} s from {iso(since)}{lost}"
         return Problem(Kind.GAP, f"recorder {ordinal}", entry.cursor, ordinal, text)
     if entry.kind == "blocked":
         interceptor, reason = meta.get("interceptor", "an interceptor"), meta.get("reason")

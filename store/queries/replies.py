@@ -104,6 +104,7 @@ class Replies:
         chosen = await self._selection.as_recorded(database, of)
         chosen = chosen.of_kinds({"sent", "received"})
         span = await chosen.span(database, of)
+        skipped = chosen.skipped(database, of)
         await self._survey()
         rule = await sources(self._log, of)
         numbers = {row.ordinal: row.id << SEQ_BITS for row in await self._log.recorders(of)}
@@ -123,7 +124,7 @@ class Replies:
                     if entry.cursor not in span:
                         continue
                     unaddressed = entry.from_id is None or entry.to_id is None
-                    if (reply is None and not unaddressed) or not chosen.takes(entry):
+                    if (reply is None and not unaddressed) or not chosen.takes(entry, skipped):
                         continue
                     self.unaddressed += unaddressed
                     if reply is not None:

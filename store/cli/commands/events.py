@@ -56,6 +56,7 @@ async def command(
         if messages:
             raise click.UsageError("--follow cannot be combined with --messages: give --kind sent")
     from ...log.messages import selected_pages
+    from ...log.narrowing import Piece
 
     count = 0
     selection = filters.selection()
@@ -66,7 +67,7 @@ async def command(
         print_events = _JsonLines(selection) if as_json else _Lines(selection, full, of.exp_id)
         source = _followed(log, of, selection) if follow else selected_pages(log, of, selection, messages=messages)
         async for page in source:
-            if count and selection.context and not as_json:
+            if count and not as_json and isinstance(page, Piece) and not page.continues:
                 click.secho("--", dim=True)
             print_events.show(page)
             count += len(page)
@@ -89,8 +90,9 @@ async def _followed(log: EventLog, of: Experiment, wanted: Selection) -> AsyncIt
     if limit == 0:
         return
     wanted = await log.as_recorded(of, wanted)
+    skipped = wanted.skipped(log.database, of)
     async for entry in log.tail(of):
-        if wanted.takes(entry):
+        if wanted.takes(entry, skipped):
             yield [entry]
             if limit is not None:
                 limit -= 1

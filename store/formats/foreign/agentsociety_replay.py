@@ -121,14 +121,15 @@ class _Rows(InputFile):
 
 
 def _table(data: dict[str, Any]) -> _Table | None:
-    """Return the table of a dataset; None if its rows are not events in time."""
+    """Return the table of a dataset; None if its rows are not events in time. Raises if it describes no table."""
     is_timeline = _TIMELINE in (data.get("capabilities") or ())
     if not data.get("time_key") or not (is_timeline or data.get("kind") == _STREAM):
         return None
+    name, time, sender = data["table_name"], data["time_key"], data.get("entity_key")
+    if not all(isinstance(text, str) for text in (name, time, "" if sender is None else sender)):
+        raise TypeError("names of tables and columns are text")
     order = [column for column in data.get("default_order") or () if isinstance(column, str)]
-    return _Table(
-        data["table_name"], is_timeline, data["time_key"], data.get("entity_key"), tuple(order[:_MOST_COLUMNS])
-    )
+    return _Table(name, is_timeline, time, sender, tuple(order[:_MOST_COLUMNS]))
 
 
 def _sortable(value: Any) -> int | float | str | None:

@@ -18,6 +18,7 @@ from ...db.database import Database
 from ...db.schema import RECORDER_ID, delivery, event
 from ...experiments.records import SILENT_NS, Experiment, RecorderRow
 from ...experiments.registry import recorders_of
+from ...log.gap import gap_of
 from ...log.late_receptions import Interval, Times
 from ...log.matching import WITHIN_NS
 from ...log.matching import Listener as Key
@@ -252,10 +253,9 @@ async def _gaps(database: Database, of: Experiment, rows: list[RecorderRow]) -> 
     found: dict[int, list[Interval]] = {}
     async with database.reading() as connection:
         for number, ts, text in await connection.execute(query):
-            meta = json_text.load_object(text)
-            since, until = (value if type(value := meta.get(key)) is int else ts for key in ("since", "until"))
-            recorder_id = by_ordinal.get(meta.get("recorder", 0), number >> SEQ_BITS)
-            found.setdefault(recorder_id, []).append((since, max(since, until)))
+            gap = gap_of(json_text.load_object(text))
+            recorder_id = by_ordinal.get(gap.recorder or 0, number >> SEQ_BITS)
+            found.setdefault(recorder_id, []).append(gap.within(ts))
     return {recorder_id: Times(intervals) for recorder_id, intervals in found.items()}
 
 

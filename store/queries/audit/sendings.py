@@ -42,12 +42,16 @@ class Sending:
 
 
 async def sendings(
-    log: EventLog, of: Experiment, selection: Selection, early: EarlyReceptions
+    log: EventLog, of: Experiment, selection: Selection, early: EarlyReceptions, *, messages: bool = False
 ) -> AsyncGenerator[list[Sending], None]:
-    """Yield the selected sendings in pages, with the deliveries that the side table has, and early receptions."""
+    """Yield the selected sendings in pages, with the deliveries that the side table has, and early receptions.
+
+    With `messages`, only those that are messages: neither redacted ones nor those that a `failed` event retracts.
+    """
     numbers = {row.ordinal: row.id << SEQ_BITS for row in await log.recorders(of)}
     channels = {channel: number for number, channel in (await all_names(log.database, of.id, CHANNEL)).items()}
-    async with aclosing(selected_pages(log, of, selection.of_kinds({"sent"}))) as pages, aclosing(early):
+    reading = selected_pages(log, of, selection.of_kinds({"sent"}), messages=messages)
+    async with aclosing(reading) as pages, aclosing(early):
         async for page in pages:
             ids = [numbers.get(entry.recorder, 0) | entry.seq for entry in page]
             found = await _deliveries(log.database, ids)

@@ -21,6 +21,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ...json_path import PathState, Steps, Wildcard, compiled, parse, values_at
+from ...log import content
 from ...log.cursor import duration_ns
 from ...log.event import Cursor, Event
 from ...log.mark_labels import MarkLabels
@@ -165,7 +166,7 @@ def cells(dimension: Dimension, agents: Agents, phases: Phases) -> Cell:
         case Of.TIME:
             return lambda entry: (bucket(entry.ts, length),)
         case Of.FIELD:
-            return lambda entry: (_field(entry.payload, path),)
+            return lambda entry: (_field(entry, path),)
 
 
 def both(sender: bytes | None, recipient: bytes | None) -> tuple[bytes | None, ...]:
@@ -175,11 +176,13 @@ def both(sender: bytes | None, recipient: bytes | None) -> tuple[bytes | None, .
     return (recipient,) if sender is None else (sender, recipient)
 
 
-def _field(payload: bytes, path: PathState) -> str:
+def _field(entry: Event, path: PathState) -> str:
+    payload = content.decoded(entry)
+    if payload is content.NOT_JSON:
+        raise NoJson
     try:
-        value = next(values_at(json.loads(payload), path), None)
-        return json.dumps(value, ensure_ascii=False, sort_keys=True)
-    except (ValueError, RecursionError):
+        return json.dumps(next(values_at(payload, path), None), ensure_ascii=False, sort_keys=True)
+    except RecursionError:
         raise NoJson from None
 
 

@@ -73,6 +73,42 @@ def test_skipped_payloads_are_counted_and_groups_are_separated(talk: Path) -> No
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["events", "-C", "3"],
+        ["events", "-C", "3", "--json"],
+        ["events", "--messages", "--last-per", "channel"],
+        ["count"],
+        ["delays"],
+        ["export", "-o", "copy.jsonl"],
+        ["replay", "--dry-run", "--to-exp", "other", "--redis", "redis://127.0.0.1:1"],
+    ],
+)
+def test_a_skipped_payload_is_counted_once_by_each_verb(talk: Path, arguments: list[str]) -> None:
+    verb, *options = arguments
+    done = messager(verb, "talk", *options, "--where", "content=hello", cwd=talk)
+    assert "--where: 1 payload skipped, as not JSON" in done.stderr, done.stderr
+
+
+def test_a_skipped_payload_of_each_side_of_a_comparison_is_counted(talk: Path) -> None:
+    assert messager("import", "talk.jsonl", "--exp", "again", cwd=talk).returncode == 0
+    done = messager("diff", "talk", "again", "--where", "content=hello", cwd=talk)
+    assert "--where: 2 payloads skipped, as not JSON" in done.stderr, done.stderr
+
+
+def test_a_long_group_of_matches_is_not_separated(tmp_path: Path) -> None:
+    told = [("c", "yes")] * 2500 + [("d", "no"), ("d", "yes")] + [("c", "no")] * 3 + [("c", "yes")]
+    lines = [{"ts": at, "channel": channel, "payload": text} for at, (channel, text) in enumerate(told, 1)]
+    (tmp_path / "talk.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert messager("import", "talk.jsonl", "--exp", "talk", cwd=tmp_path).returncode == 0
+    printed = messager("events", "talk", "--grep", "yes", "-C", "1", cwd=tmp_path).stdout.splitlines()
+    heading, rest = printed[0], printed[1:]
+    assert "1970" in heading
+    assert [at for at, line in enumerate(rest) if line == "--"] == [2501, 2504]
+    assert len(rest) == 2501 + 1 + 2 + 1 + 2
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["events", "talk", "--where", "price >"], "a number or a text must follow > at character 8"),

@@ -301,6 +301,29 @@ async def test_a_file_with_an_error_is_refused_with_its_line_and_leaves_nothing(
     assert await log.experiments() == [] and await log.recorders() == []
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("time_key", ["t"]), ("time_key", 5), ("entity_key", {}), ("entity_key", 1), ("table_name", []), ("datasets", {})],
+)
+@pytest.mark.any_database
+async def test_a_schema_of_a_replay_with_values_of_other_types_is_refused(
+    log: EventLog, tmp_path: Path, name: str, value: Any
+) -> None:
+    folder = a_replay(tmp_path / "replay")
+    path = folder / "_schema.json"
+    schema = json.loads(path.read_text())
+    tables = [table for table in schema["datasets"].values() if table.get("kind") == "event_stream"]
+    assert tables
+    for table in tables:
+        table[name] = value
+    if name == "datasets":
+        schema["datasets"] = [1]
+    path.write_text(json.dumps(schema))
+    with pytest.raises(BadFile, match=r"_schema\.json: no schema of a replay"):
+        await import_file(log, folder, "e1")
+    assert await log.experiments() == []
+
+
 async def test_a_wrong_row_of_a_replay_is_named_with_its_file(log: EventLog, tmp_path: Path) -> None:
     folder = a_replay(tmp_path / "replay")
     shard = lines(folder / "social_media_event.ff.jsonl", [SOCIAL[0], {**SOCIAL[0], "t": "soon"}])

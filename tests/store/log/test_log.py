@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +22,7 @@ from messager_store.experiments import validation
 from messager_store.log.cursor import resolve
 from messager_store.log.event_query import HELD
 from messager_store.log.event_rows import MAX_FETCHED
+from messager_store.log.reading import count, pages
 from messager_store.log.redaction_records import redactions_of
 from messager_store.log.selection import Selection
 from messager_store.log.span import Span
@@ -155,6 +158,18 @@ async def test_pages_neither_lose_nor_double_at_their_edges(log: EventLog, monke
         assert before + after == whole
         assert await listed(log.read("e1", after=whole[cut].cursor)) == whole[cut + 1 :]
         assert await listed(log.read("e1", since=whole[cut].cursor, limit=5)) == whole[cut : cut + 5]
+
+
+async def test_a_count_is_the_number_of_events_that_are_read(log: EventLog) -> None:
+    of = await filled(log, [sent(at // 2, json.dumps({"n": at % 3}).encode(), "cd"[at % 2]) for at in range(12)])
+    places = [entry.cursor for entry in await listed(log.read(of))]
+    points = [None, places[0], places[5], Cursor(3, 1, 1)]
+    choices = [Selection(), Selection(channels="c"), Selection(where="n=1")]
+    for start, after, end, limit, chosen in product(points, points, (None, places[9]), (None, 3), choices):
+        span = Span(start, end, after, limit)
+        read = sum([len(page) async for page in pages(log.database, of, chosen, span)])
+        assert await count(log.database, of, chosen, span) == read, (span, chosen.channels)
+    assert await count(log.database, of, Selection(), Span(after=places[5])) == 6
 
 
 async def test_filters_choose_by_kind_channel_and_agent(log: EventLog) -> None:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from itertools import pairwise
+from random import Random
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from messager_store import EventLog, Experiment, NewEvent
+from messager_store import Event, EventLog, Experiment, NewEvent
 from messager_store.db.codes import REDACTED
 from messager_store.errors import BadCursor, StoreError
+from messager_store.log import narrowing
 from messager_store.log.messages import selected_pages
+from messager_store.log.narrowing import Piece, narrowed
+from messager_store.log.not_json import NotJson
 from messager_store.log.selection import Selection
+from messager_store.log.span import Span
 from messager_store.queries.index import index
-from tests.support.logs import filled, sent
+from tests.support.examples import WITH_STORE
+from tests.support.logs import filled, listed, sent
 
 S = 1_000_000_000
 SAID = [
@@ -125,9 +136,77 @@ async def test_payloads_that_are_not_json_are_left_out_and_counted(log: EventLog
     of = await filled(
         log, [sent(1, b'{"price": 3}'), sent(2, b"price=3"), mark, sent(4, b"\xff"), sent(5, b"[" * 99_999)]
     )
-    selection = Selection(where="price=3")
-    assert [entry.ts async for entry in log.read(of, selection)] == [1]
-    assert selection.not_json == 3
+    selection, skipped = Selection(where="price=3"), NotJson()
+    assert [entry.ts async for entry in log.read(of, selection.counting(skipped))] == [1]
+    assert skipped.count == 3
+    assert selection.not_json is None
+
+
+NO_JSON = [("a", b'{"n": 1}'), ("b", b"x"), ("a", b"n=1"), ("b", b'{"n": 1}'), ("a", b"y"), ("b", b"n=1")]
+
+
+@pytest.mark.parametrize(
+    ("filters", "number"),
+    [
+        ({}, 4),
+        ({"last_per": "channel"}, 4),
+        ({"last_per": "agent"}, 4),
+        ({"context": 1}, 4),
+        ({"context": 1, "limit": 1}, 0),
+        ({"limit": 1}, 0),
+        ({"limit": 2}, 2),
+        ({"channels": "a"}, 2),
+        ({"grep": "n="}, 2),
+    ],
+)
+@pytest.mark.parametrize("indexed", [False, True])
+async def test_a_payload_that_is_not_json_counts_once_in_a_read_and_anew_in_the_next(
+    log: EventLog, filters: dict[str, Any], number: int, indexed: bool
+) -> None:
+    messages = [sent(at * S, payload, channel, from_id=1) for at, (channel, payload) in enumerate(NO_JSON)]
+    of = await filled(log, messages)
+    if indexed:
+        await index(log, of)
+    selection = Selection(where="n=1", **filters)
+    for _ in range(2):
+        skipped = NotJson()
+        async for _page in selected_pages(log, of, selection.counting(skipped)):
+            pass
+        assert skipped.count == number
+
+
+async def test_a_payload_that_a_read_passes_over_twice_is_counted_once(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narrowing, "FEW", 1)  # read again, without the channels that are found
+    talk = [("c", b"x"), ("b", b'{"n": 1}'), ("a", b'{"n": 1}'), ("a", b'{"n": 1}')]
+    of = await filled(log, [sent(at, payload, channel) for at, (channel, payload) in enumerate(talk)])
+    skipped = NotJson()
+    chosen = Selection(where="n=1", last_per="channel").counting(skipped)
+    assert [entry.ts async for entry in log.read(of, chosen)] == [1, 3]
+    assert skipped.count == 1
+
+
+async def test_a_reception_of_a_message_that_is_not_json_does_not_count_as_another_message(log: EventLog) -> None:
+    of = await log.create_experiment("e1")
+    for kind in ("sent", "received", "received"):
+        writer = await log.register(of, role="messager", row={"started_at": 0})
+        await log.append(writer, [NewEvent(kind, at, "c", b"x") for at in (1, 2)])
+    for messages, number in ((True, 2), (False, 6)):
+        skipped = NotJson()
+        chosen = Selection(where="n=1").counting(skipped)
+        assert [page async for page in selected_pages(log, of, chosen, messages=messages)] == []
+        assert skipped.count == number
+
+
+async def test_the_same_position_in_two_experiments_is_two_payloads(log: EventLog) -> None:
+    skipped = NotJson()
+    chosen = Selection(where="n=1").counting(skipped)
+    for exp_id in ("e1", "e2", "e1"):
+        if exp_id not in {of.exp_id for of in await log.experiments()}:
+            await filled(log, [sent(1, b"x")], exp_id)
+        assert await listed(log.read(exp_id, chosen)) == []
+    assert skipped.count == 2
 
 
 @pytest.mark.parametrize(
@@ -240,12 +319,92 @@ async def test_context_is_that_of_the_channel_and_in_groups(log: EventLog) -> No
 
 @pytest.mark.sqlite
 async def test_a_silent_channel_does_not_hold_back_all_groups(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("messager_store.log.narrowing.MOST_GROUPS", 2)
+    monkeypatch.setattr(narrowing, "MOST_WAITING", 5 * 1024)
     events = [spoken(0, "x", "silent"), *(spoken(at, "x" if at % 5 == 0 else ".") for at in range(1, 30))]
     of = await filled(log, [*events, spoken(40, "late", "silent"), spoken(41, "x", "silent")])
     reading = selected_pages(log, of, Selection(grep="x", context=1))
     found = [[entry.ts // S for entry in page] async for page in reading]
     assert found == [[0], *([at - 1, at, at + 1] for at in range(5, 30, 5)), [40, 41]]
+
+
+def pages_of(events: list[Event], size: int, read: list[int]) -> Any:
+    """Return a function that reads events in pages, and counts those that were read."""
+
+    async def pages(chosen: Selection, span: Span, *, backward: bool = False) -> AsyncGenerator[list[Event], None]:
+        for at in range(0, len(events), size):
+            read[0] += len(events[at : at + size])
+            yield events[at : at + size]
+
+    return pages
+
+
+@pytest.mark.sqlite
+async def test_matches_that_follow_each_other_are_yielded_while_they_are_read(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narrowing, "PIECE", 20)
+    monkeypatch.setattr(narrowing, "MOST_WAITING", 40 * 1010)
+    of = await log.create_experiment("e1")
+    for channels in ("c", "cde"):
+        events = [Event(at, 1, at, "sent", channels[at % len(channels)], b"x" * 10) for at in range(1, 1001)]
+        read, yielded, longest = [0], 0, 0
+        reading = pages_of(events, 10, read)
+        async with aclosing(
+            narrowed(reading, log.database, of, Selection(from_ids=[1], context=1).of_channels(), Span())
+        ) as found:
+            async for piece in found:
+                assert isinstance(piece, Piece)
+                assert read[0] - yielded <= 40 + 20 + 10
+                assert channels != "c" or piece.continues == (yielded > 0)
+                yielded += len(piece)
+                longest = max(longest, len(piece))
+        assert yielded == 1000 and longest <= 40
+
+
+@given(seed=st.integers(0, 2**32))
+@WITH_STORE
+@pytest.mark.sqlite
+async def test_context_is_complete_and_once_however_it_is_divided(log: EventLog, seed: int) -> None:
+    random = Random(seed)
+    of = await log.create_experiment(uuid4().hex)
+    number, most = random.randrange(1, 60), random.randrange(1, 4)
+    often = random.choice([0.1, 0.5, 0.95])
+    events = [
+        Event(at, 1, at, "sent", random.choice("cde"), b"", from_id=int(random.random() < often))
+        for at in range(1, number + 1)
+    ]
+    by_channel = {name: [entry for entry in events if entry.channel == name] for name in "cde"}
+    wanted = {
+        same[near].ts
+        for same in by_channel.values()
+        for at, entry in enumerate(same)
+        if entry.from_id
+        for near in range(max(at - most, 0), min(at + most + 1, len(same)))
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        small = random.random() < 0.7
+        patch.setattr(narrowing, "PIECE", random.randrange(1, 10) if small else 1000)
+        patch.setattr(narrowing, "MOST_WAITING", random.randrange(1, 12) * 1000 if small else 10**9)
+        reading = narrowed(pages_of(events, 7, [0]), log.database, of, Selection(from_ids=[1], context=most), Span())
+        pieces = [piece async for piece in reading]
+    assert sorted(entry.ts for piece in pieces for entry in piece) == sorted(wanted)
+    joined: list[list[Event]] = []
+    for piece in pieces:
+        assert isinstance(piece, Piece) and piece
+        if piece.continues:
+            joined[-1] += piece
+        else:
+            joined.append([*piece])
+    for group in joined:  # events of one channel that follow each other there
+        same = by_channel[group[0].channel or ""]
+        at = same.index(group[0])
+        assert same[at : at + len(group)] == group
+    if not small:
+        first = [next(entry.ts for entry in group if entry.from_id) for group in joined]
+        assert first == sorted(first)
+        for group, after in pairwise(sorted(joined, key=lambda group: (group[0].channel, group[0].ts))):
+            same = by_channel[group[-1].channel or ""]
+            assert same.index(group[-1]) + 1 == len(same) or same[same.index(group[-1]) + 1] != after[0]
 
 
 async def test_the_text_is_read_at_the_path_that_is_given(log: EventLog) -> None:

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messager_store.log.event import Event
+from messager_store.log.gap import gap_of
 from messager_store.log.text import normalised, readable
+from tests.support.meta import HOSTILE_GAPS
 
 
 def nested(text: str, levels: int) -> bytes:
@@ -78,6 +80,23 @@ def test_the_text_of_marks_and_gaps_is_made_of_their_meta() -> None:
     lost = {"reason": "reconnected", "since": 0, "until": 1_500_000_000, "count": 3}
     assert event("gap", lost).text == "1.500 s, 3 lost: reconnected"
     assert event("gap", {}, flags=8).text == "unknown number lost:  [redacted]"
+
+
+@pytest.mark.parametrize("meta", HOSTILE_GAPS)
+def test_values_that_no_recorder_writes_into_a_gap_are_unknown(meta: dict[str, Any]) -> None:
+    gap = gap_of(meta)
+    assert (gap.recorder, gap.count, gap.reason) == (None, None, "")
+    assert gap.until in (None, 5, 2**63 - 1) and gap.since in (None, 0, -(2**63))
+    since, until = gap.within(7)
+    assert -(2**63) <= since <= until < 2**63
+    assert Event(7, 1, 1, "gap", None, b"", meta=meta).text.endswith("unknown number lost: ")
+
+
+def test_a_gap_does_not_end_before_it_begins() -> None:
+    assert gap_of({"since": 9, "until": 3}).within(5) == (9, 9)
+    assert Event(7, 1, 1, "gap", None, b"", meta={"since": 9, "until": 3}).text == "0.000 s, unknown number lost: "
+    assert gap_of({"since": 9}).within(5) == (9, 9)
+    assert gap_of({"until": 9}).within(5) == (5, 9)
 
 
 @given(st.one_of(st.binary(), st.recursive(st.text(), lambda inner: inner.map(json.dumps)).map(str.encode)))

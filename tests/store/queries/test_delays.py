@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.town import Town
-from messager_store import Event, EventLog, Experiment, NewEvent, Selection, StoreError, delays
+from messager_store import Event, EventLog, Experiment, NewEvent, Selection, StoreError, delays, redact
 from messager_store.log.messages import selected_pages
+from messager_store.log.not_json import NotJson
+from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.delays import Delays
 from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, listed, sent
@@ -221,6 +223,39 @@ async def test_a_reception_before_its_sending_has_a_negative_time_and_counts_onc
     got = await delays(log, of)
     assert rows_of(got) == {("null", "null", "delivery"): (3, MS, MS, MS, MS, 1)}
     assert got.undelivered == 0
+
+
+async def test_redacted_and_retracted_sendings_are_left_out(log: EventLog) -> None:
+    of = await experiment(log)
+    speaker, listener = [await log.register(of, role="messager", row={"started_at": -S}) for _ in range(2)]
+    failed = [
+        NewEvent("failed", 50 * S + at, "c", b"", cause=(speaker.ordinal, at), meta={"outcome": outcome})
+        for at, outcome in ((3, "not_sent"), (4, "unknown"))
+    ]
+    messages = [sent(at * S, str(at).encode(), from_id="hidden" if at == 2 else "a", to_id="b") for at in range(1, 6)]
+    await log.append(speaker, [*messages, *failed])
+    await log.append(listener, [NewEvent("received", at * S + MS, "c", str(at).encode()) for at in (1, 2)])
+    for writer in (speaker, listener):
+        await log.touch(writer, heartbeat_at=99 * S, ended_at=99 * S)
+    got = await delays(log, of)
+    assert (got.undelivered, sum(row.number for row in got.rows)) == (1, 2)
+    await redact(log, of, RedactionFilter(senders=(("hidden",),)), who="test", why="asked to")
+    got = await delays(log, of)
+    assert (got.undelivered, sum(row.number for row in got.rows)) == (1, 1)
+    assert (await delays(log, of, limit=2)).undelivered == 1  # the first and the last one
+
+
+async def test_payloads_that_are_not_json_are_counted_once(log: EventLog) -> None:
+    of = await experiment(log)
+    speaker, listener = [await log.register(of, role="messager", row={"started_at": -S}) for _ in range(2)]
+    talk = [("a", "b", b"no JSON"), ("b", "a", b"no JSON either"), ("a", "b", b'{"n": 1}'), ("b", "a", b'{"n": 1}')]
+    messages = [sent(at * S, payload, from_id=who, to_id=whom) for at, (who, whom, payload) in enumerate(talk)]
+    await log.append(speaker, messages)
+    await log.append(listener, [entry._replace(kind="received", ts=entry.ts + MS) for entry in messages])
+    for replies, number in ((False, 2), (True, 1)):  # the first message is no reply
+        skipped = NotJson()
+        got = await delays(log, of, Selection(where="n=1").counting(skipped), replies=replies)
+        assert (sum(row.number for row in got.rows), skipped.count) == (2, number)
 
 
 async def test_ids_of_different_types_are_different_pairs(log: EventLog) -> None:

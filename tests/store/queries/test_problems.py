@@ -18,6 +18,7 @@ from messager import Messager
 from messager.brokers import Broker
 from messager_store import EventLog, Experiment, NewEvent, Recorder, Selection, StoreError, problems, redact
 from messager_store.log.messages import selected_pages
+from messager_store.log.not_json import NotJson
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries import problems as module
 from messager_store.queries.audit import copies, receptions
@@ -26,6 +27,7 @@ from messager_store.queries.problems import Problems
 from tests.support import until
 from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, listed, sent
+from tests.support.meta import HOSTILE_GAPS
 
 MS = 1_000_000
 S = 1000 * MS
@@ -385,6 +387,52 @@ async def test_a_reception_without_a_recorded_sending_is_noted_and_is_no_copy(lo
     assert found.notes == (
         "2 receptions of messages whose sending was not recorded, on channels with recorded sendings",
     )
+
+
+@pytest.mark.any_database
+@pytest.mark.parametrize("meta", HOSTILE_GAPS)
+async def test_a_gap_with_values_of_any_type_hides_no_problem(log: EventLog, meta: dict[str, Any]) -> None:
+    of = await experiment(log)
+    await speaker(log, of, [sent(S, b"x", "d")])
+    await listener(log, of, [NewEvent("gap", 2 * S, None, b"", meta=meta)])
+    found = await problems(log, of)
+    assert counted(found) == {"never arrived": {"nobody listened": 1}, "gap": {"recorder 2": 1}}
+    [gap] = [one for one in found.details if one.kind is Kind.GAP]
+    assert gap.text.startswith("unknown reason: ") and "message" not in gap.text
+
+
+@pytest.mark.any_database
+async def test_a_repaired_gap_is_that_of_the_recorder_that_it_names(log: EventLog) -> None:
+    of = await experiment(log)
+    await speaker(log, of, [sent(S, b"x")])
+    await listener(log, of, [])
+    meta = {"recorder": 2, "reason": "crash", "since": S // 2, "until": 3 * S // 2, "count": 1}
+    await speaker(log, of, [NewEvent("gap", 9 * S, None, b"", meta=meta)])
+    found = await problems(log, of)
+    assert counted(found) == {"never arrived": {"in a gap": 1}, "gap": {"recorder 2": 1}}
+    assert found.details[-1].text == "crash: 1.000 s from 1970-01-01T00:00:00.500000000Z, 1 message"
+
+
+@pytest.mark.any_database
+async def test_a_reception_of_a_redacted_sending_is_not_said_to_be_of_one_that_was_not_recorded(log: EventLog) -> None:
+    of = await experiment(log)
+    await speaker(log, of, [sent(S, b"x", from_id=1), sent(2 * S, b"y", from_id=2)])
+    await listener(log, of, [heard(S + 1), heard(2 * S + 1, b"y"), heard(3 * S, b"redacted", from_id=9)])
+    said = "of messages whose sending was not recorded{}, on channels with recorded sendings"
+    only_received = RedactionFilter(senders=((9,),))
+    await redact(log, of, only_received, who="test", why="asked to")
+    assert (await problems(log, of)).notes == ()
+    await redact(log, of, RedactionFilter(senders=((1,),), kinds=("sent",)), who="test", why="asked to")
+    assert (await problems(log, of)).notes == (f"1 reception {said.format(' or is redacted')}",)
+
+
+@pytest.mark.any_database
+async def test_a_payload_that_is_not_json_is_counted_once_although_it_was_received_twice(log: EventLog) -> None:
+    of, skipped = await experiment(log), NotJson()
+    await speaker(log, of, [sent(S, b"x"), sent(2 * S, b'{"n": 1}')])
+    await listener(log, of, [heard(S + 1), heard(S + 2), heard(S + 3), heard(2 * S + 1, b'{"n": 1}')])
+    assert not await problems(log, of, Selection(where="n=1").counting(skipped))
+    assert skipped.count == 1
 
 
 @pytest.mark.any_database

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from messager_store import Counts, Event, EventLog, Experiment, NewEvent, Selection, StoreError, count, redact
+from messager_store.log.not_json import NotJson
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries import side_tables
 from messager_store.queries.counting import activity_sums
@@ -96,6 +97,17 @@ async def test_fields_of_payloads_are_counted_with_their_types_and_the_rest_is_t
     found = await count(log, of, "$.price")
     assert (rows(found), found.messages, found.skipped) == ([(None, 2), (1, 2), ("1", 1)], 5, 3)
     assert rows(await count(log, of, ("$.a.price", "from"))) == [(None, 1, 4), (1, 1, 1)]
+
+
+async def test_a_count_by_a_field_and_a_condition_on_it_agree_on_what_is_json(log: EventLog) -> None:
+    body = '{"price": 3}'
+    payloads = [*(body.encode(code) for code in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32")), b""]
+    payloads += [b'{"price": 3, "x": "\xed\xa0\x80"}', b'{"price": 3, "x": "\\ud800"}', b"3"]
+    of = await filled(log, [told(at, payload=payload) for at, payload in enumerate(payloads)])
+    found, skipped = await count(log, of, "$.price"), NotJson()
+    selected = await count(log, of, "channel", Selection(where="price=3").counting(skipped))
+    assert rows(found) == [(3, selected.messages), (None, 1)]
+    assert (selected.messages, found.skipped) == (2, skipped.count) == (2, 6)
 
 
 async def test_rows_are_in_the_order_of_messages_or_bytes_or_names_and_times_in_theirs(log: EventLog) -> None:
