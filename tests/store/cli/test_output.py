@@ -72,7 +72,7 @@ def line_of(channel: str, *, full: bool = False, **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("columns", "channel", "shown"),
     [
-        (93, ELSEWHERE, "  exps:cac7…:agents:3:agent-chat  "),
+        (93, ELSEWHERE, "  exps:cac75…agents:3:agent-chat  "),
         (80, ELSEWHERE, "  exps:cac…s:3:agent-chat  "),
         (80, "exps:e:agents:3:agent-chat", "  *:agents:3:agent-chat"),
         (200, ELSEWHERE, f"  {ELSEWHERE}  "),
