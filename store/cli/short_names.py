@@ -18,10 +18,20 @@ _WORD_AT_END = re.compile(r"\w*\Z")
 def short_names(names: Iterable[str], width: int) -> dict[str, str]:
     """Return texts for names, which fit a width and differ if the names do, as far as the width allows.
 
-    Names that fit are not changed, unless they begin like others that do not fit. Those lose the beginning and the end
-    that they all have in common, in whole words: the end only if they do not fit with it. If one still does not fit, it is the longest part of it, in whole
-    words, that no other name has; else it is cut in its middle, or around the place where it differs.
+    Names that fit are not changed, unless they begin like others that do not fit. Those lose the beginning that they
+    all have in common, and if that is not enough, also the end, in whole words. If one still does not fit, it is the
+    longest part of it, in whole words, that no other name has; else it is cut in its middle, or around the place where
+    it differs. A `*` at the beginning stays: the prefix of an experiment.
     """
+    found = dict.fromkeys(names, "")
+    for star in ("*", ""):
+        rests = {name: name[len(star) :] for name in found if name.startswith("*") == bool(star)}
+        short = _shortened(list(rests.values()), width - len(star))
+        found.update({name: star + short[rest] for name, rest in rests.items()})
+    return found
+
+
+def _shortened(names: list[str], width: int) -> dict[str, str]:
     found = {name: name for name in names}
     wide = [name for name in found if _width(name) > width]
     if not wide:

@@ -152,7 +152,7 @@ class _Lines:
         self._width = 0 if full or not sys.stdout.isatty() else shutil.get_terminal_size().columns
         self._colour = sys.stdout.isatty()
         self._people = 9 if self._width else 15  # widths of columns; they grow with the contents
-        self._wide = min(30, self._most) if self._width else 30
+        self._wide = 0 if self._width else 30
         self._names = ShortNames()
 
     def show(self, page: list[Event]) -> None:
@@ -162,9 +162,9 @@ class _Lines:
         channels = [_channel(entry.channel, self._exp_id) for entry in page]
         self._people = max(self._people, min(max(map(cell_len, people), default=0), 15))
         if self._width:
-            self._wide = max(self._wide, min(max(map(cell_len, channels), default=0), self._most))
-            short = self._names.of(channels, self._wide)
+            short = self._names.of(channels, max(self._wide, min(max(map(cell_len, channels), default=0), self._most)))
             channels = [short[channel] for channel in channels]
+            self._wide = max(self._wide, *map(cell_len, channels))
         for entry, who, channel in zip(page, people, channels, strict=True):
             self._show(entry, who, channel)
 

@@ -13,8 +13,8 @@ from ...text import safe
 from ..filters import Filters, note_not_json, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import fitted, note, print_json, table
-from ..short_names import ShortNames
 from ..progress import Progress
+from ..short_names import ShortNames
 
 if TYPE_CHECKING:
     from ...log.selection import Selection

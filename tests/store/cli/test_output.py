@@ -78,7 +78,7 @@ def line_of(channel: str, *, full: bool = False, **fields: Any) -> str:
         (200, ELSEWHERE, f"  {ELSEWHERE}  "),
         (93, "sensors/building-7/floor-2/room-12/temperature", "  sensors/bu…room-12/temperature  "),
         (93, "日" * 30, "  " + "日" * 5 + "…" + " " + "日" * 9 + "  "),
-        (200, "exps:e:agents:3:agent-chat", "  *:agents:3:agent-chat" + " " * 11 + "hello"),
+        (200, "exps:e:agents:3:agent-chat", "  *:agents:3:agent-chat  hello"),
     ],
 )
 def test_a_channel_that_is_cut_keeps_its_end(
