@@ -51,13 +51,19 @@ async def command(
     of time such as 10s or 5m, or a path into the payload such as $.price. Two dimensions give a matrix; a time
     beside another one gives a sparkline for each row.
     """
+    from ...log.cursor import duration_ns
     from ...queries.counting.count import NO_TIMELINE, count
     from ...queries.counting.dimensions import Of, dimensions
 
     selection = filters.selection()
     names = _names(by)
-    if max_gap is not None and not any(each.of is Of.TIME for each in dimensions(names)):
-        raise click.UsageError(f"--max-gap: {NO_TIMELINE}")
+    if max_gap is not None:
+        try:
+            duration_ns(max_gap)
+        except ValueError as error:
+            raise click.UsageError(f"--max-gap: {error}") from None
+        if not any(each.of is Of.TIME for each in dimensions(names)):
+            raise click.UsageError(f"--max-gap: {NO_TIMELINE}")
     async with open_log(store) as log:
         of = await log.experiment(exp)
         if not as_json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..filters import Filters, note_not_json, selection_options
+from ..filters import Filters, note_not_json, selection_options_with_n
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import KIND_COLOURS, fitted, note
 from ..short_names import ShortNames
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("exp")
-@selection_options
+@selection_options_with_n
 @click.option("--messages", is_flag=True, help="Print each message once, as `replay` would publish it.")
 @click.option(
     "--follow",
