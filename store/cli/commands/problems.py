@@ -69,8 +69,13 @@ async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool,
         of = await log.experiment(exp)
         lines = _Lines(selection, of.exp_id, as_json)
         with Progress("indexing") as progress:
+
+            def show(problem: Problem) -> None:
+                progress.clear()
+                lines.show(problem)
+
             found = await problems(
-                log, of, selection, late_ns=late_ns, each=lines.show if verbose else None, progress=progress
+                log, of, selection, late_ns=late_ns, each=show if verbose else None, progress=progress
             )
         if not as_json:
             await filters.note_unknown(log, of)
