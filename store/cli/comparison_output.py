@@ -137,31 +137,19 @@ def _show_channels(result: Comparison) -> None:
     shown = result.by_channel[:ROWS]
     rows = [
         (
+            row.channel,
             *((row.sender,) if result.by_sender else ()),
             *(f"{count:,}" for count in (row.messages_a, row.messages_b, *_counts(row).values())),
         )
         for row in shown
     ]
-    names = _without_beginning([row.channel for row in shown])
     table(
         [("CHANNEL", "left"), *senders, *((title, "right") for title in numbers)],
-        [(name, *cells) for name, cells in zip(names, rows, strict=True)],
+        rows,
         gives=("CHANNEL",),
     )
     if len(result.by_channel) > ROWS:
         click.echo(f"and {len(result.by_channel) - ROWS:,} more")
-
-
-def _without_beginning(channels: list[str]) -> list[str]:
-    """Return channels without their common beginning, if a terminal has no room for it."""
-    from ..queries.comparison.text_diff import common_prefix
-
-    names = [safe(channel) for channel in channels]
-    if not sys.stdout.isatty() or max(map(len, names)) <= _width() // 3 or min(names) == max(names):
-        return names
-    common = min(names)[: common_prefix(min(names), max(names))]
-    begin = max(common.rfind(mark) for mark in ":/-_. ") + 1
-    return ["…" + name[begin:] if 1 < begin < len(name) else name for name in names]
 
 
 def _show_difference(difference: Difference, full: bool) -> None:
@@ -261,23 +249,22 @@ def show_summary(result: RunsSummary) -> None:
     )
     click.echo()
     shown = result.pairs[:ROWS]
-    names = _without_beginning([pair.channel for pair in shown]) if shown else []
     columns = ("BEFORE", "NOW", "OUTSIDE", "DELAY BEFORE", "DELAY NOW")
     table(
         [("FROM", "left"), ("TO", "left"), ("CHANNEL", "left"), *((title, "right") for title in columns)],
-        [_pair(pair, name) for pair, name in zip(shown, names, strict=True)],
+        [_pair(pair) for pair in shown],
         gives=("CHANNEL", "FROM", "TO"),
     )
     if len(result.pairs) > ROWS:
         click.echo(f"and {len(result.pairs) - ROWS:,} more: see them with --json")
 
 
-def _pair(pair: PairFigures, channel: str) -> tuple[str, ...]:
+def _pair(pair: PairFigures) -> tuple[str, ...]:
     low, high = pair.range
     delays = pair.delay_range
     return (
         *("-" if one is None else str(one) for one in (pair.from_id, pair.to_id)),
-        channel,
+        pair.channel,
         f"{low:,}" if low == high else f"{low:,} to {high:,}",
         f"{pair.messages[-1]:,}",
         f"{pair.outside:+,}" if pair.outside else "",

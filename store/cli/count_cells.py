@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections import Counter
 from collections.abc import Sequence
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..text import safe
-from .output import shortened
 from .output import size as sized
+from .short_names import cut_in_middle, short_names
 from .sparkline import has_blocks
 
 if TYPE_CHECKING:
@@ -73,16 +72,14 @@ class Cells:
 
     def cut(self, label: str, width: int) -> str:
         """Return a label of exactly this width."""
-        text = shortened(label, width)
+        text = cut_in_middle(label, width)
         return text if self.blocks else text.replace("…", "~")
 
     def labels(self, at: int, values: Sequence[Any], room: int | None = None) -> list[str]:
         """Return the labels of values of dimension number `at`: as JSON if others would read the same.
 
-        If one is wider than `room`, or else `most_label`, what all have in common at their ends is shortened to `…`.
+        They fit `room`, or else `most_label`.
         """
-        from rich.cells import cell_len
-
         dimension = self.counts.dimensions[at]
         texts = [label(dimension, value) for value in values]
         seen = Counter(texts)
@@ -90,32 +87,8 @@ class Cells:
             text if seen[text] == 1 else safe(json.dumps(value, ensure_ascii=False))
             for text, value in zip(texts, values, strict=True)
         ]
-        return texts if max(map(cell_len, texts)) <= (room or self.most_label) else _different(texts)
-
-
-_WORD = re.compile(r"\w*\Z")
-
-
-def _different(texts: list[str]) -> list[str]:
-    """Return texts without what all have in common at their ends, in whole words."""
-    if len(texts) < 2:
-        return texts
-    begin = _common(texts)
-    end = _common([text[::-1] for text in texts])
-    begin, end = (0 if length < 4 else length for length in (begin, end))
-    return [
-        ("…" if begin else "") + text[begin : len(text) - end] + ("…" if end else "")
-        if len(text) > begin + end
-        else text
-        for text in texts
-    ]
-
-
-def _common(texts: list[str]) -> int:
-    """Return the length of the common beginning, up to the end of a word."""
-    first, last = min(texts), max(texts)
-    same = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return len(_WORD.sub("", first[:same]))
+        short = short_names(texts, room or self.most_label)
+        return [short[text] for text in texts]
 
 
 def label(dimension: Dimension, value: Any) -> str:
@@ -134,7 +107,9 @@ def time_text(ts: int, step_ns: int) -> str:
     from ..log.event import iso
 
     if step_ns % _SECOND_NS:
-        return iso(ts)[:-1].rstrip("0").replace("T", " ")
+        zeros = len(str(step_ns)) - len(str(step_ns).rstrip("0"))
+        text = iso(ts)
+        return text.replace("T", " ")[: -1 - zeros] if text.endswith("Z") else text
     try:
         at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=ts // _SECOND_NS)
     except OverflowError:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_LIMIT = click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events.")
+_SHORT_LIMIT = click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="At most N events.")
 _OPTIONS = (
     click.option(
         "--kind",
@@ -61,7 +63,7 @@ _OPTIONS = (
     click.option(
         "--around", metavar="POINT[+-30s]", help="Only this time before and after a point; 30 s if none is given."
     ),
-    click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events."),
+    _LIMIT,
     click.option(
         "--last-per",
         type=click.Choice(["channel", "agent"]),
@@ -107,6 +109,8 @@ class Filters:
         from ..log.not_json import NotJson
         from ..log.selection import Selection
 
+        if self.options["regex"] and not self.options["grep"]:
+            raise click.UsageError("--regex is a way to read --grep: give the regular expression with --grep")
         return Selection(**self.given).counting(NotJson())
 
     def refuse(self, *names: str, reason: str) -> None:
@@ -147,12 +151,21 @@ _AGENT_OPTIONS = (("--agent", "agents"), ("--from", "from_ids"), ("--to", "to_id
 
 def selection_options(function: F) -> F:
     """Add the options of `Selection`; the verb gets them as one argument, `filters`."""
+    return _with_options(function, _OPTIONS)
+
+
+def selection_options_with_n(function: F) -> F:
+    """Add the options of `Selection`, with -n for --limit: for verbs that print events."""
+    return _with_options(function, tuple(_SHORT_LIMIT if option is _LIMIT else option for option in _OPTIONS))
+
+
+def _with_options(function: F, options: tuple[Callable[[F], F], ...]) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return function(*args, filters=Filters({name: kwargs.pop(name) for name in _NAMES}), **kwargs)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed(options):
         call = option(call)
     return call  # type: ignore[return-value]
 

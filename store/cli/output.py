@@ -16,9 +16,12 @@ import click
 
 from ..text import length as length
 from ..text import safe
+from .short_names import short_names
 
 LEAST = 8
 """Minimum width of a cell on a narrow terminal."""
+OF_NAMES = ("CHANNEL", "FROM", "TO", "WHO")
+"""Titles of the columns of channels and agents, which are cut to what tells them apart."""
 KIND_COLOURS = {
     "sent": "green",
     "received": "cyan",
@@ -46,7 +49,8 @@ def table(
     """Print an aligned table. A column is (title, "left" or "right"); the cells of STATE and STATUS are coloured.
 
     If the terminal is too narrow, the columns `gives` are shortened, in this order: exp_ids to prefixes that are
-    still distinct, the others to `LEAST`. If that is not enough, columns of `spares` are left out, in this order.
+    still distinct, the others to `LEAST`, of channels and agents the parts that differ. If that is not enough, columns
+    of `spares` are left out, in this order.
     (rich shortens the widest columns first, exp_ids to equal prefixes, and crops numbers without a mark.)
     """
     from rich.cells import cell_len
@@ -70,6 +74,11 @@ def table(
             cut = max(min(over, gain), 0)
             widths[at] -= cut
             over -= cut
+            if titles[at] in OF_NAMES:
+                names = short_names((row[at] for row in shown), widths[at])
+                for row in shown:
+                    row[at] = names[row[at]]
+                widths[at] = max(cell_len(titles[at]), *map(cell_len, names.values()), 0)
         kept = [at for at in range(len(columns)) if at not in left_out]
         columns, widths = [columns[at] for at in kept], [widths[at] for at in kept]
         shown = [[row[at] for at in kept] for row in shown]
@@ -104,16 +113,6 @@ def fitted(text: str, width: int) -> str:
     from rich.cells import cell_len, set_cell_size
 
     return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
-
-
-def shortened(text: str, width: int) -> str:
-    """Return text of exactly this width, padded, or cut in its middle: two thirds of the rest are its end."""
-    from rich.cells import cell_len, set_cell_size
-
-    if cell_len(text) <= width:
-        return set_cell_size(text, width)
-    end = (width - 1) * 2 // 3
-    return set_cell_size(text, width - 1 - end) + "…" + set_cell_size(text[::-1], end)[::-1]
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -82,6 +82,15 @@ class Verbs(click.Group):
             hint = f". Did you mean {near[0]}?" if near else ""
             raise click.UsageError(f"there is no verb {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a verb. An error in the form of its options, which click reports without a place, is one of this verb."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if error.ctx is None and ctx.invoked_subcommand is not None:
+                error.ctx = click.Context(click.Command(None), ctx, info_name=ctx.invoked_subcommand)
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, verbs in sections().items():

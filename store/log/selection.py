@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypedDict
 
@@ -318,6 +319,11 @@ def selection_of(selection: Selection | None, filters: Filters) -> Selection:
     """Return the selection that a function was given, as a `Selection` or by its filters. Raises `StoreError`."""
     if selection is not None and filters:
         raise StoreError(f"{', '.join(filters)} belong into the selection: give either a selection or filters")
+    for name in filters:
+        if name not in Filters.__annotations__:
+            near = get_close_matches(name, Filters.__annotations__, n=1)
+            hint = f": did you mean {near[0]}?" if near else "."
+            raise StoreError(f"unknown filter {name!r}{hint} The filters are {', '.join(Filters.__annotations__)}.")
     return selection if selection is not None else Selection(**filters)
 
 

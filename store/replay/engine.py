@@ -124,7 +124,7 @@ class Replay:
             raise StoreError(f"{max_gap!r} is not a gap: give seconds, zero or more")
         self._refuse_speed(live, paced)
         if live is not None and (loops != 1 or max_gap is not None):
-            raise StoreError("a replay with live agents runs once, in lockstep: leave out loops and max_gap")
+            raise StoreError("with live agents, a replay runs once, in lockstep: leave out loops and the maximum gap")
         if chosen.after is not None or chosen.limit is not None or chosen.last_per or chosen.context:
             raise StoreError(
                 "a replay publishes every message of its range: leave out after, limit, last_per and context"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -234,3 +235,17 @@ class TestPrograms:
         shown = [output["data"] for cell in book.cells for output in cell.get("outputs", ())]
         assert "<svg" in shown[0]["text/html"]
         assert "hi 9" in shown[1]["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        ({"agent": 5}, "unknown filter 'agent': did you mean agents?"),
+        ({"by": "mark"}, "unknown filter 'by'. The filters"),
+    ],
+)
+async def test_an_unknown_filter_is_named(kept: str, filters: dict[str, Any], words: str) -> None:
+    with Run("exp-1", store=kept) as run:
+        for method in (run.table, run.messages, run.events, run.count, run.problems):
+            with pytest.raises(StoreError, match=re.escape(words)):
+                method(**filters)

@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 @selection_options
 @click.option("--events", is_flag=True, help="Count events of every kind, not messages.")
 @click.option("--bytes", "size", is_flag=True, help="Show payload bytes instead of numbers.")
-@click.option("--sort", type=click.Choice(["size", "name"]), default="size", show_default=True, help="Order of rows.")
+@click.option(
+    "--sort",
+    type=click.Choice(["size", "name"]),
+    help="Order of rows.  [default: size; a field that only has numbers in numeric order]",
+)
 @click.option("--max-gap", metavar="LENGTH", help="Cut silences that are longer, such as 10m or 1h.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show N rows (20; all in order of time).")
+@click.option("-n", "--top", type=click.IntRange(min=1), metavar="N", help="Show N rows (20; all in order of time).")
 @store_option
 @json_option
 @asynchronous
@@ -34,7 +38,7 @@ async def command(
     by: str,
     events: bool,
     size: bool,
-    sort: str,
+    sort: str | None,
     max_gap: str | None,
     top: int | None,
     store: str,
@@ -47,9 +51,19 @@ async def command(
     of time such as 10s or 5m, or a path into the payload such as $.price. Two dimensions give a matrix; a time
     beside another one gives a sparkline for each row.
     """
-    from ...queries.counting.count import count
+    from ...log.cursor import duration_ns
+    from ...queries.counting.count import NO_TIMELINE, count
+    from ...queries.counting.dimensions import Of, dimensions
 
     selection = filters.selection()
+    names = _names(by)
+    if max_gap is not None:
+        try:
+            duration_ns(max_gap)
+        except ValueError as error:
+            raise click.UsageError(f"--max-gap: {error}") from None
+        if not any(each.of is Of.TIME for each in dimensions(names)):
+            raise click.UsageError(f"--max-gap: {NO_TIMELINE}")
     async with open_log(store) as log:
         of = await log.experiment(exp)
         if not as_json:
@@ -58,11 +72,12 @@ async def command(
             found = await count(
                 log,
                 of,
-                _names(by),
+                names,
                 selection,
                 max_gap=max_gap,
                 events=events,
                 order="name" if sort == "name" else "payload_bytes" if size else "messages",
+                numeric=sort is None,
                 progress=progress,
             )
     if as_json:
@@ -70,6 +85,8 @@ async def command(
         return
     note_not_json(selection)
     _show(found, as_bytes=size, top=top)
+    for line in found.notes:
+        note(line)
     left_out = f", {plural(found.skipped, 'payload')} not JSON left out" if found.skipped else ""
     note(f"{plural(found.messages, found.unit[:-1])} ({sized(found.payload_bytes)}) of {of.exp_id}{left_out}")
 

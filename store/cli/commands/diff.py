@@ -46,6 +46,7 @@ SHOWN_JSON = 1000
 @match_options
 @click.option("--full", is_flag=True, help="Print long texts completely, not only the part around the difference.")
 @click.option(
+    "-n",
     "--show",
     type=click.IntRange(min=1),
     metavar="N",

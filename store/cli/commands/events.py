@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..filters import Filters, note_not_json, selection_options
+from ..filters import Filters, note_not_json, selection_options_with_n
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import KIND_COLOURS, fitted, note, shortened
+from ..output import KIND_COLOURS, fitted, note
+from ..short_names import ShortNames
 from ..slow import note_slow
 from ..waiting import open_when_created
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("exp")
-@selection_options
+@selection_options_with_n
 @click.option("--messages", is_flag=True, help="Print each message once, as `replay` would publish it.")
 @click.option(
     "--follow",
@@ -153,23 +154,31 @@ class _Lines:
         self._width = 0 if full or not sys.stdout.isatty() else shutil.get_terminal_size().columns
         self._colour = sys.stdout.isatty()
         self._people = 9 if self._width else 15  # widths of columns; they grow with the contents
-        self._wide = min(30, self._most) if self._width else 30
+        self._wide = 0 if self._width else 30
+        self._names = ShortNames()
 
     def show(self, page: list[Event]) -> None:
-        for entry in page:
-            self._show(entry)
+        from rich.cells import cell_len
 
-    def _show(self, entry: Event) -> None:
+        people = [_people(entry) for entry in page]
+        channels = [_channel(entry.channel, self._exp_id) for entry in page]
+        self._people = max(self._people, min(max(map(cell_len, people), default=0), 15))
+        if self._width:
+            short = self._names.of(channels, max(self._wide, min(max(map(cell_len, channels), default=0), self._most)))
+            channels = [short[channel] for channel in channels]
+            self._wide = max(self._wide, *map(cell_len, channels))
+        for entry, who, channel in zip(page, people, channels, strict=True):
+            self._show(entry, who, channel)
+
+    def _show(self, entry: Event, people: str, channel: str) -> None:
         from rich.cells import cell_len, set_cell_size
 
         day, _, clock = entry.time.partition("T")
         if day != self._day:
             self._day = day
             click.secho(day, bold=True)
-        people = "" if entry.channel is None else f"{_person(entry.from_id)} > {_person(entry.to_id)}"
-        self._people = max(self._people, min(cell_len(people), 15))
-        channel = self._channel(entry.channel)
-        left = f"{clock[:12]}  {entry.kind:<8}  {fitted(people, self._people)}  {channel}  "
+        place = channel + " " * (self._wide - cell_len(channel))
+        left = f"{clock[:12]}  {entry.kind:<8}  {fitted(people, self._people)}  {place}  "
         text = safe(_outcome(entry) + self._selection.text_of(entry))
         if self._width:
             room = max(self._width - cell_len(left), 1)
@@ -188,22 +197,6 @@ class _Lines:
         room = self._width - 28 - self._people
         return max(min(room - 20, max(30, room // 2)), 8)
 
-    def _channel(self, channel: str | None) -> str:
-        """Return a channel, padded to its column; on a terminal it is shortened if it does not fit."""
-        from rich.cells import cell_len
-
-        begin, exp_id, rest = _parts(channel, self._exp_id)
-        whole = begin + exp_id + rest
-        length = cell_len(whole)
-        if self._width:
-            self._wide = max(self._wide, min(length, self._most))
-        if not self._width or length <= self._wide:
-            return whole + " " * (self._wide - length)
-        left = self._wide - cell_len(begin + rest)
-        if exp_id and left > 1:
-            return begin + fitted(exp_id, left) + rest
-        return shortened(whole, self._wide)
-
 
 def _outcome(entry: Event) -> str:
     """Return the outcome of a message that could not be published, as a prefix of its text."""
@@ -217,20 +210,17 @@ def _person(agent: Any) -> str:
     return "?" if agent is None else safe(str(agent))
 
 
-def _parts(channel: str | None, exp_id: str) -> tuple[str, str, str]:
-    """Split a channel into the part before the exp_id, the exp_id, and the rest.
+def _people(entry: Event) -> str:
+    return "" if entry.channel is None else f"{_person(entry.from_id)} > {_person(entry.to_id)}"
 
-    The prefix of the experiment itself, which is the same on every line, becomes `*`: still a pattern that matches.
-    """
+
+def _channel(channel: str | None, exp_id: str) -> str:
+    """Return a channel as text. The prefix of the experiment itself becomes `*`: still a pattern that matches."""
     from messager import channels
 
     if channel is None:
-        return "", "", ""
+        return ""
     parsed = channels.parse(channel)
-    if parsed is None:
-        return safe(channel), "", ""
-    begin = len("exps") + len(parsed.separator)
-    rest = safe(channel[begin + len(parsed.exp_id) :])
-    if parsed.exp_id == exp_id:
-        return "*" + rest, "", ""
-    return safe(channel[:begin]), safe(parsed.exp_id), rest
+    if parsed is None or parsed.exp_id != exp_id:
+        return safe(channel)
+    return "*" + safe(channel[len("exps") + len(parsed.separator) + len(exp_id) :])

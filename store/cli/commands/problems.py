@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +14,15 @@ from ..filters import Filters, note_not_json, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import fitted, note, print_json, table
 from ..progress import Progress
+from ..short_names import ShortNames
 
 if TYPE_CHECKING:
     from ...log.selection import Selection
     from ...queries.audit.problem import Problem
     from ...queries.problems import Problems
 
-TEXT = 60
-"""Maximum width of a message on a terminal."""
+LEAST = 12
+"""Minimum width of a channel on a narrow terminal."""
 
 
 @click.command()
@@ -68,8 +70,13 @@ async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool,
         of = await log.experiment(exp)
         lines = _Lines(selection, of.exp_id, as_json)
         with Progress("indexing") as progress:
+
+            def show(problem: Problem) -> None:
+                progress.clear()
+                lines.show(problem)
+
             found = await problems(
-                log, of, selection, late_ns=late_ns, each=lines.show if verbose else None, progress=progress
+                log, of, selection, late_ns=late_ns, each=show if verbose else None, progress=progress
             )
         if not as_json:
             await filters.note_unknown(log, of)
@@ -89,6 +96,10 @@ class _Lines:
         self._selection = selection
         self._prefix = f"exps:{exp_id}:"
         self._json = as_json
+        self._width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        """Width of the lines; 0 for any. Narrow lines have the day as a heading."""
+        self._day = ""
+        self._names = ShortNames()
 
     def show(self, problem: Problem) -> None:
         """Print a problem."""
@@ -97,15 +108,31 @@ class _Lines:
             return
         from ...log.event import iso
 
-        line = "" if problem.cursor is None else f"{iso(problem.cursor.ts)[:23].replace('T', ' ')}  "
+        line = ""
+        if problem.cursor is not None:
+            day, _, clock = iso(problem.cursor.ts)[:23].partition("T")
+            if self._width and day != self._day:
+                self._day = day
+                click.secho(day, bold=True)
+            line = f"{clock}  " if self._width else f"{day} {clock}  "
         if (entry := problem.event) is not None:
-            line += f"{_name(entry.from_id)} > {_name(entry.to_id)}  {entry.channel or '-'}  "
+            line += f"{_name(entry.from_id)} > {_name(entry.to_id)}  {self._channel(entry.channel)}  "
         else:
             line += f"recorder {problem.recorder}  "
-        line += problem.text
+        line += self.short(problem.text)
         if entry is not None:
-            line += f": {_cut(self._selection.text_of(entry))}"
-        click.echo(f"{click.style(f'{problem.kind:<13}', fg='red')}  {safe(self.short(line))}")
+            line += f": {self._selection.text_of(entry)}"
+        line = f"{problem.kind:<13}  {safe(line)}"
+        if self._width:
+            line = fitted(line, self._width).rstrip()
+        click.echo(click.style(line[:13], fg="red") + line[13:])
+
+    def _channel(self, channel: str | None) -> str:
+        """Return a channel; on a terminal, it has a quarter of the width."""
+        text = safe(self.short(channel or "-"))
+        if not self._width:
+            return text
+        return self._names.of([text], max(self._width // 4, LEAST))[text]
 
     def short(self, text: str) -> str:
         """Return a text with the prefix of the experiment shortened to `*:`."""
@@ -161,14 +188,6 @@ def _show(found: Problems, lines: _Lines, verbose: bool) -> None:
         note(line)
     if found and not verbose:
         note("-v prints each of them")
-
-
-def _cut(text: str) -> str:
-    """Return the start of a text on a terminal, else the whole text."""
-    from rich.cells import cell_len
-
-    text = safe(text)
-    return fitted(text, TEXT) if sys.stdout.isatty() and cell_len(text) > TEXT else text
 
 
 def _name(value: Any) -> str:

@@ -109,6 +109,8 @@ async def command(
     """
     from ...replay import Replay, checked_rate, checked_speed
 
+    reason = "a replay publishes every message of its range: leave it out"
+    filters.refuse("after", "limit", "last_per", "context", reason=reason)
     selection = filters.selection()
     checked = checked_speed(speed)
     most = None if rate is None else checked_rate(rate)

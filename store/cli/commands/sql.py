@@ -21,7 +21,21 @@ SHOWN = 100
 """Rows of a table, unless --limit is given."""
 
 
-@click.command()
+class _Sql(click.Command):
+    """The verb, with a hint for a statement that looks like an option because it begins with a comment."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for word in args[: args.index("--") if "--" in args else None]:
+            if word.startswith("--") and any(char.isspace() for char in word.partition("=")[0]):
+                raise click.UsageError(
+                    "a statement that begins with -- looks like an option: put -- before it, as a word of its own, or "
+                    "give the statement on standard input, as -",
+                    ctx,
+                )
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Sql)
 @click.argument("exp")
 @click.argument("statement", required=False)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
 
 from messager.record import is_own
@@ -27,6 +27,7 @@ from .groups import Groups, Key
 from .timeline import Stretch, stretches
 
 Order = Literal["messages", "payload_bytes", "name"]
+NO_TIMELINE = "there are no silences to cut without a time: count by minute, hour, day or a length of time as well"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Counts:
-    """Result of `count`: groups in the order of time or marks if a dimension has one, else in the order asked for."""
+    """Result of `count`: groups in the order of time, marks or numbers if a dimension has one, else as asked for."""
 
     by: tuple[str, ...]
     """The names of the dimensions."""
@@ -54,13 +55,15 @@ class Counts:
     """Messages left out because their payload is not JSON."""
     dimensions: tuple[Dimension, ...]
     unit: str
-    """messages or events"""
+    """messages, receptions or events"""
     stretches: tuple[Stretch, ...]
     """If a dimension is a time: the times between silences longer than `max_gap`, in order."""
     max_gap_ns: int | None
     """As it was asked for; None for no limit."""
     order: Order
     """The number that is the largest in the first row; or `name`, for the natural order of the keys."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what the experiment does not have."""
 
     def __iter__(self) -> Iterator[Count]:
         return iter(self.rows)
@@ -95,6 +98,8 @@ class Counts:
             total[0] += row.messages
             total[1] += row.payload_bytes
         made = [Count((keys[named],), *total) for named, total in sums.items()]
+        if self.dimensions[at].numeric:
+            return tuple(sorted(made, key=_place("name")))
         return tuple(made if self.dimensions[at].ordered else sorted(made, key=_place(self.order)))
 
 
@@ -107,6 +112,7 @@ async def count(
     max_gap: str | int | None = None,
     events: bool = False,
     order: Order = "messages",
+    numeric: bool = True,
     progress: Progress | None = None,
     **filters: Unpack[Filters],
 ) -> Counts:
@@ -116,14 +122,17 @@ async def count(
 
     With `events`, count events of every kind. `max_gap` is the longest silence within a stretch of a timeline, in ns or
     as text such as `10m`; None for no limit. `order` is the number by which rows are sorted, the largest first, or
-    `name`. `progress` is called while the experiment is indexed.
+    `name`; times, marks and, with `numeric`, fields that only have numbers are in their own order. `progress` is called
+    while the experiment is indexed.
 
     Memory use is bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a
     minute are computed from the side table `activity`; others in one pass over the selected events. Raises `StoreError`
-    for an unknown dimension or a `max_gap` that is no duration.
+    for an unknown dimension, and for a `max_gap` that is no duration or has no timeline.
     """
     wanted = dimensions(by)
     limit = _gap_ns(max_gap)
+    if limit is not None and not any(each.of is Of.TIME for each in wanted):
+        raise StoreError(f"max_gap: {NO_TIMELINE}")
     selection = selection_of(selection, filters)
     phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
     groups = Groups(wanted, phases)
@@ -131,7 +140,18 @@ async def count(
         groups = Groups(wanted, phases)
         async for page in selected_pages(log, of, selection, messages=not events):
             groups.add_events(page)
-    return _counts(groups, phases, "events" if events else "messages", limit, order)
+    found = _counts(groups, phases, "events" if events else _unit(selection), limit, order, numeric)
+    if any(each.of is Of.MARK for each in wanted) and not phases.labels:
+        return replace(found, notes=(f"{of.exp_id} has no marks: it is one phase",))
+    return found
+
+
+def _unit(selection: Selection) -> str:
+    """Return what is counted: the kinds that were asked for, or messages."""
+    kinds = selection.kinds or set()
+    if kinds == {"received"}:
+        return "receptions"
+    return "events" if kinds & {"received", "gap", "mark"} else "messages"
 
 
 def _plain(of: Of, value: Any) -> Any:
@@ -158,13 +178,18 @@ async def _phases(log: EventLog, of: Experiment) -> Phases:
     return Phases.of(marks)
 
 
-def _counts(groups: Groups, phases: Phases, unit: str, max_gap_ns: int | None, order: Order) -> Counts:
+def _counts(groups: Groups, phases: Phases, unit: str, max_gap_ns: int | None, order: Order, numeric: bool) -> Counts:
     """Return the sums as rows, in order."""
     by = groups.by
     keys = [key for key, sums in groups.sums.items() if sums[0]]
     cells = [{key[at] for key in keys} for at in range(len(by))]
     values = [{cell: decoded(each, cell, phases) for cell in mine} for each, mine in zip(by, cells, strict=True)]
-    _sort(keys, groups, values, order)
+    if numeric:
+        by = tuple(
+            replace(each, numeric=each.of is Of.FIELD and _are_numbers(made.values()))
+            for each, made in zip(by, values, strict=True)
+        )
+    _sort(keys, groups, by, values, order)
     times = [at for at, each in enumerate(by) if each.of is Of.TIME]
     found = stretches(cells[times[0]], by[times[0]].bucket_ns, max_gap_ns) if times else []
     return Counts(
@@ -184,21 +209,34 @@ def _counts(groups: Groups, phases: Phases, unit: str, max_gap_ns: int | None, o
     )
 
 
-def _sort(keys: list[Key], groups: Groups, values: Sequence[dict[Any, Any]], order: Order) -> None:
-    """Sort the keys of groups by time, then the largest first unless by name, then in natural order.
+def _are_numbers(values: Iterable[Any]) -> bool:
+    """Return whether there are numbers, and nothing else but missing values."""
+    kinds = {value.__class__ for value in values} - {None.__class__}
+    return bool(kinds) and kinds <= {int, float}
+
+
+def _sort(
+    keys: list[Key], groups: Groups, by: Sequence[Dimension], values: Sequence[dict[Any, Any]], order: Order
+) -> None:
+    """Sort the keys of groups by time, then by number, the largest first unless by name, and in natural order.
 
     Each sort keeps the order of the one before among equals. Numbers are compared several times as fast as tuples.
     """
     sums = groups.sums
-    for at, made in reversed(list(enumerate(values))):
-        if groups.by[at].ordered:
-            continue
-        place = {cell: number for number, cell in enumerate(sorted(made, key=lambda cell: natural(made[cell])))}
+    places = {
+        at: {cell: number for number, cell in enumerate(sorted(made, key=lambda cell: natural(made[cell])))}
+        for at, made in reversed(list(enumerate(values)))
+        if by[at].numeric or not by[at].ordered
+    }
+    for at, place in places.items():
         keys.sort(key=lambda key: place[key[at]])
     for at in {"messages": (1, 0), "payload_bytes": (0, 1), "name": ()}[order]:
         keys.sort(key=lambda key: -sums[key][at])
-    for at, each in enumerate(groups.by):
-        if each.ordered:
+    for at, place in places.items():
+        if by[at].numeric:
+            keys.sort(key=lambda key: place[key[at]])
+    for at, each in enumerate(by):
+        if each.ordered and not each.numeric:
             keys.sort(key=lambda key: key[at])
 
 

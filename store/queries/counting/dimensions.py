@@ -56,11 +56,13 @@ class Dimension:
     """Length of a bucket of time, ns."""
     steps: Steps = ()
     """Path of a field."""
+    numeric: bool = False
+    """True for a field whose values are numbers, or missing, that are in numeric order."""
 
     @property
     def ordered(self) -> bool:
-        """True if its values have an order of their own, in time."""
-        return self.of in (Of.TIME, Of.MARK)
+        """True if its values have an order of their own: in time, or as numbers."""
+        return self.numeric or self.of in (Of.TIME, Of.MARK)
 
 
 def dimensions(by: Sequence[str] | str) -> tuple[Dimension, ...]:

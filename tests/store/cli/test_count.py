@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,13 @@ BEGAN = 1_772_352_000 * S
 def count(tmp_path: Path) -> Count:
     """Import lines, and return a function that counts them."""
 
-    def call(lines: list[dict[str, Any]], *arguments: str, columns: int = 80, **env: str) -> Any:
+    def call(lines: list[dict[str, Any]], *arguments: str, columns: int = 80, exp: str = "e1", **env: str) -> Any:
         if lines:
             (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-            imported = messager("import", "a.jsonl", "--exp", "e1", cwd=tmp_path)
+            imported = messager("import", "a.jsonl", "--exp", exp, cwd=tmp_path)
             assert imported.returncode == 0, imported.stderr
         env = {"COLUMNS": str(columns), **env}
-        return messager("count", "e1", *arguments, cwd=tmp_path, env=env)
+        return messager("count", exp, *arguments, cwd=tmp_path, env=env)
 
     return call
 
@@ -183,9 +184,73 @@ def test_steps_are_left_out_where_too_many_are_empty(count: Count) -> None:
             ["cannot count by 'sender'. Give channel, from, to, kind, agent, mark, minute"],
         ),
         (["--by", "from,to,kind"], ["Give one dimension or two different ones"]),
-        (["--by", "minute", "--max-gap", "soon"], ["max_gap"]),
+        (["--by", "minute", "--max-gap", "soon"], ["--max-gap: 'soon' is not a duration"]),
         (["--by", ""], ["cannot count by ''"]),
     ],
 )
 def test_a_wrong_dimension_is_one_line(count: Count, arguments: list[str], words: list[str]) -> None:
     one_line(count(TALK, *arguments), 2, *words)
+
+
+DAYS = [said(at, str(at % 2), payload={"day": day}) for at, day in enumerate([10, 2, 2, 2, 1.5, 10, 2])]
+
+
+def test_a_field_of_numbers_is_in_numeric_order_unless_another_is_asked_for(count: Count) -> None:
+    def days(*arguments: str) -> list[str]:
+        return [line.split()[0] for line in count([], "--by", "$.day", *arguments).stdout.splitlines()[1:]]
+
+    count(DAYS)
+    assert days() == ["1.5", "2", "10"]
+    assert days("--bytes") == ["1.5", "2", "10"]
+    assert days("--sort", "size") == ["2", "10", "1.5"]
+    assert count([], "--by", "from,$.day").stdout.splitlines()[0].split()[3:] == ["1.5", "2", "10", "TOTAL"]
+
+
+def test_a_field_of_numbers_and_texts_is_in_the_order_of_size(count: Count) -> None:
+    lines = [*DAYS, said(9, payload={"day": "sunday"})]
+    found = [line.split()[0] for line in count(lines, "--by", "$.day").stdout.splitlines()[1:]]
+    assert found == ["2", "10", "sunday", "1.5"]
+
+
+@pytest.mark.parametrize(
+    ("step", "times"), [("500ms", ["08:00:00.0", "08:00:00.5"]), ("1us", ["08:00:00.000000", "08:00:00.500000"])]
+)
+def test_times_below_a_second_have_the_digits_of_the_step(count: Count, step: str, times: list[str]) -> None:
+    lines = count([said(0), said(0.5)], "--by", step).stdout.splitlines()[1:]
+    assert [line.split()[1] for line in lines if line[0] == "2"] == times
+
+
+def test_a_gap_without_a_timeline_is_refused(count: Count) -> None:
+    one_line(count(TALK, "--by", "from", "--max-gap", "5m"), 2, "--max-gap: there are no silences to cut")
+
+
+def test_an_experiment_without_marks_says_so(count: Count) -> None:
+    assert "e1 has no marks" in count(TALK, "--by", "mark,from").stderr
+    assert "marks" not in count([], "--by", "from").stderr
+    marked = {"ts": BEGAN + 99 * S, "kind": "mark", "meta": {"name": "late", "fields": {}}}
+    assert "marks" not in count([*TALK, marked], "--by", "mark", exp="marked").stderr
+
+
+@pytest.mark.parametrize(
+    ("kinds", "unit"),
+    [(["received"], "receptions"), (["sent"], "messages"), (["sent", "received"], "events"), (["blocked"], "messages")],
+)
+def test_receptions_are_not_called_messages(count: Count, kinds: list[str], unit: str) -> None:
+    lines = [said(0) | {"kind": kind} for kind in ("sent", "received", "received", "blocked", "blocked")]
+    given = [word for kind in kinds for word in ("--kind", kind)]
+    done = count(lines, "--by", "channel", *given)
+    assert done.stdout.splitlines()[0].split() == ["CHANNEL", unit.upper()]
+    assert f" {unit} (" in done.stderr or f" {unit[:-1]} (" in done.stderr
+
+
+GAMES = [f"exps:jsai2026_truck_freeform5-game{number}:broadcast:agent-chat" for number in range(1, 8)]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+@pytest.mark.parametrize("by", ["from,channel", "channel,from", "channel", "channel,1m"])
+def test_channels_in_a_table_can_be_told_apart(count: Count, by: str, columns: int) -> None:
+    lines = [said(at, channel=channel) for at, channel in enumerate(GAMES)]
+    shown = count(lines, "--by", by, columns=columns).stdout
+    names = re.findall(r"…?\S*(game[0-9])(?![0-9])", shown)
+    assert len(names) == len(set(names)) and len(names) >= (3 if by == "from,channel" else 7)
+    assert max(map(cell_len, shown.splitlines())) <= columns

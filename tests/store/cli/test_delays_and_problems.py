@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,8 +11,10 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from examples.town import main as make_town
+from tests.store.cli.test_reading import on_a_terminal
 from tests.support import messager
 
 pytestmark = pytest.mark.sqlite
@@ -205,3 +208,14 @@ def test_a_store_that_cannot_be_indexed_is_examined_as_far_as_possible_and_says_
     done = call(town, "delays", "town", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["complete"] is False
     assert "could not be indexed" in done.stderr
+
+
+def test_lines_about_problems_are_cut_to_the_terminal(town: Path) -> None:
+    text = on_a_terminal(town, "problems", "town", "-v", COLUMNS="80", LINES="25", NO_COLOR="1")
+    lines = re.split(r"[\r\n]|\x1b\[[0-9?]*[A-Za-z]", text)
+    lines = [line for line in lines if line and "of 224 events" not in line]
+    lines = lines[: next(at for at, line in enumerate(lines) if line.startswith("PROBLEM"))]
+    assert lines[0] == "2026-03-01" and len(lines) == 39
+    assert max(map(cell_len, lines)) == 80
+    shown = [line.split("  ") for line in lines if line.startswith("arrived twice")]
+    assert shown and all("doctor" in row[3] for row in shown)

@@ -112,14 +112,36 @@ def test_a_long_group_of_matches_is_not_separated(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["events", "talk", "--where", "price >"], "a number or a text must follow > at character 8"),
-        (["events", "talk", "--regex"], "regex is a way to read grep"),
+        (["events", "talk", "--regex"], "--regex is a way to read --grep: give the regular expression with --grep"),
         (["events", "talk", "--follow", "--around", "1"], "--around: --follow prints events as they are recorded"),
         (["events", "talk", "--between", "1"], "--between"),
+        (["replay", "talk", "--last-per", "agent"], "--last-per: a replay publishes every message of its range"),
+        (["events", "talk", "--last-per"], "(see `messager events --help`)"),
+        (["db", "upgrade", "--foo"], "(see `messager db upgrade --help`)"),
         (["diff", "talk", "talk", "-C", "1"], "--context: messages are compared in order"),
-        (["replay", "talk", "--limit", "1", "--dry-run"], "leave out after, limit, last_per and context"),
+        (
+            ["replay", "talk", "--limit", "1", "--dry-run"],
+            "--limit: a replay publishes every message of its range",
+        ),
     ],
 )
 def test_a_wrong_filter_is_one_line(talk: Path, arguments: list[str], message: str) -> None:
     done = messager(*arguments, cwd=talk)
     assert done.returncode == 2 and message in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [(["events", "talk", "-n", "2"], 3), (["count", "talk", "-n", "1", "--by", "from"], 3), (["ls", "-n", "1"], 2)],
+)
+def test_n_limits_what_is_printed(talk: Path, arguments: list[str], lines: int) -> None:
+    assert len(messager(*arguments, cwd=talk).stdout.splitlines()) == lines
+
+
+def test_n_limits_the_differences(talk: Path) -> None:
+    (talk / "other.jsonl").write_text((talk / "talk.jsonl").read_text().replace('"content": "', '"content": "oh '))
+    assert messager("import", "other.jsonl", "--exp", "other", cwd=talk).returncode == 0
+    given = ["diff", "talk", "other", "--json"]
+    every, two = (json.loads(messager(*given, *more, cwd=talk).stdout) for more in ([], ["-n", "2"]))
+    assert len(every["differences"]) == 5 and len(two["differences"]) == 2

@@ -72,13 +72,13 @@ def line_of(channel: str, *, full: bool = False, **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("columns", "channel", "shown"),
     [
-        (93, ELSEWHERE, "  exps:cac7…:agents:3:agent-chat  "),
+        (93, ELSEWHERE, "  exps:cac75…agents:3:agent-chat  "),
         (80, ELSEWHERE, "  exps:cac…s:3:agent-chat  "),
         (80, "exps:e:agents:3:agent-chat", "  *:agents:3:agent-chat"),
         (200, ELSEWHERE, f"  {ELSEWHERE}  "),
         (93, "sensors/building-7/floor-2/room-12/temperature", "  sensors/bu…room-12/temperature  "),
         (93, "日" * 30, "  " + "日" * 5 + "…" + " " + "日" * 9 + "  "),
-        (200, "exps:e:agents:3:agent-chat", "  *:agents:3:agent-chat" + " " * 11 + "hello"),
+        (200, "exps:e:agents:3:agent-chat", "  *:agents:3:agent-chat  hello"),
     ],
 )
 def test_a_channel_that_is_cut_keeps_its_end(

@@ -129,3 +129,10 @@ def test_a_terminal_too_narrow_for_a_table_gets_a_block_per_row(monkeypatch: pyt
     output.end()
     assert terminal.getvalue().count("column7") == 2
     assert "7000000000000" in terminal.getvalue()
+
+
+def test_a_statement_that_begins_with_a_comment_gets_a_hint(imported: Run) -> None:
+    statement = "-- how many?\nselect count(*) as messages from messages"
+    one_line(imported("sql", "game-1", statement), 2, "looks like an option: put -- before it")
+    assert imported("sql", "game-1", "--", statement).stdout.startswith("messages\n")
+    one_line(imported("sql", "game-1", "--foo"), 2, "No such option '--foo'")
