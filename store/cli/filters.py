@@ -105,7 +105,7 @@ class Filters:
         return given
 
     def selection(self) -> Selection:
-        """Return the selection, with the count that `note_not_json` prints. Raises `StoreError` for a wrong filter."""
+        """Return the selection, with the count that `note_where` prints. Raises `StoreError` for a wrong filter."""
         from ..log.not_json import NotJson
         from ..log.selection import Selection
 
@@ -170,10 +170,13 @@ def _with_options(function: F, options: tuple[Callable[[F], F], ...]) -> F:
     return call  # type: ignore[return-value]
 
 
-def note_not_json(selection: Selection) -> None:
-    """Print a note of the payloads that `--where` skipped, if there were any."""
+def note_where(selection: Selection) -> None:
+    """Print a note of what `--where` could not examine: payloads that are not JSON, and paths that none has."""
     if selection.not_json is not None and selection.not_json.count:
         note(f"--where: {plural(selection.not_json.count, 'payload')} skipped, as not JSON")
+    for condition in selection.content.conditions if selection.content is not None else ():
+        if condition.absent:
+            note(f"--where: no payload has {condition.path}")
 
 
 def agent_ids(words: tuple[str, ...]) -> list[Any]:

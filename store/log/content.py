@@ -30,7 +30,8 @@ class ContentFilter:
         if "" in grep:
             raise StoreError("there is nothing to search for: give the text that grep is to find")
         self._patterns = [_pattern(word) for word in grep] if regex else []
-        self._where = [PayloadCondition(condition) for condition in where]
+        self.conditions = [PayloadCondition(condition) for condition in where]
+        """Those of `where`."""
         self._path = None if text is None else compiled([parse(text)])
         self.selects = bool(grep or where)
         """True if there is a condition; False if only the path of the text is given."""
@@ -65,12 +66,12 @@ class ContentFilter:
         return self._takes_text(entry) and self._takes_fields(entry, skipped)
 
     def _takes_fields(self, entry: Event, skipped: Skipped | None) -> bool:
-        if not self._where:
+        if not self.conditions:
             return True
         value = decoded(entry)
         if value is not NOT_JSON:
             try:
-                return all(condition.takes(value) for condition in self._where)
+                return all(condition.takes(value) for condition in self.conditions)
             except RecursionError:
                 pass
         if skipped is not None and entry.channel is not None:

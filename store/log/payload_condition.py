@@ -60,11 +60,16 @@ class PayloadCondition:
         if isinstance(value, bool | int | float) or value is None:
             self._wanted.append(word)
         self._folded = normalised(value if isinstance(value, str) else word)
-        self._root: PathState = compiled([parse(text[:path_end].strip())])
+        self.path = text[:path_end].strip()
+        self._root: PathState = compiled([parse(self.path)])
+        self.absent: bool | None = None
+        """True if no payload that was asked about has the path, which is probably misspelt; None if none was."""
 
     def takes(self, payload: Any) -> bool:
         """Return whether the condition holds for a decoded payload."""
-        return any(map(self._holds, values_at(payload, self._root)))
+        values = list(values_at(payload, self._root))
+        self.absent = not values and self.absent is not False
+        return any(map(self._holds, values))
 
     def _holds(self, value: Any) -> bool:
         if self._operator == "~":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..filters import Filters, note_not_json, selection_options
+from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import note, print_json
 from ..output import size as sized
@@ -83,7 +83,7 @@ async def command(
     if as_json:
         print_json(_as_json(found))
         return
-    note_not_json(selection)
+    note_where(selection)
     _show(found, as_bytes=size, top=top)
     for line in found.notes:
         note(line)

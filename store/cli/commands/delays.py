@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..filters import Filters, note_not_json, selection_options
+from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import length, note, print_json, table
 from ..progress import Progress
@@ -50,7 +50,7 @@ async def command(exp: str, by: str, replies: bool, rows: int, store: str, as_js
             found = await delays(log, of, selection, by=by, replies=replies, progress=progress)
         if not as_json:
             await filters.note_unknown(log, of)
-    note_not_json(selection)
+    note_where(selection)
     if as_json:
         print_json(asdict(found))
         return

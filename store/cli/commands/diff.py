@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ..comparison_output import comparison_as_dict, show_comparison, show_summary, summary_as_dict
-from ..filters import Filters, note_not_json, selection_options
+from ..filters import Filters, note_where, selection_options
 from ..match_options import given_match, match_options
 from ..options import asynchronous, json_option, open_log, pairs, store_option
 from ..output import note, print_json
@@ -160,7 +160,7 @@ async def _compared(
             details=details,
             progress=progress,
         )
-    note_not_json(selection)
+    note_where(selection)
     if result.channels:
         for each, exp in ((log, result.a), (log_b, result.b)):
             await filters.note_unknown(each, await each.experiment(exp))
@@ -181,7 +181,7 @@ async def _summary(
     selection = filters.selection()
     with Progress("reading", "messages") as progress:
         result = await summarise(log, *runs, log_last=log_last, selection=selection, **how._asdict(), progress=progress)
-    note_not_json(selection)
+    note_where(selection)
     for each, run in zip([log] * (len(runs) - 1) + [log_last], result.runs, strict=True):
         await filters.note_unknown(each, await each.experiment(run.exp_id))
     if filters.given and not result.pairs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
-from ..filters import Filters, note_not_json, selection_options_with_n
+from ..filters import Filters, note_where, selection_options_with_n
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import KIND_COLOURS, fitted, note
 from ..short_names import ShortNames
@@ -75,7 +75,7 @@ async def command(
             if follow:
                 sys.stdout.flush()
         where = log.location
-    note_not_json(selection)
+    note_where(selection)
     if not as_json:
         note(f"{plural(count, 'event')} of {of.exp_id} in {where}")
 

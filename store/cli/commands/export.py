@@ -10,7 +10,7 @@ import click
 
 from ...formats import by_name, output_format
 from ...text import plural
-from ..filters import Filters, note_not_json, selection_options
+from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, open_log, store_option
 from ..output import note
 from ..progress import Progress
@@ -71,7 +71,7 @@ async def command(
         await filters.note_unknown(log, await log.experiment(exp))
         with Progress("exporting") as progress:
             count = await write(log, exp, output, progress=progress, shared=shared, selection=selection)
-    note_not_json(selection)
+    note_where(selection)
     note(f"exported {plural(count, 'event')} to {output}")
     if shared is not None and shared.clean is not None:
         whole = f", {shared.clean.unreadable:,} of them completely: not JSON" if shared.clean.unreadable else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import safe
-from ..filters import Filters, note_not_json, selection_options
+from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import fitted, note, print_json, table
 from ..progress import Progress
@@ -80,7 +80,7 @@ async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool,
             )
         if not as_json:
             await filters.note_unknown(log, of)
-    note_not_json(selection)
+    note_where(selection)
     if as_json:
         print_json(_summary(found, [] if verbose else [lines.as_json(one) for one in found.details]))
     else:

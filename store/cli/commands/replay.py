@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..filters import Filters, note_not_json, selection_options
+from ..filters import Filters, note_where, selection_options
 from ..live_options import given_live, live_options, show_cast
 from ..options import asynchronous, broker_at, broker_option, json_option, open_log, pairs, store_option
 from ..output import note, print_json
@@ -154,7 +154,7 @@ async def command(
                 if (report.published or report.failures) and sys.exc_info()[0] is not None:
                     progress.clear()
                     show_stopped(report, as_json)
-    note_not_json(selection)
+    note_where(selection)
     if as_json:
         print_json(report.to_dict())
     else:

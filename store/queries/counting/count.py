@@ -141,9 +141,16 @@ async def count(
         async for page in selected_pages(log, of, selection, messages=not events):
             groups.add_events(page)
     found = _counts(groups, phases, "events" if events else _unit(selection), limit, order, numeric)
-    if any(each.of is Of.MARK for each in wanted) and not phases.labels:
-        return replace(found, notes=(f"{of.exp_id} has no marks: it is one phase",))
-    return found
+    return replace(found, notes=tuple(_notes(of, found, phases)))
+
+
+def _notes(of: Experiment, found: Counts, phases: Phases) -> Iterator[str]:
+    """Yield a sentence on each dimension that nothing has."""
+    for at, each in enumerate(found.dimensions):
+        if each.of is Of.MARK and not phases.labels:
+            yield f"{of.exp_id} has no marks: it is one phase"
+        if each.of is Of.FIELD and found.rows and all(row.keys[at] is None for row in found.rows):
+            yield f"no payload has {each.name}"
 
 
 def _unit(selection: Selection) -> str:

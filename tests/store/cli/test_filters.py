@@ -145,3 +145,14 @@ def test_n_limits_the_differences(talk: Path) -> None:
     given = ["diff", "talk", "other", "--json"]
     every, two = (json.loads(messager(*given, *more, cwd=talk).stdout) for more in ([], ["-n", "2"]))
     assert len(every["differences"]) == 5 and len(two["differences"]) == 2
+
+
+def test_a_path_that_no_payload_has_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"ts": 1, "channel": "c", "payload": "{\\"day\\": 1}"}\n')
+    assert messager("import", "a.jsonl", "--exp", "e1", cwd=tmp_path).returncode == 0
+    for where, notes in (("daay=1", True), ("day=2", False), ("day == 1", False)):
+        for verb in (("events", "e1"), ("count", "e1")):
+            done = messager(*verb, "--where", where, cwd=tmp_path)
+            assert ("--where: no payload has daay\n" in done.stderr) == notes and done.returncode == 0, done.stderr
+    assert "no payload has $.dya\n" in messager("count", "e1", "--by", "$.dya", cwd=tmp_path).stderr
+    assert "no payload has" not in messager("count", "e1", "--by", "$.day", cwd=tmp_path).stderr
