@@ -33,7 +33,7 @@ SHOWN = 100
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
     default=30.0,
     show_default=True,
     metavar="SECONDS",
