@@ -34,7 +34,7 @@ from typing import Any
 
 CACHE_KIB = 65536
 """Page cache of the connection. A scan in replay order visits pages several times."""
-PART = 100
+PART = 25
 """Maximum of rows in an answer."""
 PAGE_BYTES = 8 * 1024 * 1024
 """Size of the answers to one request after which no more rows follow."""
