@@ -79,13 +79,12 @@ async def test_a_signal_to_the_caller_ends_a_function_that_takes_hours(
 ) -> None:
     of = await society(log)
     await index(log, of)
-    caller = subprocess.Popen(
-        [*MESSAGER, "--store", store, "sql", "e1", ONE_CALL, "--timeout", "600"], stderr=subprocess.PIPE, text=True
-    )
+    arguments = ["--store", store, "sql", "e1", ONE_CALL, "--timeout", "600"]
+    caller = subprocess.Popen([*MESSAGER, *arguments], stderr=subprocess.PIPE, text=True, process_group=0)
     try:
         statement = await until_read(log, of, caller.pid)
     finally:
-        caller.send_signal(signal.Signals[name])
+        os.killpg(caller.pid, signal.Signals[name])  # as a terminal does
     _, errors = caller.communicate(timeout=60)
     assert (caller.returncode, errors.strip()) == (code, "messager: interrupted" if code > 0 else "")
     await until(lambda: not exists(statement))
