@@ -53,6 +53,17 @@ def dump(value: Any) -> str:
     return text
 
 
+_STRICT = json.JSONEncoder(allow_nan=False)
+
+
+def dump_strict(value: Any, indent: int | None = None) -> str:
+    """Return JSON text that any program can read: NaN and Infinity, which are not JSON, are written as strings."""
+    try:
+        return _STRICT.encode(value) if indent is None else json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(value), parse_constant=str), indent=indent)
+
+
 _PAIR = re.compile(rb"\\+u[dD][89abAB][0-9a-fA-F]{2}\\+u[dD][c-fC-F][0-9a-fA-F]{2}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 escapes_half = _SURROGATE.search

@@ -6,13 +6,10 @@ the locks that this process has on it. No transaction of the process outlives a 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import secrets
-import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncGenerator
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import IO, Any
 
 from sqlalchemy import and_, case, func, literal_column, null, or_, select, tuple_
 
+from ..child_process import ChildProcess
 from ..db.codes import KINDS
 from ..db.dialect import ArrowSource
 from ..db.schema import event, place_at, replay_place
@@ -134,30 +132,21 @@ def _page_size(recorders: list[Any]) -> int:
 
 async def read(job: dict[str, Any], location: str) -> AsyncGenerator[Any, None]:
     """Yield the record batches of a job. Raises `StoreUnavailable` with the reason of the driver."""
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-P", str(_READER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
-        )
+    with ChildProcess(_READER, "-P") as process:
         _enlarge(process.stdout)
         batches = _Batches(process, job)
-        ahead = asyncio.ensure_future(asyncio.to_thread(batches.next))
-        try:
-            while (batch := await ahead) is not None:
-                ahead = asyncio.ensure_future(asyncio.to_thread(batches.next))
-                yield batch
-            if process.wait() != 0:
-                raise StoreUnavailable(location, _reason(errors).replace(job["uri"], location))
-        finally:
-            process.kill()
-            await asyncio.wait([ahead])
-            batches.close()
-            process.wait()
+        ahead = process.call(batches.next)
+        while (batch := await ahead) is not None:
+            ahead = process.call(batches.next)
+            yield batch
+        if process.code() != 0:
+            raise StoreUnavailable(location, process.reason().replace(job["uri"], location))
 
 
 class _Batches:
     """The output of a reader. It is read in threads, one call at a time."""
 
-    def __init__(self, process: subprocess.Popen[bytes], job: dict[str, Any]) -> None:
+    def __init__(self, process: ChildProcess, job: dict[str, Any]) -> None:
         self._process = process
         self._job: dict[str, Any] | None = job
         self._stream: Any = None
@@ -165,7 +154,6 @@ class _Batches:
     def next(self) -> Any:
         """Return the next record batch; None at the end, also if the process failed."""
         pa = schema.pyarrow()
-        assert self._process.stdin is not None and self._process.stdout is not None
         try:
             if self._job is not None:
                 self._process.stdin.write(json.dumps(self._job).encode() + b"\n")
@@ -176,25 +164,10 @@ class _Batches:
         except (StopIteration, BrokenPipeError, pa.ArrowInvalid, OSError):
             return None
 
-    def close(self) -> None:
-        """Close the pipes."""
-        self._stream = None
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
 
-
-def _enlarge(pipe: IO[bytes] | None) -> None:
+def _enlarge(pipe: IO[bytes]) -> None:
     """Let a pipe hold more, so that the two processes take turns less often."""
     with contextlib.suppress(ImportError, AttributeError, OSError):
         import fcntl
 
-        if pipe is not None:
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-
-
-def _reason(errors: IO[bytes]) -> str:
-    errors.seek(0)
-    lines = errors.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "the process that reads it was killed"
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)

@@ -67,12 +67,20 @@ class _Stdout(io.FileIO):
 def main() -> None:
     """Run a verb and exit with its code. SIGTERM interrupts it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _open_missing_streams()
     if (out := sys.stdout) is sys.__stdout__ and isinstance(out, io.TextIOWrapper):
         raw = io.BufferedWriter(_Stdout(out.fileno(), "w", closefd=False))
         sys.stdout = io.TextIOWrapper(raw, out.encoding, out.errors, None, out.line_buffering, out.write_through)
     code = _run()
     gc.freeze()  # else Python traverses every module several times at exit: 0.1 s
     sys.exit(code)
+
+
+def _open_missing_streams() -> None:
+    """Open standard streams that the caller has closed (`>&-`), so that other files do not get their descriptors."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def _run() -> int:

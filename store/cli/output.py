@@ -5,7 +5,6 @@ Every text is passed through `safe`, so that recorded data cannot send control s
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import click
 
+from ..json_text import dump_strict
 from ..text import length as length
 from ..text import safe
 from .short_names import short_names
@@ -36,7 +36,7 @@ STATE_COLOURS = {"open": "green", "alive": "green", "idle": "yellow", "dead": "r
 
 def print_json(data: Any) -> None:
     """Print JSON on standard output, indented if that is a terminal."""
-    click.echo(json.dumps(data, indent=2 if sys.stdout.isatty() else None))
+    click.echo(dump_strict(data, indent=2 if sys.stdout.isatty() else None))
 
 
 def table(

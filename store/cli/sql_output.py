@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 
 import click
 
+from ..json_text import dump_strict
 from ..text import plural, safe
 from .output import LEAST, facts, fitted, note, table
 
@@ -55,7 +55,7 @@ class JsonLines:
             self._keys.append(key)
 
     def add(self, rows: Rows) -> None:
-        lines = [json.dumps(dict(zip(self._keys, map(_json, row), strict=True))) for row in rows]
+        lines = [dump_strict(dict(zip(self._keys, map(_json, row), strict=True))) for row in rows]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
 
     def end(self) -> None:
@@ -122,11 +122,7 @@ def _text(value: Any) -> str:
 
 
 def _json(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return _decoded(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+    return _decoded(value) if isinstance(value, bytes) else value
 
 
 def _decoded(value: bytes) -> str:

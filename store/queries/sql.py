@@ -5,7 +5,6 @@ It sees the views of `messager_store.db.user_query`, which hold this experiment 
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from .texts import Progress
 
 PAGE = 1000
 """Rows that are read at a time."""
+MOST_SECONDS = 2_147_483
+"""Maximum time limit: PostgreSQL counts milliseconds in 32 bits."""
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes, dict})
 
 
@@ -51,7 +52,7 @@ async def sql(
 
     The statement may use the views `messages`, `events`, `deliveries`, `marks`, `gaps` and `minutes`, which hold this
     experiment, and the parameter `:exp`. Side tables are brought up to date first. Raises `StatementFailed`, and
-    `StatementTimedOut` after `timeout_s` seconds.
+    `StatementTimedOut` after `timeout_s` seconds (above 0, at most `MOST_SECONDS`).
     """
     found: list[tuple[Any, ...]] = []
     async with open_sql(log, of, statement, timeout_s=timeout_s) as result:
@@ -68,8 +69,10 @@ async def open_sql(
 
     `progress` is called while the side tables are filled.
     """
-    if not timeout_s > 0 or math.isinf(timeout_s):
-        raise StoreError(f"a time limit of {timeout_s:g} s is not possible. Give a number of seconds above 0.")
+    if not 0 < timeout_s <= MOST_SECONDS:
+        raise StoreError(
+            f"a time limit of {timeout_s:.10g} s is not possible. Give seconds above 0, and at most {MOST_SECONDS}."
+        )
     if "\0" in statement:
         raise StatementFailed("it holds the character U+0000", statement, statement.index("\0"))
     await index_or_warn(log, of, progress=progress)

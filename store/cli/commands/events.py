@@ -113,7 +113,7 @@ class _JsonLines:
 
         self._context = selection if selection.context else None
         self._iso = iso
-        self._text = EventText(ascii=True)
+        self._text = EventText(ascii=True, strict=True)
         self._second, self._time = 0, iso(0)[:-10]
         """The text of a second: events of one page are close to each other."""
 

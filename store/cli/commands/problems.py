@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_text import dump_strict
 from ...text import safe
 from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
@@ -104,7 +104,7 @@ class _Lines:
     def show(self, problem: Problem) -> None:
         """Print a problem."""
         if self._json:
-            click.echo(json.dumps(self.as_json(problem)))
+            click.echo(dump_strict(self.as_json(problem)))
             return
         from ...log.event import iso
 

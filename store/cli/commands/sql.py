@@ -47,7 +47,7 @@ class _Sql(click.Command):
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
     default=30.0,
     show_default=True,
     metavar="SECONDS",

@@ -1,9 +1,9 @@
 """A user's statement on PostgreSQL: in a READ ONLY transaction of a connection of its own, which is rolled back.
 
 The statement becomes a subquery of a SELECT that defines the views as common table expressions, because creating
-temporary views writes the catalogue and takes a right. A subquery can only be a SELECT; the extended protocol prepares
-one statement. What a SELECT can still do is up to the rights of the user: read files of the server, end backends,
-call functions of an extension that reach other servers.
+temporary views writes the catalogue and takes a right. A subquery can only be a SELECT, and no parenthesis of the
+statement may end it; the extended protocol prepares one statement. What a SELECT can still do is up to the rights of
+the user: read files of the server, end backends, call functions of an extension that reach other servers.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ _EXPRESSIONS = Expressions(
     agent="messager_id({0}.value, {0}.text)",
     channel="coalesce({0}.text, 'hex:' || upper(encode({0}.value, 'hex')))",
 )
+_ESCAPED = r"'(?:[^'\\]|''|\\.)*'"
 _TOKENS = re.compile(
-    r"(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<space>\s+)|(?P<end>;)"
-    r"|[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|(?P<tag>\$\w*\$).*?(?P=tag)"
-    r"|(?P<exp>(?<![:\w]):exp\b)|\w+|.",
+    r"(?P<comment>--[^\n\r]*|/\*.*?\*/)|(?P<space>\s+)|(?P<end>;)"
+    rf"|[eE]{_ESCAPED}(?:(?:\s|--[^\n\r]*+)++{_ESCAPED})*"
+    r"|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|(?P<tag>\$(?:[^\W\d]\w*)?\$).*?(?P=tag)"
+    r"|(?P<exp>(?<![:\w]):exp\b)|\w[\w$]*|.",
     re.DOTALL,
 )
 _LIMITS = "SET LOCAL statement_timeout = {0}; SET LOCAL idle_in_transaction_session_timeout = {0}"
@@ -147,9 +149,21 @@ def _parameters(query: UserQuery) -> tuple[str, list[str]]:
         raise StatementFailed("it holds no statement")
     if code[0][0].lower() not in _BEGINNINGS:
         raise StatementFailed(ONLY_READS)
+    _check_parentheses(tokens, query.statement)
     end = code[-1].end()
     text = "".join("$1  " if match["exp"] else match[0] for match in tokens if match.end() <= end)
     return text, [query.exp_id] if any(match["exp"] for match in code) else []
+
+
+def _check_parentheses(tokens: Sequence[re.Match[str]], statement: str) -> None:
+    """Check that no parenthesis ends the subquery into which the statement is put. Raises `StatementFailed`."""
+    depth = 0
+    for match in tokens:
+        if match["comment"] and "/*" in match[0][2:] and match[0].startswith("/*"):
+            raise StatementFailed("a comment inside a comment is not supported", statement, match.start())
+        depth += (match[0] == "(") - (match[0] == ")")
+        if depth < 0:
+            raise StatementFailed('syntax error at ")"', statement, match.start())
 
 
 def _json(text: str) -> Any:

@@ -124,7 +124,8 @@ class SQLite:
         )
 
     def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
-        return user_query.run(self._open_read_only, query, self._translated)
+        uri = f"{file.uri(self.path)}?{urlencode(self._mode() | {'mode': 'ro'})}"
+        return user_query.run(uri, _settings()[:1], query, self._translated)
 
     def appender(self) -> Appender:
         return Appender(self._open_for_appends, self._file_id)
@@ -284,14 +285,6 @@ class SQLite:
         if self._may_write:
             return {"mode": "rw"}
         return {"mode": "ro"} if os.path.exists(f"{self.path}-wal") else {"mode": "ro", "immutable": "1"}
-
-    def _open_read_only(self) -> sqlite3.Connection:
-        options = urlencode(self._mode() | {"mode": "ro"})
-        connection = sqlite3.connect(
-            f"{file.uri(self.path)}?{options}", uri=True, isolation_level=None, check_same_thread=False
-        )
-        connection.execute(_settings()[0])
-        return connection
 
     def _open_for_appends(self) -> sqlite3.Connection:
         # mode=rw: a missing file is an error and is not created

@@ -1,4 +1,4 @@
-"""A user's statement on SQLite: a connection of its own that can only read.
+"""A user's statement on SQLite: a process of its own, with a connection that can only read (`query_program`).
 
 Four means, each of which suffices against writing the store: the file is opened with mode=ro, `query_only` is on, the
 authorizer permits nothing but SELECT, and a transaction is open. The authorizer alone refuses what writes or opens
@@ -7,25 +7,21 @@ other files: ATTACH, VACUUM INTO, loading of extensions.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import marshal
 import re
+import signal
 import sqlite3
-import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
+from ...child_process import ChildProcess
 from ...errors import StatementFailed, StatementTimedOut, StoreError
 from ..user_query import ONLY_EXP, ONLY_READS, Expressions, UserQuery, received, view_statements, views_named
 
-T = TypeVar("T")
-
-CACHE_KIB = 65536
-"""Page cache of a statement's connection. A scan in replay order visits pages several times."""
-
-_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-_REFUSED_FUNCTIONS = {"load_extension", "fts3_tokenizer", "sqlite_log", "readfile", "writefile", "edit"}
+_PROGRAM = Path(__file__).with_name("query_program.py")
 _STORE_CODES = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
@@ -55,132 +51,74 @@ _EXPRESSIONS = Expressions(
 
 @asynccontextmanager
 async def run(
-    open_file: Callable[[], sqlite3.Connection], query: UserQuery, unavailable: Callable[[Exception], StoreError]
+    uri: str, setup: Sequence[str], query: UserQuery, unavailable: Callable[[Exception], StoreError]
 ) -> AsyncIterator[Answer]:
-    """Run a statement; its transaction ends with the block, or at the time limit, whichever is first.
+    """Run a statement; its process ends with the block, or at the time limit, whichever is first.
 
-    `unavailable` makes the error of a store that cannot be read.
+    `uri` and `setup` are the URI and the first statements of the connection; `unavailable` makes the error of a store
+    that cannot be read.
     """
-    answer = Answer(open_file, query, unavailable)
-    try:
-        await answer.begin()
+    deadline = time.monotonic() + query.seconds
+    with ChildProcess(_PROGRAM, "-I", "-S") as process:
+        answer = Answer(process, query, unavailable)
+        await answer.begin(uri, setup, deadline)
         yield answer
-    finally:
-        await answer.close()
 
 
 class Answer:
-    """The rows of a statement.
+    """The rows of a statement."""
 
-    A thread ends the statement at the time limit, because the event loop may be blocked then, for example by a pipe
-    that nobody reads.
-    """
-
-    def __init__(
-        self,
-        open_file: Callable[[], sqlite3.Connection],
-        query: UserQuery,
-        unavailable: Callable[[Exception], StoreError],
-    ) -> None:
+    def __init__(self, process: ChildProcess, query: UserQuery, unavailable: Callable[[Exception], StoreError]) -> None:
         self.columns: Sequence[str] = ()
-        self._open_file, self._query, self._unavailable = open_file, query, unavailable
-        self._connection: sqlite3.Connection | None = None
-        self._cursor: sqlite3.Cursor | None = None
-        self._in_use = threading.Lock()
-        """Held while the connection is in use."""
-        self._expired = False
-        self._timer = threading.Timer(query.seconds, self._expire)
-        self._timer.daemon = True
+        self._process, self._query, self._unavailable = process, query, unavailable
 
-    async def begin(self) -> None:
+    async def begin(self, uri: str, setup: Sequence[str], deadline: float) -> None:
         """Execute the statement up to its first row."""
-        self._timer.start()
-        await self._in_thread(self._begin)
+        number, statement = self._query.experiment_id, self._query.statement
+        named = views_named(statement)
+        counts = await self._ask((deadline, uri, list(setup), received(number) if "messages" in named else None))
+        views = view_statements(number, _EXPRESSIONS, counts)
+        made = [f"CREATE TEMP VIEW {name} AS {views[name]}" for name in named]
+        columns = await self._ask((made, statement.encode(), {"exp": self._query.exp_id}))
+        if columns is None:
+            raise StatementFailed("it holds no statement")
+        self.columns = columns
 
     async def fetch(self, most: int) -> list[Sequence[Any]]:
-        return await self._in_thread(lambda: self._fetch(most))
+        rows: list[Sequence[Any]] = await self._ask(most)
+        return rows
 
-    async def close(self) -> None:
-        """End the statement and its transaction."""
-        self._timer.cancel()
-        await asyncio.to_thread(self._end)
+    async def _ask(self, request: Any) -> Any:
+        return await self._process.call(lambda: self._answered(request))
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`. If the caller is cancelled, the statement is interrupted first."""
-        working = asyncio.ensure_future(asyncio.to_thread(self._guarded, work))
+    def _answered(self, request: Any) -> Any:
+        """Return the answer of the process to a request: its value, or rows."""
+        rows: list[Sequence[Any]] = []
         try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            await asyncio.to_thread(self._end)
-            with contextlib.suppress(Exception):
-                await working
-            raise
-
-    def _guarded(self, work: Callable[[], T]) -> T:
-        try:
-            with self._in_use:
-                return work()
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            if self._expired:
+            data = marshal.dumps(request)
+            self._process.stdin.write(len(data).to_bytes(8, "big") + data)
+            self._process.stdin.flush()
+            while True:
+                size = int.from_bytes(self._process.stdout.read(8), "big")
+                tag, value = marshal.loads(self._process.stdout.read(size))  # EOFError if it is cut off
+                if tag == "rows":
+                    rows += value
+                elif tag == "failed":
+                    raise self._failed(*value)
+                else:
+                    return rows if tag == "end" else value
+        except (BrokenPipeError, EOFError):
+            if self._process.code() == -signal.SIGALRM:
                 raise StatementTimedOut(self._query.seconds) from None
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _STORE_CODES:
-                raise self._unavailable(error) from error
-            raise _failed(self._query.statement, error) from None
+            raise self._unavailable(sqlite3.OperationalError(self._process.reason())) from None
 
-    def _begin(self) -> None:
-        self._connection = connection = self._open_file()
-        connection.text_factory = lambda value: value.decode(errors="backslashreplace")
-        connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-        connection.execute("BEGIN")
-        number, named = self._query.experiment_id, views_named(self._query.statement)
-        counts = connection.execute(received(number)).fetchone() if "messages" in named else None
-        views = view_statements(number, _EXPRESSIONS, counts)
-        for name in named:
-            connection.execute(f"CREATE TEMP VIEW {name} AS {views[name]}")
-        connection.execute("PRAGMA query_only=ON")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        connection.set_authorizer(_authorize)
-        self._cursor = cursor = connection.cursor()
-        cursor.execute(self._query.statement, {"exp": self._query.exp_id})
-        if cursor.description is None:
-            raise StatementFailed("it holds no statement")
-        self.columns = [name for name, *_ in cursor.description]
-
-    def _fetch(self, most: int) -> list[Sequence[Any]]:
-        if self._expired:
-            raise StatementTimedOut(self._query.seconds)
-        assert self._cursor is not None
-        return self._cursor.fetchmany(most)
-
-    def _expire(self) -> None:
-        self._expired = True
-        self._end()
-
-    def _end(self) -> None:
-        """Interrupt the statement and close the connection."""
-        while not self._in_use.acquire(timeout=0.02):
-            # again and again: an interrupt before the first step of a statement has no effect
-            if (connection := self._connection) is not None:
-                with contextlib.suppress(sqlite3.ProgrammingError):
-                    connection.interrupt()
-        try:
-            if self._cursor is not None:
-                self._cursor.close()  # an unfinished statement would keep the connection's lock
-            if self._connection is not None:
-                self._connection.close()
-            self._cursor = self._connection = None
-        finally:
-            self._in_use.release()
+    def _failed(self, message: str, code: int) -> StoreError:
+        if code & 0xFF in _STORE_CODES:
+            return self._unavailable(sqlite3.OperationalError(message))
+        return _failed(self._query.statement, message)
 
 
-def _authorize(action: int, first: str | None, second: str | None, database: str | None, source: str | None) -> int:
-    if action not in _ALLOWED or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _REFUSED_FUNCTIONS):
-        return sqlite3.SQLITE_DENY
-    return sqlite3.SQLITE_OK
-
-
-def _failed(statement: str, error: Exception) -> StatementFailed:
-    message = str(error)
+def _failed(statement: str, message: str) -> StatementFailed:
     if "not authorized" in message or "prohibited" in message or "cannot VACUUM" in message:
         return StatementFailed(ONLY_READS)
     if "one statement" in message:

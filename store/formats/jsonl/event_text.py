@@ -9,6 +9,7 @@ from typing import Any
 
 from messager import channels
 
+from ...json_text import dump_strict
 from ...log.event import Event
 from ..fields import bytes_field
 
@@ -33,11 +34,13 @@ def _names(channel: str | None, from_id: Any, to_id: Any) -> dict[str, Any]:
 class EventText:
     """Encodes events; the text is that of `json.dumps` of the same fields. With `ascii`, other characters are escaped.
 
-    Without it, a lone surrogate in an id or in meta remains in the text, which then has no UTF-8.
+    Without it, a lone surrogate in an id or in meta remains in the text, which then has no UTF-8. NaN and Infinity
+    remain too, so that an import gives the same events, unless the text is `strict`.
     """
 
-    def __init__(self, *, ascii: bool) -> None:
-        self.dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=ascii, check_circular=False).encode
+    def __init__(self, *, ascii: bool, strict: bool = False) -> None:
+        exact = json.JSONEncoder(ensure_ascii=ascii, check_circular=False).encode
+        self.dumps: Callable[[Any], str] = dump_strict if strict else exact
         """As `json.dumps`, which creates an encoder for every call. Values from a store have no cycles."""
         self._quoted: Callable[[str], str] = encode_basestring_ascii if ascii else encode_basestring
         self._names: dict[Any, str] = {}

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from messager import channels
 
-from ...json_text import is_deep
+from ...json_text import dump_strict, is_deep
 from ...log.event import Event
 from ...log.redaction_records import without_seal
 from ..fields import bytes_field
@@ -111,10 +111,7 @@ def message(entry: Event, data: dict[str, Any] | None) -> bytes:
         ("cause", None if entry.cause is None else f"{entry.cause[0]}:{entry.cause[1]}"),
         ("meta", None if entry.meta is None else without_seal(entry.meta)),
     )
-    try:
-        return json.dumps(fields, allow_nan=False).encode()
-    except ValueError:  # Infinity or NaN in meta, which are not JSON
-        return json.dumps(_without_constants(fields)).encode()
+    return dump_strict(fields).encode()
 
 
 def _given(*fields: tuple[str, Any]) -> dict[str, Any]:
@@ -145,8 +142,3 @@ def _finite(number: str) -> float:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
-
-
-def _without_constants(fields: dict[str, Any]) -> Any:
-    """Return fields whose Infinity and NaN are text."""
-    return json.loads(json.dumps(fields), parse_constant=str)

@@ -70,6 +70,8 @@ def test_what_is_refused_is_one_line(imported: Run) -> None:
     one_line(imported("sql", "game-1", COUNT, "--csv", "--json"), 2, "cannot be combined")
     endless = "with recursive n(x) as (select 1 union all select x from n) select count(*) from n"
     one_line(imported("sql", "game-1", endless, "--timeout", "0.2"), 2, "time limit of 0.2 s", "--timeout")
+    for seconds in ("0", "-1", "nan", "1e300", "2147484"):
+        one_line(imported("sql", "game-1", endless, "--timeout", seconds), 2, "is not possible", "at most 2147483")
 
 
 def test_without_a_statement_the_views_are_listed(imported: Run) -> None:

@@ -125,6 +125,7 @@ HOSTILE = [
     "vacuum",
     "explain analyze delete from event",
     "select 1) as answer; drop table event; --",
+    "select 1) as a, (select 2",
     "",
     " ;-- nothing\n;",
     "select :other",
@@ -174,6 +175,10 @@ ON_POSTGRES = [
     "declare x cursor with hold for select 1",
     "select $1",
     "select $1, :exp, $2",
+    "select 1 as a$$) as x, (select 2 as b$$",
+    "select 1 -- x\r) as a, (select 2",
+    "select 1 /* /* */ ' */) as a, (select ''",
+    "select e'a'\n'\\'') as a, (select ''",
 ]
 
 
@@ -379,9 +384,18 @@ async def test_text_of_sqlite_that_is_not_utf_8_is_shown(log: EventLog) -> None:
 
 async def test_an_impossible_time_limit_is_refused(log: EventLog) -> None:
     of = await society(log)
-    for seconds in (0, -1, float("inf"), float("nan")):
-        with pytest.raises(StoreError, match="time limit"):
+    for seconds in (0, -1, float("inf"), float("nan"), 1e300, 2_147_484):
+        with pytest.raises(StoreError, match=r"time limit of .* not possible.*at most 2147483\."):
             await sql(log, of, "select 1", timeout_s=seconds)
+    assert (await sql(log, of, "select 1", timeout_s=2_147_483)).rows == [(1,)]
+
+
+async def test_parentheses_in_texts_and_comments_close_nothing(log: EventLog) -> None:
+    of = await society(log)
+    found = await sql(log, of, "select ')', (select ')' as \")\") -- )\n, 1 /* ) */ from (select 1) a")
+    assert found.rows == [(")", ")", 1)]
+    with pytest.raises(StatementFailed, match=r"\)\".*\(line 2, column 1\)"):
+        await sql(log, of, "select 1\n) as a, (select 2")
 
 
 async def test_rows_come_in_pages(log: EventLog) -> None:
