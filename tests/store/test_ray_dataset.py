@@ -119,5 +119,5 @@ def test_a_sqlite_file_is_refused_while_ray_runs_on_other_hosts(monkeypatch: pyt
 
 def test_without_ray_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(StoreError, match="Ray is not installed"):
+    with pytest.raises(StoreError, match=r"needs? Ray, which is not installed: `pip install"):
         dataset("runs.db", "e1")

@@ -19,6 +19,8 @@ from messager_store.queries.index import index
 from messager_store.run_card import drawing
 from tests.support.logs import filled, listed, sent
 
+pytestmark = pytest.mark.any_database
+
 BEGAN = 1_700_000_000_000_000_000
 HOUR = 3_600_000_000_000
 
@@ -34,7 +36,6 @@ async def kept(log: EventLog, store: str) -> str:
     return store
 
 
-@pytest.mark.any_database
 async def test_a_run_is_used_while_an_event_loop_is_running(kept: str, log: EventLog) -> None:
     asyncio.get_running_loop()
     events = await listed(log.read("exp-1"))
@@ -48,7 +49,6 @@ async def test_a_run_is_used_while_an_event_loop_is_running(kept: str, log: Even
         assert (run.exp_id, run.store) == ("exp-1", kept)
 
 
-@pytest.mark.any_database
 async def test_the_verbs_are_methods_with_records_for_data_frames(kept: str, tmp_path: Path) -> None:
     with Run("exp-1", store=kept) as run:
         assert run.count("from", since="mark:night").records() == [
@@ -95,7 +95,6 @@ async def test_results_are_tables_in_notebooks_and_escape_what_was_recorded(log:
     assert shown[1].startswith("<div>1 gap; no listener was recorded, so nothing is known about arrivals</div><table>")
 
 
-@pytest.mark.any_database
 async def test_a_closed_run_says_so_and_a_wrong_name_is_an_error(kept: str, tmp_path: Path) -> None:
     run = Run(store=kept)
     run.close()
@@ -109,7 +108,6 @@ async def test_a_closed_run_says_so_and_a_wrong_name_is_an_error(kept: str, tmp_
 
 
 @pytest.mark.parametrize("end", ["sys.exit()", "run.close()", "del run; gc.collect()", "Run(store=run.store).count()"])
-@pytest.mark.any_database
 async def test_a_forked_process_leaves_the_run_to_its_parent(kept: str, end: str) -> None:
     program = f"""
 import gc, os, sys
@@ -132,7 +130,6 @@ print(os.wait()[1], run.count().messages)
     assert result == "0 10" and done.returncode == 0 and not done.stderr, done.stderr
 
 
-@pytest.mark.any_database
 async def test_filters_belong_into_the_selection(kept: str) -> None:
     from messager_store import Selection
 
@@ -156,7 +153,6 @@ assert run.table().num_rows == 10
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.any_database
 async def test_the_card_escapes_what_was_recorded(log: EventLog, store: str) -> None:
     of = await log.create_experiment("exp-1", name="<script>alert(1)</script>", tags=["<i>"])
     writer = await log.register(of, role="messager")
@@ -170,7 +166,6 @@ async def test_the_card_escapes_what_was_recorded(log: EventLog, store: str) -> 
     assert card.count("<rect") == 5
 
 
-@pytest.mark.any_database
 async def test_the_card_of_an_experiment_without_events(log: EventLog, store: str) -> None:
     await log.create_experiment("exp-1")
     with Run(store=store) as run:

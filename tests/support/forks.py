@@ -15,14 +15,27 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_LINE = "messager_store.cli"
-_IMPORTS = ("aiosqlite", "asyncpg", "redis.asyncio", "rich.table", "sqlalchemy.ext.asyncio")
+_IMPORTS = (
+    *("aiosqlite", "asyncpg", "redis.asyncio", "rich.progress", "rich.table", "sqlalchemy.ext.asyncio"),
+    *("messager.brokers.redis.broker", "messager_store.cli.count_table", "messager_store.cli.count_timeline"),
+    *("messager_store.cli.progress", "messager_store.db.databases", "messager_store.db.migrations"),
+    *("messager_store.db.postgres.dialect", "messager_store.db.sqlite.dialect", "messager_store.formats.jsonl.writer"),
+    *("messager_store.formats.pack.reader", "messager_store.formats.pack.writer", "messager_store.maintenance.removal"),
+    *("messager_store.maintenance.status", "messager_store.maintenance.verify", "messager_store.privacy.redaction"),
+    *("messager_store.queries.comparison.compare", "messager_store.queries.counting.count"),
+    *("messager_store.queries.delays", "messager_store.queries.overview", "messager_store.queries.problems"),
+    *("messager_store.queries.sql", "messager_store.recording.closing", "messager_store.recording.gather"),
+    *("messager_store.recording.tap", "messager_store.replay.engine"),
+)
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
@@ -127,6 +140,31 @@ def _watch(client: socket.socket, stdout: int, stderr: int) -> None:
     sys.argv[1:] = arguments
 
 
+def _end_with(main: Callable[[], None]) -> NoReturn:
+    """Run a program and end the process as Python does, but without tearing down all modules, which copies memory."""
+    code = 0
+    try:
+        main()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (ValueError, OSError, AttributeError):  # closed, or nobody reads it
+            code = code or 120
+    os._exit(code)
+
+
 if __name__ == "__main__":
     import gc
     from importlib import import_module
@@ -140,4 +178,4 @@ if __name__ == "__main__":
         import_module(module)
     gc.freeze()
     _serve(socket.socket(fileno=int(fd)))
-    program.main()
+    _end_with(program.main)

@@ -25,6 +25,8 @@ from messager_store.queries.index import index
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, ROOT, sql
 from tests.support.logs import filled, listed, sent
 
+pytestmark = pytest.mark.any_database
+
 BEGAN = 1_700_000_000_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EDGES = (-(2**63), -(2**63) + 1, -1001, -1000, -999, -1, 0, 1, 999, 1000, 2**63 - 1)
@@ -177,7 +179,6 @@ IN_PYTHON: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("messages", [False, True])
-@pytest.mark.any_database
 async def test_a_table_has_what_the_selection_selects(log: EventLog, way: str, messages: bool) -> None:
     of = await hostile(log)
     events = await listed(log.read(of))
@@ -188,7 +189,6 @@ async def test_a_table_has_what_the_selection_selects(log: EventLog, way: str, m
         assert found(made) == expected(events, selected), filters
 
 
-@pytest.mark.any_database
 async def test_messages_are_those_of_a_replay(log: EventLog, way: str) -> None:
     of = await log.create_experiment("e1")
     inside, tap, later = [await log.register(of, role=role) for role in ("messager", "tap", "tap")]
@@ -231,7 +231,6 @@ async def test_receptions_are_counted_and_the_first_one_is_named(log: EventLog, 
     assert every["received_at"].to_pylist() == every["time"].to_pylist()
 
 
-@pytest.mark.any_database
 async def test_without_an_index_texts_are_right_and_receptions_unknown(
     log: EventLog, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +246,6 @@ async def test_without_an_index_texts_are_right_and_receptions_unknown(
     assert made["copies"].null_count == made.num_rows
 
 
-@pytest.mark.any_database
 async def test_large_payloads_come_whole_and_in_batches_of_their_own(log: EventLog, way: str) -> None:
     large = [bytes([at]) * size for at, size in enumerate((10, 5_000_000, 40_000, 10, 5_000_000, 33_000, 10))]
     of = await filled(log, [sent(at, payload) for at, payload in enumerate(large)])
@@ -256,7 +254,6 @@ async def test_large_payloads_come_whole_and_in_batches_of_their_own(log: EventL
     assert max(batch["payload"].nbytes for batch in found) < 10_500_000
 
 
-@pytest.mark.any_database
 async def test_events_that_come_during_a_read_are_left_out(
     log: EventLog, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,13 +279,11 @@ async def test_forks_name_the_events_they_repeat(log: EventLog, way: str) -> Non
     assert (await table(log, fork))["origin"].to_pylist() == [f"{uuid}:1", None]
 
 
-@pytest.mark.any_database
 async def test_an_experiment_without_events_is_an_empty_table(log: EventLog, way: str) -> None:
     made = await table(log, await log.create_experiment("e1"))
     assert (made.num_rows, made.schema) == (0, schema.schema())
 
 
-@pytest.mark.any_database
 async def test_a_name_that_is_missing_is_damage(log: EventLog, store: str, way: str) -> None:
     of = await filled(log, [sent(at) for at in range(9)])
     await index(log, of)

@@ -27,6 +27,8 @@ from tests.store.privacy.test_redaction import on_disk
 from tests.support import messager
 from tests.support.logs import filled, sent
 
+pytestmark = pytest.mark.any_database
+
 WORDS = [
     "'; DROP TABLE event; --",
     '" OR 1=1 --',
@@ -196,7 +198,6 @@ async def refused(log: EventLog, path: Path, words: str) -> None:
 HEAD = {"ts": 1, "channel": "c"}
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
@@ -241,7 +242,6 @@ async def test_not_a_number_comes_through_as_it_was_recorded(log: EventLog, tmp_
     assert [entry.text async for entry in log.read("e2")] == ["loss value=nan"]
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("meta", [{"fields": [1]}, {"fields": "x"}, {"since": 10**400, "until": 0}, {"name": {"a": 1}}])
 @pytest.mark.parametrize("kind", ["mark", "gap"])
 async def test_marks_and_gaps_of_any_shape_can_be_read(log: EventLog, tmp_path: Path, kind: str, meta: Any) -> None:

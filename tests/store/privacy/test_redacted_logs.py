@@ -29,6 +29,8 @@ from tests.store.privacy.test_redaction import SECRET, WHERE, on_disk, secrets
 from tests.support import messager, sql
 from tests.support.logs import experiment, listed, sent
 
+pytestmark = pytest.mark.any_database
+
 
 async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chain(log: EventLog) -> None:
     of = await experiment(log)
@@ -45,7 +47,6 @@ async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chai
     assert (await verify(log, of)).problems == []
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize(
     "change",
     [
@@ -91,7 +92,6 @@ TAMPERED = {
 }
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("change", TAMPERED)
 async def test_a_redaction_that_was_removed_added_or_changed_is_found(log: EventLog, store: str, change: str) -> None:
     of = await experiment(log)
@@ -143,7 +143,6 @@ async def test_a_copy_carries_the_flag_and_can_be_redacted_itself(log: EventLog,
     assert (await compare(log, "e1", "copy")).redacted == 2
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize(
     "more", [{"redacted": 1}, {"redacted": True, "payload": "x"}, {"redacted": True, "meta": {"redaction": "00"}}]
 )

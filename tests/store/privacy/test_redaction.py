@@ -25,6 +25,8 @@ from messager_store.testing import transaction
 from tests.support import sql
 from tests.support.logs import experiment, filled, listed, sent
 
+pytestmark = pytest.mark.any_database
+
 SECRET = b"Marguerite Yourcenar"
 
 
@@ -194,7 +196,6 @@ async def test_a_secret_that_is_escaped_or_nested_is_found(log: EventLog) -> Non
         assert (await redact(log, "e1", where, who="me", why="x", dry_run=True)).events == count, where
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("where", "seqs"),
     [
@@ -247,7 +248,6 @@ async def test_the_same_redaction_again_does_nothing_but_finish(log: EventLog) -
     assert len((await verify(log, of)).notes) == 1
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize(
     "where",
     [
@@ -363,7 +363,6 @@ NAME = "Zo\u00eb Quinn"
 ESCAPED = json.dumps({"content": NAME})
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("where", [RedactionFilter(contains=(NAME,)), RedactionFilter(matches=(NAME[:3] + r"\s",))])
 @pytest.mark.parametrize(
     "payload",
@@ -400,7 +399,6 @@ async def test_what_is_kept_of_a_mark_holds_none_of_several_texts(log: EventLog)
     assert "Zoe" not in str(await listed(log.read("e1")))
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize(
     "where", [RedactionFilter(contains=("Yourcenar", "x9")), RedactionFilter(matches=("Your.enar",))]
 )
