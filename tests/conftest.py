@@ -78,7 +78,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select one database for each case of a test marked `any_database`, unless `--nightly` or a case is asked for.
+    """Select cases of tests marked `sampled`, and one database for each case of a test marked `any_database`.
+
+    With `--nightly`, or if a case is asked for, all are selected.
 
     The cases of one test alternate between the databases. The first database of a test depends on its name only, so
     that every run selects the same cases.
@@ -87,8 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     cases: dict[str, dict[str, int]] = {}
     selected: list[pytest.Item] = []
-    deselected: list[pytest.Item] = []
-    for item in items:
+    deselected = _cases_left_out(items)
+    for item in [item for item in items if item not in deselected]:
         kind, case = _database_and_case(item)
         if kind is None or item.get_closest_marker("any_database") is None:
             selected.append(item)
@@ -96,10 +98,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         test = item.nodeid.partition("[")[0]
         number = cases.setdefault(test, {}).setdefault(case, len(cases[test]))
         turn = crc32(test.encode()) + number
-        (selected if STORES[turn % len(STORES)] == kind else deselected).append(item)
+        if STORES[turn % len(STORES)] == kind:
+            selected.append(item)
+        else:
+            deselected[item] = None
     if deselected:
-        config.hook.pytest_deselected(items=deselected)
+        config.hook.pytest_deselected(items=list(deselected))
         items[:] = selected
+
+
+def _cases_left_out(items: list[pytest.Item]) -> dict[pytest.Item, None]:
+    """Return the cases of tests marked `sampled` that `make test` leaves out, the same in every run."""
+    found: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") is not None:
+            found.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out: dict[pytest.Item, None] = {}
+    for of_test in found.values():
+        marker = of_test[0].get_closest_marker("sampled")
+        assert marker is not None
+        mixed = sorted(of_test, key=lambda item: crc32(item.nodeid.encode()))
+        left_out |= dict.fromkeys(mixed[marker.args[0] :])
+    return left_out
 
 
 def _database_and_case(item: pytest.Item) -> tuple[str | None, str]:

@@ -189,6 +189,7 @@ async def test_an_agent_that_repeats_recorded_traffic_matches_and_an_altered_ans
         await check(log, script, brokers, broker, "weaker")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("broker", BROKERS)
 @pytest.mark.parametrize("schedule", [True, False], ids=["with-schedule", "without-schedule"])

@@ -211,6 +211,7 @@ async def _closed(log: EventLog) -> None:
     await close(log, of)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("made", "reasons"),
     [

@@ -178,6 +178,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return json.dumps(lines_of(path))
 
 
+@pytest.mark.sampled(22)
 @pytest.mark.parametrize("what", FORGERIES)
 async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
     log: EventLog, packed: str, tmp_path: Path, what: str

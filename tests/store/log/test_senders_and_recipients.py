@@ -148,6 +148,7 @@ def run(tmp_path: Path) -> Run:
     return lambda *arguments: messager(*arguments, cwd=tmp_path)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "times"),
     [
@@ -178,6 +179,7 @@ def test_each_verb_that_selects_takes_senders_and_recipients_as_typed(
         one_line(done, 2, "nothing to compare")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -114,6 +114,7 @@ FILTERS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.any_database
 @pytest.mark.parametrize("filters", FILTERS, ids=lambda filters: "-".join(filters))
 async def test_a_selection_gives_the_problems_of_its_messages_and_gaps(

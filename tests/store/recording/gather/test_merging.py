@@ -201,6 +201,7 @@ async def test_a_copy_of_the_first_part_may_be_the_target(tmp_path: Path, migrat
             assert (done.status, len(await content(log)), await problems(log)) == ("closed", 25, [])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("change", "named", "kept"),
     [
