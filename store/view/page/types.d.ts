@@ -2,14 +2,6 @@
 
 import type { Messages } from "./messages.js";
 import type { State } from "./state.js";
-import type uPlotType from "./vendor/uPlot.js";
-
-declare global {
-  const uPlot: typeof uPlotType;
-  interface Window {
-    uPlot: typeof uPlotType;
-  }
-}
 
 export interface Agent {
   text: string;
