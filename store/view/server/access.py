@@ -121,7 +121,7 @@ class Access:
     def _has_cookie(self, headers: Headers) -> bool:
         name, value = self._cookie
         pairs = [pair.strip().partition("=") for line in headers.get("cookie", []) for pair in line.split(";")]
-        return any([_equal(given, value) for key, _, given in pairs if key == name])
+        return any(_equal(given, value) for key, _, given in pairs if key == name)
 
 
 def _equal(given: str, secret: str) -> bool:
@@ -141,7 +141,7 @@ async def _body(headers: Headers, receive: Receive) -> bytes | None:
     lengths = headers.get("content-length", ["0"])
     if any(not length.isdecimal() or int(length) > LONGEST_BODY for length in lengths):
         return None
-    body = b""
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
@@ -150,7 +150,7 @@ async def _body(headers: Headers, receive: Receive) -> bytes | None:
         if len(body) > LONGEST_BODY:
             return None
         if not message.get("more_body", False):
-            return body
+            return bytes(body)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...db.codes import SEQ_BITS, SEQ_MASK
 from ...experiments.records import Experiment

@@ -64,7 +64,7 @@ class CurrentRule:
             .where(recorder.c.experiment_id == of.id)
         )
         async with log.database.reading() as connection:
-            reached = {number: seq for number, seq in await connection.execute(query)}
+            reached = dict((await connection.execute(query)).all())
         known = await summary(log.database, of, reached, counted=of.status == "open")
         if known is None:
             return

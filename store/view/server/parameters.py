@@ -24,23 +24,24 @@ _SEEN = re.compile(r"[1-9][0-9]{0,8}:[0-9]{1,13}", re.A)
 async def selection(given: QueryParams, log: EventLog, of: Experiment) -> Selection:
     """Return the events that the filters of the page select.
 
-    `q` is text that was said. `agent`, repeatable, is an id as JSON; so is `between`, given twice. `channel` is the name
-    of a channel as the page shows it, `kind` a kind of event; both are repeatable. `since` and `until` are points.
+    `q` is text that was said. `agent`, repeatable, is an id as JSON; so is `between`, given twice. `channel` is the
+    name of a channel as the page shows it, `kind` a kind of event; both are repeatable. `since` and `until` are points.
     Raises `StoreError`.
     """
-    filters: Filters = {}
+    filters: Filters = {"since": point(given.get("since")), "until": point(given.get("until"))}
     if given.get("q"):
         filters["grep"] = given["q"]
     if agents := given.getlist("agent"):
         filters["agents"] = [_json(agent) for agent in agents]
     if between := given.getlist("between"):
-        filters["between"] = tuple(_json(agent) for agent in between)
+        one, *others = map(_json, between)
+        filters["between"] = one, others
     if wanted := set(given.getlist("channel")):
         known = await log.channels(of)
         filters["channels"] = [channels.literal(name) for name in known if name_text(name) in wanted]
     if kinds := given.getlist("kind"):
         filters["kinds"] = kinds
-    return Selection(**filters, since=point(given.get("since")), until=point(given.get("until")))
+    return Selection(**filters)
 
 
 def point(text: str | None) -> Cursor | int | None:
@@ -75,4 +76,4 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise StoreError(f"the agent {text!r} is not JSON: give 5 or \"5\"") from None
+        raise StoreError(f'the agent {text!r} is not JSON: give 5 or "5"') from None

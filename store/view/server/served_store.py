@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ...errors import StoreNotFound
+from ...db.databases import in_memory
+from ...errors import ExperimentNotFound, StoreNotFound
 from ...experiments.records import Experiment
 from ...log.event_log import EventLog
 from ...queries import side_tables
@@ -33,7 +34,8 @@ class ServedStore:
         try:
             await self.log()
         except StoreNotFound:
-            pass
+            if in_memory(self.url):  # no other process can create it
+                raise
         return self
 
     async def __aexit__(self, *ignored: object) -> None:
@@ -48,6 +50,14 @@ class ServedStore:
             if self._log is None:
                 self._log = await EventLog.open(self.url, create=False)
             return self._log
+
+    async def has(self, wanted: str) -> bool:
+        """Return whether there is such an experiment. Raises `AmbiguousExperiment`."""
+        try:
+            await self.run(wanted)
+        except (StoreNotFound, ExperimentNotFound):
+            return False
+        return True
 
     async def run(self, wanted: str) -> Served:
         """Return the experiment of this exp_id, name or prefix. Raises `StoreNotFound` or `ExperimentNotFound`."""
