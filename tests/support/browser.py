@@ -1,8 +1,8 @@
 """Pages in a real browser that are watched: what a page must never do fails the test.
 
-A test takes the fixture `open_page` or `page`, and runs in the event loop of the browser, which all tests of a worker share. A
-fixture that opened something in the loop of a single test, such as `log`, cannot be used beside it: take `store`, and
-open it in the test.
+A test takes the fixture `open_page` or `page`, and runs in the event loop of the browser, which all tests of a worker
+share. A fixture that opened something in the loop of a single test, such as `log`, cannot be used beside it: take
+`store`, and open it in the test.
 """
 
 from __future__ import annotations

@@ -18,7 +18,12 @@ TYPESCRIPT = Path(sys.prefix, "js", "node_modules", "typescript", "bin", "tsc")
 def run_by_node(*arguments: str | Path) -> None:
     """Fail with the output of a program of JavaScript if it fails."""
     done = subprocess.run(
-        [programs.node(), *arguments], cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100
+        [programs.node(), *arguments],
+        cwd=HERE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
     )
     if done.returncode:
         pytest.fail(done.stdout, pytrace=False)
