@@ -3,7 +3,7 @@
 A text that is executed assigns to `window.__executed`, which `tests.support.browser.Watch` reports; one that is read as
 HTML also requests something from example.com, which it reports too.
 
-`TEXTS` is the experiment `hostile`, at common times. `hostile-times` has the extreme times and delays.
+The experiment `hostile` has the texts, at common times. Others have extreme times and delays.
 """
 
 from __future__ import annotations
@@ -245,17 +245,19 @@ async def hostile(log: EventLog) -> Experiment:
     return of
 
 
-async def hostile_times(log: EventLog) -> Experiment:
-    """Record the experiment `hostile-times`, whose messages are as far apart as 64 bits allow."""
-    of = await log.create_experiment("hostile-times")
-    times = [-LIMIT - 1, -(2**62), -1_000_000_000, -1, 0, 0, 1, START, START, START + 1, 2**62, LIMIT - 1, LIMIT]
-    first, second = await log.register(of, role="messager"), await log.register(of, role="tap", patterns=["*"])
-    said = [sent(ts, "times", in_json(f"at {ts}"), from_id=number % 4, to_id="x") for number, ts in enumerate(times)]
-    said.append(NewEvent("mark", LIMIT, None, b"", meta={"name": "the end"}))
-    said.append(NewEvent("mark", -LIMIT - 1, None, b"", meta={"name": "the begin"}))
-    said.append(NewEvent("gap", 0, None, b"", meta={"since": -LIMIT - 1, "until": LIMIT, "count": LIMIT}))
-    await log.append(first, said)
-    ends = zip(times, reversed(times), strict=True)
-    heard = [sent(ts, "times", in_json(f"at {other}"))._replace(kind="received") for ts, other in ends]
-    await log.append(second, heard)
-    return of
+async def hostile_times(log: EventLog) -> None:
+    """Record the experiments `hostile-times`, before and after 1970, and `hostile-span`, as far apart as can be."""
+    around = [-LIMIT - 1, -(2**62), -1_000_000_000, -1, 0, 0, 1, START, START, START + 1, 2**62, LIMIT - 1, LIMIT]
+    for exp_id, times in (("hostile-times", around), ("hostile-span", [-LIMIT - 1, LIMIT])):
+        of = await log.create_experiment(exp_id)
+        first, second = await log.register(of, role="messager"), await log.register(of, role="tap", patterns=["*"])
+        said = [
+            sent(ts, "times", in_json(f"at {ts}"), from_id=number % 4, to_id="x") for number, ts in enumerate(times)
+        ]
+        said.append(NewEvent("mark", LIMIT, None, b"", meta={"name": "the end"}))
+        said.append(NewEvent("mark", -LIMIT - 1, None, b"", meta={"name": "the begin"}))
+        said.append(NewEvent("gap", 0, None, b"", meta={"since": -LIMIT - 1, "until": LIMIT, "count": LIMIT}))
+        await log.append(first, said)
+        ends = zip(times, reversed(times), strict=True)
+        heard = [sent(ts, "times", in_json(f"at {other}"))._replace(kind="received") for ts, other in ends]
+        await log.append(second, heard)
