@@ -51,7 +51,7 @@ async def command(
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(ServedStore(store))
         listener = stack.enter_context(listening(port))
-        home = f"/#{urlencode({'run': exp})}" if exp else "/"
+        home = f"/?{urlencode({'exp': exp})}" if exp else "/"
         access = Access(application(served, stop), listener.getsockname()[1], home)
         missing = exp is not None and not await served.has(exp)
 

@@ -3,8 +3,9 @@
 `GET /`, `GET /page/NAME`              the page and its modules
 `GET /api/experiments`                 the experiments of the store
 `GET /api/run/EXP/head`                what the page knows besides the messages, and the tail position of that moment
-`GET /api/run/EXP/messages`            a chunk: the first messages, those behind `after`, or the last ones before
-                                       `before`, or with `last=1` of all; `upto` is a tail position that limits them
+`GET /api/run/EXP/messages`            a chunk: the first messages, those behind the cursor `after`, or the last ones
+                                       before the cursor `before`, which `and` includes, or before the `end`.
+                                       `position` is a tail position that limits them
 `GET /api/run/EXP/activity`, `pairs`   counts by time, and by sender and recipient
 `GET /api/run/EXP/problems`, `verify`  what went wrong; whether the log is as it was recorded
 `GET /api/run/EXP/follow`              server-sent events (`following`), behind the tail position `position`
@@ -32,7 +33,7 @@ from starlette.types import ASGIApp
 
 from messager import __version__
 
-from ...errors import ExperimentNotFound, StoreError, StoreUnavailable
+from ...errors import ExperimentNotFound, StoreError, StoreNotFound, StoreUnavailable
 from ...json_text import dump_strict
 from ...log.event import Cursor, iso
 from ...log.event_query import recorders_now
@@ -53,7 +54,7 @@ from .served_store import Served, ServedStore
 FOLDER = Path(__file__).parents[1] / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """The files of the page, by suffix."""
-COUNTED = 200_000
+COUNTED = 500_000
 """Events up to which the messages are counted for the head."""
 BUCKETS, MOST_BUCKETS = 400, 4_000
 
@@ -119,11 +120,15 @@ class _Runs:
         return endpoint
 
     async def experiments(self, request: Request) -> Response:
-        log = await self._store.log()
-        found = await listing(log, await log.experiments())
+        """List the experiments, the newest first."""
+        try:
+            log = await self._store.log()
+        except StoreNotFound:
+            return _json({"experiments": [], "replay": self._replay()})
+        found = await listing(log, (await log.experiments())[::-1])
         texts = ("first_ts", "last_ts")
         rows = [{**row, **{key: None if row[key] is None else str(row[key]) for key in texts}} for row in found]
-        return _json({"store": log.location, "experiments": rows, "replay": self._replay()})
+        return _json({"experiments": rows, "replay": self._replay()})
 
     async def head(self, request: Request, run: Served) -> Response:
         now = await recorders_now(run.log.database, run.of)
@@ -148,15 +153,18 @@ class _Runs:
 
     async def messages(self, request: Request, run: Served) -> Response:
         given = request.query_params
-        after, before = given.get("after"), given.get("before")
+        after, before, also = (given.get(name) for name in ("after", "before", "and"))
+        end = Cursor.parse(before) if before and before != "end" else None
+        if end is not None and before == also:
+            end = end._replace(seq=end.seq + 1)
         chunk = await page(
             run,
             await parameters.selection(given, run.log, run.of),
             after=Cursor.parse(after) if after else None,
-            before=Cursor.parse(before) if before else None,
-            backward=bool(before or given.get("last")),
+            before=end,
+            backward=bool(before),
             limit=parameters.number(given, "limit", PAGE, ROWS),
-            last_seqs=parameters.position(given["upto"]) if "upto" in given else None,
+            last_seqs=parameters.position(given["position"]) if "position" in given else None,
         )
         return Response(chunk, media_type="application/octet-stream")
 
@@ -200,7 +208,7 @@ def _json(data: Any, status: int = 200) -> Response:
 async def _refused(request: Request, error: Exception) -> Response:
     """Answer with an error of the store."""
     status = 400
-    if isinstance(error, ExperimentNotFound):
+    if isinstance(error, ExperimentNotFound | StoreNotFound):
         status = 404
     elif isinstance(error, StoreUnavailable):
         status = 503

@@ -14,7 +14,7 @@ from ...queries.counting.count import count
 from ...queries.counting.dimensions import FIRST_NS
 from .served_store import Served
 
-SERIES = 12
+SERIES = 11
 """Channels, or senders, with counts of their own; the others are one series."""
 PAIRED = 200
 """Agents with numbers of their own between them: those with the most messages."""
@@ -27,8 +27,8 @@ _DAY_NS = 1440 * BUCKET_NS
 async def activity(run: Served, selection: Selection, since: int, until: int, buckets: int, by: str) -> dict[str, Any]:
     """Return the number of selected messages over time, by `channel` or `from`.
 
-    `start` (ns, as text) is that of the first bucket, `length` (ns) that of each; there are about as many as asked for.
-    Each of `series` has the position of its name (0 for none, -1 for all others) and its `counts`, the largest first.
+    `starts` and `length` of the buckets are in seconds; there are about as many as asked for. Each of `series` has the
+    position of its name (0 for none, -1 for all others), a `label` and its `counts`, the largest first.
     """
     length = _length(until - since, buckets)
     start = max(since - since % length, FIRST_NS)
@@ -40,24 +40,27 @@ async def activity(run: Served, selection: Selection, since: int, until: int, bu
         name, at = row.keys
         counts.setdefault(position(name), [0] * number)[(at - start) // length] += row.messages
     largest = sorted(counts, key=lambda at: -sum(counts[at]))
-    series = [{"at": at, "counts": counts[at]} for at in largest[:SERIES]]
-    if others := [counts[at] for at in largest[SERIES:]]:
-        series.append({"at": -1, "counts": [sum(column) for column in zip(*others, strict=True)]})
-    shown = set(largest[:SERIES])
+    kept = largest if len(largest) <= SERIES + 1 else largest[:SERIES]
+    names = run.names.listed(set(), {*kept}, set()) if by == "channel" else run.names.listed({*kept}, set(), set())
+    labels = {0: "none"} | {name[0]: name[1] for name in names["channels"] + names["agents"]}
+    series = [{"at": at, "label": labels[at], "counts": counts[at]} for at in kept]
+    if others := [counts[at] for at in largest[len(kept) :]]:
+        summed = [sum(column) for column in zip(*others, strict=True)]
+        series.append({"at": -1, "label": f"{len(others)} others", "counts": summed})
     return {
-        "start": str(start),
-        "length": length,
+        "starts": [(start + at * length) / 1e9 for at in range(number)],
+        "length": length / 1e9,
         "total": found.messages,
         "series": series,
-        "names": run.names.listed(set(), shown, set()) if by == "channel" else run.names.listed(shown, set(), set()),
+        "names": names,
     }
 
 
 async def pairs(run: Served, selection: Selection) -> dict[str, Any]:
     """Return the number of selected messages by sender and recipient.
 
-    `pairs` has the positions of both (0 for none) and the number; `others` is the number of messages between agents
-    that are not among the `PAIRED` busiest.
+    `pairs` has the positions of both (0 for none) and the number, the largest first; `others` is the number of messages
+    between agents that are not among the `PAIRED` busiest.
     """
     found = await count(run.log, run.of, ("from", "to"), selection)
     by_agent: Counter[int] = Counter()
@@ -68,7 +71,7 @@ async def pairs(run: Served, selection: Selection) -> dict[str, Any]:
     shown = {0, *(at for at, _ in by_agent.most_common(PAIRED))}
     listed = [row for row in rows if row[0] in shown and row[1] in shown]
     return {
-        "pairs": listed,
+        "pairs": [{"from": sender, "to": recipient, "count": messages} for sender, recipient, messages in listed],
         "others": found.messages - sum(row[2] for row in listed),
         "names": run.names.listed(shown, set(), set()),
     }

@@ -178,9 +178,9 @@ class _Waiting:
 class _More:
     """Makes the data of batches for one page.
 
-    `chunks`: the messages, in base64, without receptions. `marks`, `gaps`: as in the head. `receptions`: those that
-    came, each as `[cursor of the sending, recorder, position of the Messager, ns after the sending, arrival or 0]`.
-    `names`: the Messagers of these.
+    `chunks`: the messages, in base64, without receptions; `messages`: their number. `marks`, `gaps`: as in the head.
+    `received`: the receptions that came, each as `[cursor of the sending, recorder, position of the Messager, ns after
+    the sending, arrival or 0]`. `names`: the Messagers of these. `first_ts`, `last_ts`: those of the events.
     """
 
     def __init__(self, run: Served) -> None:
@@ -202,6 +202,9 @@ class _More:
         messages = [entry for entry in batch if entry.kind in ON_THE_PAGE and rule.takes(entry)]
         arrivals = await self._arrivals.add(batch)
         return {
+            "messages": len(messages),
+            "first_ts": str(batch[0].ts),
+            "last_ts": str(batch[-1].ts),
             "chunks": [
                 base64.b64encode(encode(part, [()] * len(part), self._run.names, self._text)).decode()
                 for at in range(0, len(messages), ROWS)
@@ -209,7 +212,7 @@ class _More:
             ],
             "marks": [await self._mark(entry, position) for entry in batch if entry.kind == "mark"],
             "gaps": [gap_for_page(entry) for entry in batch if entry.kind == "gap"],
-            "receptions": [self._reception(arrival) for arrival in arrivals],
+            "received": [self._reception(arrival) for arrival in arrivals],
             "names": self._run.names.listed(
                 set(), set(), {self._run.names.messager(arrival.reception.messager) for arrival in arrivals}
             ),
