@@ -201,6 +201,7 @@ class Replay:
             await self._wait_for_subscribers(plan)
             self.clock.begin()
             self.control.begin(plan)
+            self._enter(ReplayState.PUBLISHING)
             self._tell()
             if self.lockstep is not None:
                 await self._in_lockstep(plan, self.lockstep)

@@ -37,8 +37,12 @@ def live_status(lockstep: Lockstep) -> dict[str, Any]:
         part, saying = awaited
         waits.append(
             {
-                **{"part": part.label, "for": "message", "number": saying.number + 1, "of": len(part.sayings)},
-                **{"channel": channels.decode(saying.channel), "cursor": str(saying.event.cursor)},
+                "part": part.label,
+                "for": "message",
+                "number": saying.number + 1,
+                "of": len(part.sayings),
+                "channel": channels.decode(saying.channel),
+                "cursor": str(saying.event.cursor),
             }
         )
     return {"of": len(parts), "parts": listed, "waiting_for": waits[:PARTS]}

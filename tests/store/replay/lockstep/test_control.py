@@ -183,8 +183,12 @@ async def test_the_status_has_the_live_agents_and_the_message_that_is_awaited(lo
         await until(lambda: bool(live(replay)["waiting_for"]))
         assert live(replay)["waiting_for"] == [
             {
-                **{"part": "agent 3", "for": "message", "number": 2, "of": QUESTIONS},
-                **{"channel": "exps:e1:agents:7:chat", "cursor": "2001:1:4"},
+                "part": "agent 3",
+                "for": "message",
+                "number": 2,
+                "of": QUESTIONS,
+                "channel": "exps:e1:agents:7:chat",
+                "cursor": "2001:1:4",
             }
         ]
 
