@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 import zlib
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import dataclass
+from html import escape
 from typing import Any, Unpack
 
 from messager import __version__
@@ -17,13 +18,14 @@ from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..formats.output_file import open_output
 from ..formats.sharing import Sharing
+from ..json_text import dump_strict
 from ..log.event import iso
 from ..log.event_log import EventLog
 from ..log.selection import Filters, Selection, selection_of
 from ..maintenance.verify import verify
 from ..queries.index import index_or_warn
 from ..queries.problems import problems
-from ..text import safe
+from ..text import plural, safe
 from .columns import Names, chunks
 from .head import head, problems_of, verdict_of
 from .page import document, part
@@ -49,14 +51,51 @@ async def report(
     """Write an experiment as a page to a file; return its number of messages.
 
     `chosen` describes the selection, for the page. `shared` erases or pseudonymises, as in `export`. Raises
-    `StoreError` for more than `MOST` messages.
+    `StoreError` for more than `MOST` messages, and for a file that cannot be written.
     """
-    of = await log.experiment(exp)
-    run = await run_parts(log, of, 0, selection_of(selection, filters), chosen=chosen, shared=shared, progress=progress)
-    html = document(f"{safe(of.name or of.exp_id)} - messager", run[1])
     with open_output(path) as file:
-        file.write(html.encode("utf-8", "replace"))
-    return run[0]
+        page = await page_of(
+            log, exp, selection_of(selection, filters), chosen=chosen, shared=shared, progress=progress
+        )
+        file.write(page.html.encode("utf-8", "replace"))
+    return page.messages
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An experiment as one HTML document. A notebook shows it in a frame of its own."""
+
+    html: str
+    messages: int
+    """Number of messages in it."""
+    height: int = 640
+    """Height of the frame, px."""
+
+    def __repr__(self) -> str:
+        return f"<Page: {plural(self.messages, 'message')}, {len(self.html) / 1e6:,.1f} MB of HTML>"
+
+    def _repr_html_(self) -> str:
+        """Return a frame without rights: its scripts reach nothing of the notebook."""
+        return (
+            f'<iframe srcdoc="{escape(self.html)}" sandbox="allow-scripts" title="experiment" '
+            f'style="width:100%;height:{self.height}px;border:1px solid #8888"></iframe>'
+        )
+
+
+async def page_of(
+    log: EventLog,
+    exp: str,
+    selection: Selection,
+    *,
+    chosen: str = "",
+    shared: Sharing | None = None,
+    most: int = MOST,
+    progress: Progress | None = None,
+) -> Page:
+    """Return an experiment as a page. Raises `StoreError` for more than `most` messages."""
+    of = await log.experiment(exp)
+    count, parts = await run_parts(log, of, 0, selection, chosen=chosen, shared=shared, most=most, progress=progress)
+    return Page(document(f"{safe(of.name or of.exp_id)} - messager", parts), count)
 
 
 async def run_parts(
@@ -67,6 +106,7 @@ async def run_parts(
     *,
     chosen: str = "",
     shared: Sharing | None = None,
+    most: int = MOST,
     progress: Progress | None = None,
 ) -> tuple[int, str]:
     """Return the number of messages of an experiment, and the elements with its data for a document."""
@@ -83,10 +123,10 @@ async def run_parts(
     async with aclosing(made):
         async for rows, chunk in made:
             count += rows
-            if count > MOST:
+            if count > most:
                 raise StoreError(
-                    f"{of.exp_id} has more than {MOST:,} messages to show: select some, for example with --since, "
-                    "--until, --channel or --agent, or use `messager view`"
+                    f"{of.exp_id} has more than {most:,} messages to show: select some, by time, channel or agent, or "
+                    "use `messager view`"
                 )
             if progress is not None:
                 progress(count, None, "reading")
@@ -107,7 +147,7 @@ async def run_parts(
 
 def packed(data: Any) -> bytes:
     """Return JSON as a packed part of a document."""
-    return zlib.compress(json.dumps(data, separators=(",", ":"), default=str).encode(), 6)
+    return zlib.compress(dump_strict(data).encode(), 6)
 
 
 def _changes(shared: Sharing | None) -> str:
