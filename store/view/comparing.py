@@ -44,16 +44,15 @@ async def comparison(
     number of its first message minus that behind the last one on its side; 0 if it has none there. Raises
     `StoreError` for a selection that cannot be compared, and for more than `MOST` messages on a side.
     """
+    if selection.everything:  # before all of them are read
+        for each, of in ((log, a), (log_b or log, b)):
+            _check(of, sum(row.kinds["sent"] for row in await each.recorders(of)))
     rows = AlignedRows()
     found = await compare(
         log, a, b, log_b=log_b, selection=selection, match=match, details=1, rows=rows, progress=progress
     )
-    for of, messages in ((a, found.messages_a), (b, found.messages_b)):
-        if messages > MOST:
-            raise StoreError(
-                f"{of.exp_id} has more than {MOST:,} messages to show: select some, for example with --since, "
-                "--until, --channel or --agent"
-            )
+    _check(a, found.messages_a)
+    _check(b, found.messages_b)
     return {
         "a": found.a,
         "b": found.b,
@@ -104,6 +103,14 @@ async def report_two(
     with open_output(path) as file:
         file.write(html.encode("utf-8", "replace"))
     return made[0][0], made[1][0]
+
+
+def _check(of: Experiment, messages: int) -> None:
+    if messages > MOST:
+        raise StoreError(
+            f"{of.exp_id} has more than {MOST:,} messages to show: use `messager report A B` and select some, for "
+            "example with --since, --until, --channel or --agent"
+        )
 
 
 def _encoded(rows: AlignedRows) -> dict[str, list[int]]:

@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from enum import Enum
 from types import TracebackType
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from messager import channels
@@ -31,6 +31,7 @@ from ...log.selection import Selection
 from ...replay.plan import make_plan
 from ...replay.state import ReplayState
 from . import control_client
+from .event_stream import EventStream, StreamEvent
 from .replay_process import ReplayProcess
 
 LONGEST_REQUEST = 65_536
@@ -71,20 +72,23 @@ class Refused(Exception):
 
 
 class Replaying:
-    """The replay of a page: `async with Replaying(store, broker, allow=True) as replaying: replaying.routes()`.
+    """The replay of a page: `async with Replaying(store, broker, stop, allow=True) as replaying: replaying.routes()`.
 
     `store` is the store of the experiments and `broker` the URL onto which they are replayed. `control` is the socket
     of a replay that somebody else started; then none is started here. Without `allow`, the status is all there is.
+    Streams end when `stop` is set, and a replay that was started here at the end of the block.
     """
 
-    def __init__(self, store: str, broker: str, *, allow: bool = False, control: str | None = None) -> None:
+    def __init__(
+        self, store: str, broker: str, stop: asyncio.Event, *, allow: bool = False, control: str | None = None
+    ) -> None:
         self._store, self._broker, self._allow, self._attached = store, broker, allow, control
+        self._stop_streams = stop
         self._process: ReplayProcess | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._known: dict[str, Any] = {"phase": Phase.NONE.value, "status": None, "lines": [], "code": None}
         self._changed = asyncio.Event()
-        self._closed = False
 
     async def __aenter__(self) -> Replaying:
         if self._attached is not None:
@@ -94,12 +98,6 @@ class Replaying:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.end()
-
-    async def end(self) -> None:
-        """End a replay that was started here, and all answers that follow it. It may be called more than once."""
-        self._closed = True
-        self._changed.set()
         if self._process is not None and self._process.running:
             await self._process.end()
         if self._watcher is not None:
@@ -144,17 +142,17 @@ class Replaying:
 
         return answer
 
-    async def _follow(self, request: Request) -> Response:
+    async def _follow(self, request: Request) -> Any:
         """Stream what is known of the replay, whenever it has changed."""
 
-        async def events() -> AsyncIterator[str]:
-            while not self._closed:
+        async def events() -> AsyncGenerator[StreamEvent, None]:
+            while True:
                 changed = self._changed
-                yield f"data: {json.dumps(self._known)}\n\n"
+                yield StreamEvent("replay", self._known)
                 await asyncio.sleep(EVENT_S)
                 await changed.wait()
 
-        return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        return EventStream(events(), self._stop_streams)
 
     def _control(self, verb: str) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
         async def act(given: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +196,7 @@ class Replaying:
         async with self._changing:
             if self._attached is not None:
                 raise Refused(409, "this page is attached to a replay that was started elsewhere: it starts none")
-            if self._closed or (self._process is not None and self._process.running):
+            if self._process is not None and self._process.running:
                 raise Refused(409, "a replay is running: stop it first")
             process = self._process = await ReplayProcess.start(
                 store=self._store, broker=self._broker, exp_id=exp_id, to_exp=to_exp, live=live

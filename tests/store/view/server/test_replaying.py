@@ -70,8 +70,8 @@ class Page:
         """Collect the events of the replay, until the answer ends."""
 
         async def send(part: Any) -> None:
-            for line in part.get("body", b"").decode().split("\n\n"):
-                if line:
+            for line in part.get("body", b"").decode().splitlines():
+                if line.startswith("data: "):
                     events.append(json.loads(line.removeprefix("data: ")))
 
         await self._application(_scope("GET", "follow"), asyncio.Queue[Any]().get, send)
@@ -155,7 +155,7 @@ async def test_the_page_starts_a_replay_steps_it_seeks_and_ends_it(
     await filled(log, chat(20))
     async with (
         Subscriber().listening(redis.url, "exps:e1*") as heard,
-        Replaying(store, redis.url, allow=True) as replaying,
+        Replaying(store, redis.url, asyncio.Event(), allow=True) as replaying,
     ):
         page = Page(replaying)
         started = await page.done("start", **STEP)
@@ -181,7 +181,7 @@ async def test_the_page_starts_a_replay_steps_it_seeks_and_ends_it(
 
 async def test_a_replay_can_be_stopped_and_another_started(log: EventLog, store: str, redis: RedisServer) -> None:
     await filled(log, chat(20))
-    async with Replaying(store, redis.url, allow=True) as replaying:
+    async with Replaying(store, redis.url, asyncio.Event(), allow=True) as replaying:
         page = Page(replaying)
         await page.done("start", **STEP)
         assert await page.post("start", STEP) == (409, {"error": "a replay is running: stop it first"})
@@ -197,14 +197,15 @@ async def test_a_replay_can_be_stopped_and_another_started(log: EventLog, store:
 
 async def test_the_replay_ends_with_the_server(log: EventLog, store: str, redis: RedisServer) -> None:
     await filled(log, chat(20))
-    async with Replaying(store, redis.url, allow=True) as replaying:
+    stop = asyncio.Event()
+    async with Replaying(store, redis.url, stop, allow=True) as replaying:
         page = Page(replaying)
         following = asyncio.create_task(page.follow([]))
         await page.done("start", **STEP)
         assert len(replays()) == 1
-        await replaying.end()
-        assert replays() == []
+        stop.set()
         await asyncio.wait_for(following, 10)
+    assert replays() == []
 
 
 async def test_the_replay_ends_if_the_server_is_killed(
@@ -239,14 +240,14 @@ async def test_no_url_is_on_a_command_line_and_no_password_in_an_answer(
 ) -> None:
     await filled(log, chat(3))
     secret = f"redis://someone:s3cret@{redis.url.partition('://')[2]}"
-    async with Replaying(store, secret, allow=True) as replaying:
+    async with Replaying(store, secret, asyncio.Event(), allow=True) as replaying:
         page = Page(replaying)
         planned = await page.done("plan", exp_id="e1")
         assert planned["broker"] == redis.url
         status, answer = await page.post("start", STEP)
         seen = json.dumps([replaying.head(), planned, answer])
         assert status == 400 and "s3cret" not in seen and "someone" not in seen
-        async with Replaying(store, redis.url, allow=True) as second:
+        async with Replaying(store, redis.url, asyncio.Event(), allow=True) as second:
             await Page(second).done("start", **STEP)
             lines = [line for _, line in command_lines()]
             assert any("replay_program" in line for line in lines)
@@ -256,7 +257,7 @@ async def test_no_url_is_on_a_command_line_and_no_password_in_an_answer(
 @pytest.mark.parametrize("verb", ["plan", "start", "stop", "pause", "resume", "step", "next", "seek", "speed"])
 async def test_without_permission_every_verb_is_refused(log: EventLog, store: str, verb: str) -> None:
     await filled(log, chat(3))
-    async with Replaying(store, "redis://localhost:1", control="/nowhere/socket") as replaying:
+    async with Replaying(store, "redis://localhost:1", asyncio.Event(), control="/nowhere/socket") as replaying:
         refusal = "this page may only watch: start `messager view` with --allow-replay"
         assert await Page(replaying).post(verb, STEP) == (403, {"error": refusal})
         assert replays() == []
@@ -281,7 +282,10 @@ async def test_a_page_attaches_to_a_replay_that_was_started_elsewhere(
 ) -> None:
     await filled(log, chat(20))
     path = tmp_path / "control"
-    async with Replaying(store, "", control=str(path)) as watching, Page(watching).following() as events:
+    async with (
+        Replaying(store, "", asyncio.Event(), control=str(path)) as watching,
+        Page(watching).following() as events,
+    ):
         await until(lambda: bool(events) and events[-1]["phase"] == "none")  # it is not there yet
         async with elsewhere(log, path, redis_broker):
             await until(lambda: events[-1]["phase"] == "running")
@@ -290,7 +294,7 @@ async def test_a_page_attaches_to_a_replay_that_was_started_elsewhere(
                 "attached": True,
                 "broker": None,
             }
-            async with Replaying(store, "", allow=True, control=str(path)) as driving:
+            async with Replaying(store, "", asyncio.Event(), allow=True, control=str(path)) as driving:
                 page = Page(driving)
                 assert (await page.done("step", n=2))["published"] == 2
                 await until(lambda: events[-1]["status"]["published"] == 2)
@@ -308,7 +312,7 @@ async def test_a_page_attaches_to_a_replay_that_was_started_elsewhere(
 async def test_a_pause_ends_a_step_that_waits(log: EventLog, store: str, redis: RedisServer) -> None:
     """A live agent that never comes lets the step wait."""
     await filled(log, chat(20))
-    async with Replaying(store, redis.url, allow=True) as replaying:
+    async with Replaying(store, redis.url, asyncio.Event(), allow=True) as replaying:
         page = Page(replaying)
         await page.done("start", **STEP, live=[0])
         waiting = asyncio.create_task(page.done("step", n=5))
@@ -341,7 +345,7 @@ async def test_a_wrong_request_is_answered_with_one_line(
     log: EventLog, store: str, redis: RedisServer, given: Any, status: int, error: str
 ) -> None:
     await filled(log, chat(3))
-    async with Replaying(store, redis.url, allow=True) as replaying:
+    async with Replaying(store, redis.url, asyncio.Event(), allow=True) as replaying:
         answered, answer = await Page(replaying).post("start", given)
         assert (answered, list(answer)) == (status, ["error"])
         assert error in answer["error"] and "\n" not in answer["error"]
@@ -351,7 +355,7 @@ async def test_a_wrong_verb_of_the_socket_is_answered_with_its_line(
     log: EventLog, store: str, redis: RedisServer
 ) -> None:
     await filled(log, chat(3))
-    async with Replaying(store, redis.url, allow=True) as replaying:
+    async with Replaying(store, redis.url, asyncio.Event(), allow=True) as replaying:
         page = Page(replaying)
         await page.done("start", **STEP)
         for verb, given, error in [
@@ -366,7 +370,7 @@ async def test_a_wrong_verb_of_the_socket_is_answered_with_its_line(
 
 async def test_a_broker_that_is_not_there_is_told(log: EventLog, store: str) -> None:
     await filled(log, chat(3))
-    async with Replaying(store, "redis://127.0.0.1:1", allow=True) as replaying:
+    async with Replaying(store, "redis://127.0.0.1:1", asyncio.Event(), allow=True) as replaying:
         page = Page(replaying)
         async with page.following() as events:
             await page.post("start", STEP)
@@ -379,7 +383,7 @@ async def test_a_plan_names_broker_and_channels_and_proposes_a_new_experiment(
 ) -> None:
     await filled(log, chat(4))
     await filled(log, [sent(1, channel="lobby"), sent(2, channel="other")], "plain")
-    async with Replaying(store, redis.url, allow=True) as replaying:
+    async with Replaying(store, redis.url, asyncio.Event(), allow=True) as replaying:
         page = Page(replaying)
         assert await page.done("plan", exp_id="e1") == {
             "exp_id": "e1",
