@@ -25,10 +25,17 @@ def _given(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
 @click.option("--broker", "--redis", "broker", metavar="URL", callback=_given, help="The broker for replays.")
 @click.option("--allow-replay", is_flag=True, help="Let the page start replays onto --broker, and control them.")
+@click.option("--control", metavar="PATH", help="Show the replay that has the control socket PATH (docs/replay.md).")
 @store_option
 @asynchronous
 async def command(
-    exp: str | None, port: int | None, no_open: bool, broker: str | None, allow_replay: bool, store: str
+    exp: str | None,
+    port: int | None,
+    no_open: bool,
+    broker: str | None,
+    allow_replay: bool,
+    control: str | None,
+    store: str,
 ) -> None:
     """Serve the page of an experiment on this machine, until Ctrl-C.
 
@@ -40,19 +47,28 @@ async def command(
     try:
         from ...view.server.access import Access
         from ...view.server.app import application
+        from ...view.server.comparing import compare_route
+        from ...view.server.replaying import Replaying
         from ...view.server.served_store import ServedStore
         from ...view.server.serving import listening, serve
     except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
         raise StoreError(
             f'the server needs {error.name}, which is not installed: `pip install "messager[view]"`'
         ) from None
 
     stop = asyncio.Event()
+    if allow_replay and broker is None and control is None:
+        raise click.UsageError("--allow-replay needs --broker, the broker that replays publish to, or --control")
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(ServedStore(store))
+        replaying = Replaying(store, broker or "", stop, allow=allow_replay, control=control)
+        await stack.enter_async_context(replaying)
+        more = [*replaying.routes(), compare_route(served)]
         listener = stack.enter_context(listening(port))
         home = f"/?{urlencode({'exp': exp})}" if exp else "/"
-        access = Access(application(served, stop), listener.getsockname()[1], home)
+        access = Access(application(served, stop, replay=replaying.head, more=more), listener.getsockname()[1], home)
         missing = exp is not None and not await served.has(exp)
 
         def started(url: str) -> None:
