@@ -251,7 +251,6 @@ async def test_wrong_requests_get_one_line(log: EventLog, store: str) -> None:
     await filled(log, [sent(1)], "same-2")
     async with viewing(store) as client:
         for path, status, words in (
-            ("run/none/head", 404, "there is no experiment"),
             ("run/none/messages", 404, "there is no experiment"),
             ("run/same/head", 400, "matches 2 experiments"),
             ("run/same-1/messages?limit=0", 400, "limit"),

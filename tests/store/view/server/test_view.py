@@ -143,7 +143,7 @@ async def test_an_experiment_that_does_not_exist_yet_is_waited_for_and_the_end_d
         client = Client(urlsplit(url).port or 0)
         await client.enter(url)
         assert (await client.get("/api/experiments")).json["experiments"] == []
-        assert (await client.get("/api/run/e1/head")).status == 404
+        assert (await client.get("/api/run/e1/head")).json is None
         async with client.events("/api/run/e1/follow") as stream, client.events("/api/run/e2/follow") as other:
             assert await stream.next() == ("waiting", {"exp": "e1"})
             assert await other.next() == ("waiting", {"exp": "e2"})
