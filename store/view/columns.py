@@ -13,10 +13,10 @@ header has `columns`: `{name: [type, offset, length]}`, with types u8, u16, u32,
 the offset counts from the end of the header, the length is in bytes. `page/chunk.js` reads it.
 
 Columns of messages, one value each: `ts` (i64, ns since the message before, modulo 2**64, the first since `begin` of
-the header), `kind` (its number in `KINDS`, from 1), `channel`, `from`, `to`, `messager` (positions in `Names`, from 1; 0 for none),
-`flags` (see `TEXT_CUT`), `recorder`, `seq` (minus that of the message before of this recorder), `heard` (plus 1; 0 for
-unknown), `cause_recorder`, `cause_seq` (0 for none), `size` (bytes of the payload), `receptions` (their number).
-`texts` is UTF-8, each text ended by a zero byte.
+the header), `kind` (its number in `KINDS`, from 1), `channel`, `from`, `to`, `messager` (positions in `Names`, from 1;
+0 for none), `flags` (see `TEXT_CUT`), `recorder`, `seq` (minus that of the message before of this recorder), `heard`
+(plus 1; 0 for unknown), `cause_recorder`, `cause_seq` (0 for none), `size` (bytes of the payload), `receptions` (their
+number). `texts` is UTF-8, each text ended by a zero byte.
 
 Columns of receptions, in the order of their messages: `at_recorder`, `at_messager`, `at_delay` (f64, ns after `ts`),
 `at_arrival` (0 for unknown).
