@@ -21,7 +21,7 @@ class Part {
   /** @param {number} rows @param {Uint8Array<ArrayBuffer>} texts @param {Uint8Array<ArrayBuffer>} payloads */
   constructor(rows, texts, payloads) {
     this.rows = rows;
-    this.texts = new TextDecoder().decode(texts);
+    this.texts = new TextDecoder("utf-8", { ignoreBOM: true }).decode(texts);
     this.starts = starts(this.texts, rows);
     /** @type {{ text: string, starts: Uint32Array } | null} */
     this._folded = null;
@@ -113,7 +113,7 @@ export class Messages {
     const last = new Map();
     let now = BigInt(header.begin);
     for (let row = 0; row < rows; row += 1) {
-      now += columns.ts[row];
+      now = BigInt.asIntN(64, now + columns.ts[row]);
       ts[row] = now;
       time[row] = Number(now / 1000n) / 1e6;
       const recorder = columns.recorder[row];
