@@ -29,6 +29,12 @@ export class TimeAxis {
     this.length = at + span.until - since;
   }
 
+  /** Return the axis with more time at both ends. @param {number} part of its length */
+  widened(part) {
+    const more = BigInt(Math.ceil(Number(this.length) * part)) + 1_000n;
+    return new TimeAxis({ since: this.span.since - more, until: this.span.until + more }, this.cuts);
+  }
+
   /** Return the position of a time: ns from the begin of the axis. Times in a cut are at the cut. @param {bigint} ts */
   at(ts) {
     let found = this.pieces[0];

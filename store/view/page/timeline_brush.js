@@ -64,7 +64,6 @@ export function brush(app, over, axis, picture, on) {
       moved: false,
     };
     over.setPointerCapture(event.pointerId);
-    picture.focus({ preventScroll: true });
   });
 
   over.addEventListener("pointermove", (event) => {

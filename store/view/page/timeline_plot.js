@@ -33,6 +33,8 @@ export class Plot {
     this._plot = new uPlot(this._options(), [[]], this.element);
     /** The element over the bars. */
     this.over = this._plot.over;
+    /** The element over the times. */
+    this.axis = /** @type {HTMLElement} */ (this._plot.root.querySelector(".u-axis"));
   }
 
   /** Take the colours of the theme. */
@@ -57,6 +59,7 @@ export class Plot {
     this._plot.batch(() => {
       if (this._plot.width !== width || this._plot.height !== height) this._plot.setSize({ width, height });
       this._plot.setData(data);
+      this._plot.redraw(false, true); // the ticks change while the scale does not
     });
   }
 
@@ -178,18 +181,18 @@ export class Plot {
       ctx.fillRect(at - 2 * ratio, bbox.top, 4 * ratio, bbox.height + 2 * ratio);
       ctx.strokeStyle = this._colours["--quiet"];
       ctx.lineWidth = ratio;
+      ctx.beginPath();
+      ctx.setLineDash([2 * ratio, 4 * ratio]);
+      ctx.moveTo(at, bbox.top);
+      ctx.lineTo(at, bottom - 6 * ratio);
+      ctx.stroke();
+      ctx.beginPath();
+      ctx.setLineDash([]);
       for (const side of [-2, 2]) {
-        ctx.beginPath();
-        ctx.setLineDash([3 * ratio, 3 * ratio]);
-        ctx.moveTo(at + side * ratio, bbox.top);
-        ctx.lineTo(at + side * ratio, bottom);
-        ctx.stroke();
-        ctx.beginPath();
-        ctx.setLineDash([]);
         ctx.moveTo(at + (side - 2) * ratio, bottom + 4 * ratio);
         ctx.lineTo(at + (side + 2) * ratio, bottom - 4 * ratio);
-        ctx.stroke();
       }
+      ctx.stroke();
     }
     ctx.restore();
   }
