@@ -7,7 +7,7 @@ import { h, visible } from "./dom.js";
 import { isForPage } from "./keys.js";
 import { messageLine, shortTime } from "./message_item.js";
 import { positionOf } from "./rows.js";
-import { shortNames } from "./short_names.js";
+import { channelLabels } from "./short_names.js";
 import { numberText } from "./time.js";
 import { VirtualList } from "./virtual_list.js";
 
@@ -26,8 +26,8 @@ export function conversationView(app) {
   let rows = new Int32Array(0);
   let base = 0;
   let chapters = new Chapters(app.head);
-  let digits = 3;
-  /** @type {string[]} */
+  let digits = -1;
+  /** @type {import("./short_names.js").ChannelLabel[]} */
   let channels = [];
   /** @type {Map<string, Problem[]>} Problems by the cursor of the message. */
   let problems = new Map();
@@ -36,6 +36,8 @@ export function conversationView(app) {
   /** @type {Set<string>} Directions in which messages are being loaded, or there are none. */
   let asked = new Set();
   let placed = false;
+  /** Number of names when the looks were decided. */
+  let named = 0;
   /** Messages that came at the end since it was left. */
   let unseen = 0;
 
@@ -236,25 +238,34 @@ export function conversationView(app) {
         }
       }
       if (changed.has("messages")) asked = new Set();
-      const looks = ["head", "theme", "q", "size"].some((name) => changed.has(name)) || newNames();
-      if (looks) digits = digitsOf(messages.ts, messages.length);
+      const before = digits;
+      if (changed.has("messages")) digits = Math.max(digits, digitsOf(messages.ts, messages.length));
+      const looks = newNames() || digits !== before || ["head", "theme", "q"].some((name) => changed.has(name));
       if (changed.has("rows") || changed.has("messages") || looks) replace(looks);
       const at = selectedAt();
       const top = at < 0 ? null : list.topOf(at);
       details.update(changed);
       list.resize(top === null ? list.at : at, top === null ? list.offset : -top);
       if (at >= 0 && (changed.has("at") || changed.has("view"))) list.reveal(at);
+      for (let each = list.first; each < list.end; each += 1) select(each);
     },
     key(event) {
       return isForPage(event) && (details.key?.(event) || pressed(event));
     },
   };
 
-  /** Return whether there are new channels; their short names are then known. */
+  /** Return whether there are new names; short names of channels and the width of the names are then known. */
   function newNames() {
-    const known = messages.names.channels;
-    if (known.length === channels.length || (known.length <= 2 && channels.length === 0)) return false;
-    channels = shortNames(known.map((name) => name ?? ""));
+    const { agents, channels: known } = messages.names;
+    const count = agents.length + known.length;
+    if (count === named) return false;
+    named = count;
+    const texts = agents.map((agent) => agent?.text ?? "");
+    channels = known.length > 2 ? channelLabels(known.map((name) => name ?? ""), new Set(texts.filter((text) => text))) : [];
+    const name = texts.reduce((most, text) => Math.max(most, text.length), 0);
+    const channel = channels.reduce((most, { agent, text, rest }) => Math.max(most, (agent ? rest : text).length), 0);
+    const width = Math.max(name * (messages.to.some((to) => to > 0) ? 2 : 1) + 4, channel * 0.9);
+    element.style.setProperty("--who", `${Math.max(6, Math.min(26, width))}ch`);
     return true;
   }
 }

@@ -121,11 +121,13 @@ function fields(app, row) {
     derived ? h("span", { class: "quiet" }, " derived: the message does not say it") : "",
   ];
   const kind = KINDS[messages.kind[row]];
+  /** @type {[string, (Node | string)[]]} */
+  const to = ["To", agent(messages.to[row], (flags & TO_DERIVED) !== 0)];
   /** @type {[string, (Node | string)[]][]} */
   const found = [
     ["Time", [h("span", { class: "mono" }, exactText(messages.ts[row]))]],
     ["From", agent(messages.from[row], (flags & FROM_DERIVED) !== 0)],
-    ["To", agent(messages.to[row], (flags & TO_DERIVED) !== 0)],
+    ...(messages.to[row] ? [to] : []),
     ["Channel", [h("bdi", { class: "mono" }, visible(channels[messages.channel[row]] || "none"))]],
     ["Kind", [kind, flags & REDACTED ? ", redacted" : ""]],
   ];

@@ -21,7 +21,7 @@ const SHOWN_PROBLEMS = new Set(["never arrived", "missed", "late", "blocked", "f
  * What an item shows besides its message.
  * @typedef {object} Look
  * @property {number} digits digits of the second; -1 for none and no second
- * @property {string[]} channels short names by position; [] if there is only one
+ * @property {import("./short_names.js").ChannelLabel[]} channels by position; [] if there is only one
  * @property {string} q
  * @property {boolean} whole show a long text as a whole
  * @property {boolean} grouped the message before has the same sender, recipient, channel and kind
@@ -53,8 +53,9 @@ export function shortTime(ts, digits) {
 /** @param {Messages} messages @param {number} row @param {Look} look */
 function who(messages, row, look) {
   const flags = messages.flags[row];
-  const channel = look.channels[messages.channel[row]];
   const to = messages.to[row];
+  const named = look.channels[messages.channel[row]];
+  const channel = named?.agent && named.agent === messages.names.agents[to].text ? named.rest : named?.text;
   return h(
     "div",
     { class: "who" },

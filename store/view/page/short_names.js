@@ -22,3 +22,20 @@ function common(names) {
   while (length > 0 && !SEPARATOR.test(names[0][length - 1])) length -= 1;
   return Math.max(length, 0);
 }
+
+/**
+ * What a channel is called beside a message. Where its name contains an agent, as in `agents:7:chat`, messages to that
+ * agent need only `rest`, which is "" if it is the same for all such channels.
+ * @typedef {{ text: string, agent: string, rest: string }} ChannelLabel
+ */
+
+/** @param {string[]} channels @param {Set<string>} agents their names @returns {ChannelLabel[]} */
+export function channelLabels(channels, agents) {
+  const labels = shortNames(channels).map((text) => {
+    const parts = text.split(SEPARATOR);
+    const at = parts.findLastIndex((part) => agents.has(part));
+    return { text, agent: parts[at] ?? "", rest: at < 0 ? text : parts.slice(at + 1).join(":") };
+  });
+  const rests = new Set(labels.filter(({ agent }) => agent !== "").map(({ rest }) => rest));
+  return rests.size > 1 ? labels : labels.map((label) => (label.agent === "" ? label : { ...label, rest: "" }));
+}
