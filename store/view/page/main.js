@@ -59,8 +59,15 @@ export function appOn(source) {
     },
   };
 
-  /** Keep the state in the URL, without a new entry in the history. */
+  let remembered = 0;
+
+  /** Keep the state in the URL, without a new entry in the history; soon, because browsers refuse many changes at once. */
   function remember() {
+    remembered ||= window.setTimeout(write, 200);
+  }
+
+  function write() {
+    remembered = 0;
     try {
       history.replaceState(null, "", `#${state.fragment()}`);
     } catch {
@@ -147,6 +154,7 @@ async function begin() {
   const app = appOn(source);
   source.onchange = (keys) => app.changed(...keys);
   if (source.head.status === "open") source.follow();
+  else source.examine().catch((error) => app.say(String(error.message)));
   return app;
 }
 
