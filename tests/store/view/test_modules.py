@@ -25,6 +25,9 @@ SINKS = re.compile(
 """Ways to read text as HTML or script, to open a window, and to keep something on the machine."""
 
 
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+
+
 def run_by_node(*arguments: str | Path) -> None:
     """Fail with the output of a program of JavaScript if it fails."""
     done = subprocess.run(
@@ -55,7 +58,7 @@ def test_modules_pass_their_own_tests() -> None:
 def test_no_module_reads_text_as_html_or_script() -> None:
     files = [file for file in PAGE.rglob("*") if file.suffix in (".js", ".html")]
     assert len(files) > 20
-    found = [(file.name, each[0]) for file in files for each in SINKS.finditer(file.read_text())]
+    found = [(file.name, each[0]) for file in files for each in SINKS.finditer(COMMENT.sub("", file.read_text()))]
     assert found == []
     html = (PAGE / "index.html").read_text()
     assert not re.search(r" on\w+=| style=|<script>|https?://|=//", html)
