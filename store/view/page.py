@@ -71,7 +71,7 @@ def document(title: str, data: str) -> str:
     styles = "\n".join(read(name) for name in STYLES)
     policy = (
         f"default-src 'none'; script-src {_hash(vendor)} {_hash(main)}; style-src {_hash(styles)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
