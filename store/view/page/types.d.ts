@@ -101,6 +101,23 @@ export interface Head {
   replay?: { allowed: boolean; broker: string; to_exp: string };
 }
 
+/** How the messages of two runs are aligned: `store/view/comparing.py`. */
+export interface Comparison {
+  a: string;
+  b: string;
+  equal: boolean;
+  messages_a: number;
+  messages_b: number;
+  /** In the order of `TITLES` of `alignment.js`. */
+  counts: { equal: number; changed: number; moved: number; only_a: number; only_b: number };
+  channels: number;
+  differing: number;
+  notes: string[];
+  /** Kinds of the messages that were compared. */
+  kinds: string[];
+  rows: { kind: number[]; a: number[]; b: number[]; length: number[] };
+}
+
 /** Conditions on messages, from the state. Empty lists are no conditions. */
 export interface Filter {
   q: string;
