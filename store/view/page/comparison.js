@@ -282,7 +282,7 @@ export function showComparison(found, sources, linkTo) {
       Home: () => select(0),
       End: () => select(alignment.length - 1),
     }[event.key];
-    const elsewhere = document.activeElement?.closest(".comparison-channels") ?? null;
+    const elsewhere = document.activeElement?.closest(".comparison-channels ul") ?? null;
     if (act === undefined || (event.key.length > 1 && elsewhere !== null) || alignment.length === 0) return;
     act();
     event.preventDefault();
