@@ -8,6 +8,7 @@ import { FILTER_KEYS, filterOf, rowsOf } from "./filter.js";
 import { footer } from "./footer.js";
 import { matrixView } from "./matrix.js";
 import { problemsView } from "./problems.js";
+import { replayBar } from "./replay.js";
 import { searchBar } from "./search.js";
 import { sequenceView } from "./sequence.js";
 import { firstHead, json, ServedSource } from "./served.js";
@@ -60,8 +61,15 @@ export function appOn(source) {
     },
   };
 
-  /** Keep the state in the URL, without a new entry in the history. */
+  let remembered = 0;
+
+  /** Keep the state in the URL, without a new entry in the history; soon, because browsers refuse many changes at once. */
   function remember() {
+    remembered ||= window.setTimeout(write, 200);
+  }
+
+  function write() {
+    remembered = 0;
     try {
       history.replaceState(null, "", `#${state.fragment()}`);
     } catch {
@@ -104,7 +112,7 @@ export function appOn(source) {
     ["matrix", "Matrix", matrixView(app)],
     ["problems", "Problems", problemsView(app)],
   ]);
-  always = [summary(app), bar, time, views, footer(app)];
+  always = [summary(app), bar, time, replayBar(app), views, footer(app)];
   const page = h("div", { id: "page" }, ...always.map((view) => view.element), status);
   document.getElementById("page")?.replaceWith(page);
   addEventListener("hashchange", () => state.load(location.hash));
@@ -163,12 +171,12 @@ async function compared(a, b) {
 async function begin() {
   if (isFile()) return ofFile();
   const asked = new URLSearchParams(location.search);
-  const [a, b] = [asked.get("a"), asked.get("b")];
-  if (a !== null && b !== null) {
-    await compared(a, b);
+  const exp = asked.get("exp");
+  const other = asked.get("with");
+  if (exp !== null && other !== null) {
+    await compared(exp, other);
     return null;
   }
-  const exp = asked.get("exp");
   if (exp === null) {
     await showExperiments();
     return null;
@@ -177,6 +185,7 @@ async function begin() {
   const app = appOn(source);
   source.onchange = (keys) => app.changed(...keys);
   if (source.head.status === "open") source.follow();
+  else source.examine().catch((error) => app.say(String(error.message)));
   return app;
 }
 

@@ -24,6 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LONGEST_BODY = 64 * 1024
 """Maximum bytes of the body of a request."""
+LONGEST_HEAD = 128 * 1024
+"""Maximum bytes of the query and the headers of a request: a tail position has a number for each recorder."""
 ENTRY = "/open"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -75,10 +77,13 @@ class Access:
         if scope["type"] != "http":
             raise ValueError(f"the page is served over http, not {scope['type']}")
         headers = _headers_of(scope)
+        head = len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
         entering = scope["path"] == ENTRY and scope["method"] == "GET"
         refusal = self._refusal(scope["method"], headers, entering)
         if refusal is not None:
             await _answer(send, *refusal)
+        elif head > LONGEST_HEAD:
+            await _answer(send, 431, f"a request has at most {LONGEST_HEAD} bytes before its body")
         elif entering:
             await self._enter(scope, headers, send)
         elif not self._has_cookie(headers):
@@ -99,9 +104,7 @@ class Access:
         sites = headers.get("sec-fetch-site", [])
         if not entering and any(site not in ("same-origin", "none") for site in sites):
             return 403, "requests of other pages are refused"
-        if method not in _METHODS:
-            return 405, f"{method} is not supported"
-        return None
+        return None if method in _METHODS else (405, f"{method} is not supported")
 
     async def _enter(self, scope: Scope, headers: Headers, send: Send) -> None:
         """Give the browser the cookie for a secret that was not used yet."""

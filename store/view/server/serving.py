@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from ...errors import StoreError
-from .access import Access
+from .access import LONGEST_HEAD, Access
 from .opening import RedirectFile, has_browser
 
 HOST = "127.0.0.1"
 CLOSE_S = 1
 """Seconds that a client which does not read has at the end."""
-LONGEST_HEAD = 32 * 1024
-"""Maximum bytes of the request line and the headers of a request."""
 MOST_CONNECTIONS = 128
 
 
