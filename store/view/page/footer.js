@@ -22,9 +22,14 @@ function content(app) {
   return [
     h("span", {}, "head ", h("code", { title: `chain hash of the experiment: ${head}` }, `${head.slice(0, 12)}…`), " ", copyButton(app, head)),
     verdict(app.head, verify),
-    h("span", { class: "quiet" }, `messager ${visible(made.version)}, made ${visible(made.at.slice(0, 16).replace("T", " "))} UTC`),
+    h("span", { class: "quiet made" }, madeText(made)),
     h("span", { class: "quiet" }, "Nothing on this page leaves your machine."),
   ];
+}
+
+/** Return by what and when the page was made. @param {import("./types").Head["made"]} made */
+export function madeText({ version, at }) {
+  return `messager ${visible(version)}, made ${visible(at.slice(0, 16).replace("T", " "))} UTC`;
 }
 
 /** @param {App} app @param {string} head */

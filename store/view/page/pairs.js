@@ -104,23 +104,39 @@ export function tableOf(pairs, { agents = true, keep = [], most = MOST } = {}) {
 }
 
 /**
- * Return the pairs of the most active names, both directions apart, and those names, the most active first.
+ * Return the most active names as nodes, the most active first, and the pairs of different ones as edges between them,
+ * the largest count first. If columns are channels, each channel is a node too.
  * @param {Pair[]} pairs
- * @param {number} most
+ * @param {number} most nodes
+ * @param {{ agents?: boolean }} [how] `agents`: columns are agents too
  */
-export function network(pairs, most) {
-  /** @type {Map<number, number>} */
-  const activity = new Map();
-  for (const { from, to, count } of pairs) {
-    if (from > 0) activity.set(from, (activity.get(from) ?? 0) + count);
-    if (to > 0 && to !== from) activity.set(to, (activity.get(to) ?? 0) + count);
+export function network(pairs, most, { agents = true } = {}) {
+  /** @type {Map<string, { side: "from" | "to", at: number, count: number }>} */
+  const found = new Map();
+  /** @param {"from" | "to"} given @param {number} at */
+  const node = (given, at) => {
+    const side = agents ? "from" : given;
+    const known = found.get(`${side} ${at}`) ?? { side, at, count: 0 };
+    found.set(`${side} ${at}`, known);
+    return known;
+  };
+  const ends = pairs.map(({ from, to, count }) => {
+    const one = from > 0 ? node("from", from) : null;
+    const other = to > 0 ? node("to", to) : null;
+    if (one) one.count += count;
+    if (other && other !== one) other.count += count;
+    return { one, other, from, to, count };
+  });
+  const nodes = [...found.values()].sort((a, b) => b.count - a.count || a.at - b.at).slice(0, most);
+  const placeOf = new Map(nodes.map((each, place) => [each, place]));
+  const edges = [];
+  for (const { one, other, from, to, count } of ends) {
+    if (one === null || other === null || one === other) continue;
+    const [begin, end] = [placeOf.get(one), placeOf.get(other)];
+    if (begin !== undefined && end !== undefined) edges.push({ begin, end, from, to, count });
   }
-  const ranked = [...activity].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
-  const nodes = ranked.slice(0, most).map(([at, count]) => ({ at, count }));
-  const shown = new Set(nodes.map(({ at }) => at));
-  const edges = pairs.filter(({ from, to }) => from !== to && shown.has(from) && shown.has(to));
   edges.sort((a, b) => b.count - a.count || a.from - b.from || a.to - b.to);
-  return { nodes, edges, names: ranked.length };
+  return { nodes, edges, names: found.size };
 }
 
 /**

@@ -3,6 +3,7 @@
 import { colourOf } from "./colours.js";
 import { activityOfAgents, described, dialogues } from "./describing.js";
 import { h, visible } from "./dom.js";
+import { madeText } from "./footer.js";
 import { badge } from "./problem_kinds.js";
 import { dayText, durationText, exactText, numberText, plural, timeText } from "./time.js";
 
@@ -21,14 +22,22 @@ export function summary(app) {
   const title = h("div", { class: "title" });
   const sentence = h("p", { class: "sentence" });
   const chapters = h("p", { class: "chapters" });
-  const inside = h("dl");
-  const details = h(
+  const details = h("dl", { id: "summary-details", hidden: true });
+  const more = h(
+    "button",
+    {
+      type: "button", class: "chip more", "aria-expanded": "false", "aria-controls": "summary-details",
+      on: { click: () => open(details.hidden) },
+    },
     "details",
-    { on: { toggle: () => details.open && fill() } },
-    h("summary", {}, "Details"),
-    inside,
   );
-  const element = h("header", { class: "summary" }, title, sentence, chapters, details);
+  const element = h(
+    "header",
+    { class: "summary" },
+    title,
+    h("div", { class: "said" }, sentence, chapters, more),
+    details,
+  );
   /** @type {Numbers} */
   let numbers = { messages: 0, channels: 0, since: null, until: null, pairs: [] };
   let timer = 0;
@@ -56,17 +65,21 @@ export function summary(app) {
     const marks = chaptersOf(app);
     chapters.replaceChildren(...marks);
     chapters.hidden = marks.length === 0;
-    if (details.open) fill();
+    if (!details.hidden) details.replaceChildren(...detailsOf(app, numbers));
   }
 
-  function fill() {
-    inside.replaceChildren(...detailsOf(app, numbers));
+  /** @param {boolean} wanted */
+  function open(wanted) {
+    details.hidden = !wanted;
+    more.setAttribute("aria-expanded", String(wanted));
+    if (wanted) details.replaceChildren(...detailsOf(app, numbers));
   }
 
   return {
     element,
     update(changed) {
       if (changed.has("head")) document.title = `${visible(app.head.name ?? app.head.exp_id)} - messager`;
+      if (title.childElementCount === 0) title.replaceChildren(...titleOf(app, numbers));
       if (changed.has("messages") || changed.has("head")) count();
       else if (changed.has("theme")) show();
     },
@@ -145,9 +158,10 @@ function chaptersOf(app) {
   if (marks.length === 0) return [];
   const shown = marks.length <= CHAPTERS ? marks : marks.slice(0, CHAPTERS);
   const more = marks.length - shown.length;
+  const oneDay = new Set(shown.map(({ ts }) => dayText(BigInt(ts)))).size === 1;
   return [
     h("span", { class: "quiet" }, `${plural(marks.length, "chapter")}:`),
-    ...shown.map((mark, place) => chapter(app, mark, marks[place + 1])),
+    ...shown.map((mark, place) => chapter(app, mark, marks[place + 1], oneDay)),
     ...(more ? [h("span", { class: "quiet" }, `and ${numberText(more)} more`)] : []),
   ];
 }
@@ -155,8 +169,13 @@ function chaptersOf(app) {
 /** Marks that the recorder sets itself. */
 const OWN = /^messager\./;
 
-/** @param {App} app @param {import("./types").Mark} mark @param {import("./types").Mark | undefined} next */
-function chapter(app, mark, next) {
+/**
+ * @param {App} app
+ * @param {import("./types").Mark} mark
+ * @param {import("./types").Mark | undefined} next
+ * @param {boolean} oneDay all marks are of one day
+ */
+function chapter(app, mark, next, oneDay) {
   const since = BigInt(mark.ts);
   const text = visible(mark.label);
   return h(
@@ -166,7 +185,7 @@ function chapter(app, mark, next) {
       on: { click: () => app.state.set({ since: mark.ts, until: next ? next.ts : "" }) },
     },
     h("bdi", {}, text),
-    h("span", { class: "quiet" }, ` ${timeText(since, 0)}`),
+    h("span", { class: "quiet" }, ` ${oneDay ? timeText(since, 0) : dayText(since)}`),
   );
 }
 
@@ -194,6 +213,7 @@ function detailsOf(app, { since, until, pairs }) {
     ...(head.parent ? row("fork of", visible(head.parent.exp_id), typeof head.parent.at === "string" ? `, from ${head.parent.at} on` : "") : []),
     ...row("forks", ...list(head.forks.map(({ exp_id, at }) => [h("bdi", {}, visible(exp_id)), at ? ` from ${at} on` : ""]))),
     ...row("chapters", head.marks.length > CHAPTERS ? plural(head.marks.length, "mark") : ""),
+    ...row("page", madeText(head.made)),
     ...row("notes", visible(head.notes.join("; "))),
     ...Object.entries(head.meta).flatMap(([key, value]) => row(visible(key), h("span", { class: "mono" }, visible(JSON.stringify(value))))),
     ...row("names", `${plural(messages.names.agents.length - 1, "agent")}, ${plural(messages.names.channels.length - 1, "channel")}`),
