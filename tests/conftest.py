@@ -41,6 +41,8 @@ def _use_memory_for_temporary_files() -> None:
 
 _use_memory_for_temporary_files()
 
+pytest_plugins = ["tests.support.browser"]
+
 # No deadline: the duration of one example depends on the load of the machine.
 settings.register_profile("fixed", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("nightly", deadline=None, print_blob=True, max_examples=1000)
@@ -117,7 +119,11 @@ def _cases_left_out(items: list[pytest.Item]) -> dict[pytest.Item, None]:
     for of_test in found.values():
         marker = of_test[0].get_closest_marker("sampled")
         assert marker is not None
-        mixed = sorted(of_test, key=lambda item: crc32(item.nodeid.encode()))
+        always = marker.kwargs.get("always", ())
+        ids = {item: item.callspec.id for item in of_test}
+        if unknown := set(always).difference(ids.values()):
+            raise pytest.UsageError(f"{of_test[0].nodeid.partition('[')[0]} has no case {', '.join(sorted(unknown))}")
+        mixed = sorted(of_test, key=lambda item: (ids[item] not in always, crc32(item.nodeid.encode())))
         left_out |= dict.fromkeys(mixed[marker.args[0] :])
     return left_out
 

@@ -12,11 +12,11 @@ A block is the length of its header (4 bytes), the header (JSON), and its column
 header has `columns`: `{name: [type, offset, length]}`, with types u8, u16, u32, f64, i64 (little-endian), and `bytes`;
 the offset counts from the end of the header, the length is in bytes. `page/chunk.js` reads it.
 
-Columns of messages, one value each: `ts` (i64, ns since the message before, the first since `begin` of the header),
-`kind` (its number in `KINDS`, from 1), `channel`, `from`, `to`, `messager` (positions in `Names`, from 1; 0 for none),
-`flags` (see `TEXT_CUT`), `recorder`, `seq` (minus that of the message before of this recorder), `heard` (plus 1; 0 for
-unknown), `cause_recorder`, `cause_seq` (0 for none), `size` (bytes of the payload), `receptions` (their number).
-`texts` is UTF-8, each text ended by a zero byte.
+Columns of messages, one value each: `ts` (i64, ns since the message before, modulo 2**64, the first since `begin` of
+the header), `kind` (its number in `KINDS`, from 1), `channel`, `from`, `to`, `messager` (positions in `Names`, from 1;
+0 for none), `flags` (see `TEXT_CUT`), `recorder`, `seq` (minus that of the message before of this recorder), `heard`
+(plus 1; 0 for unknown), `cause_recorder`, `cause_seq` (0 for none), `size` (bytes of the payload), `receptions` (their
+number). `texts` is UTF-8, each text ended by a zero byte.
 
 Columns of receptions, in the order of their messages: `at_recorder`, `at_messager`, `at_delay` (f64, ns after `ts`),
 `at_arrival` (0 for unknown).
@@ -239,7 +239,7 @@ def encode(
         texts.append(said)
         rows.append(
             (
-                entry.ts - last,
+                _wrapped(entry.ts - last),
                 _CODES[entry.kind],
                 names.channel(entry.channel),
                 names.agent(entry.from_id),
@@ -266,6 +266,11 @@ def encode(
     packed["texts"] = ("bytes", "".join(f"{each}\0" for each in texts).encode())
     messages = zlib.compress(block(header, packed), 6)
     return len(messages).to_bytes(4, "little") + messages + zlib.compress(payloads.block(), 6)
+
+
+def _wrapped(difference: int) -> int:
+    """Return the difference of two times modulo 2**64, as 64 bits hold it."""
+    return (difference + 2**63) % 2**64 - 2**63
 
 
 _MESSAGE = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 import zlib
@@ -19,6 +18,7 @@ from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..formats.output_file import open_output
 from ..formats.sharing import Sharing
+from ..json_text import dump_strict
 from ..log.event import iso
 from ..log.event_log import EventLog
 from ..log.selection import Filters, Selection, selection_of
@@ -147,7 +147,7 @@ async def run_parts(
 
 def packed(data: Any) -> bytes:
     """Return JSON as a packed part of a document."""
-    return zlib.compress(json.dumps(data, separators=(",", ":"), default=str).encode(), 6)
+    return zlib.compress(dump_strict(data).encode(), 6)
 
 
 def _changes(shared: Sharing | None) -> str:

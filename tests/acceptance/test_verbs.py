@@ -39,7 +39,7 @@ for words in json.loads(sys.argv[1]):
 """
 """Runs every line in a fork, until one fails."""
 
-ELSEWHERE = {"demo", "record"}
+ELSEWHERE = {"demo", "record", "view"}
 """Verbs that other tests start as processes."""
 
 LINES = [

@@ -1,17 +1,20 @@
 /** The page: reads the data, makes the views, and passes changes to them once a frame. */
 
 import { conversationView } from "./conversation.js";
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
+import { showExperiments } from "./experiments.js";
 import { FILTER_KEYS, filterOf, rowsOf } from "./filter.js";
 import { footer } from "./footer.js";
 import { matrixView } from "./matrix.js";
 import { problemsView } from "./problems.js";
 import { searchBar } from "./search.js";
 import { sequenceView } from "./sequence.js";
+import { firstHead, ServedSource } from "./served.js";
 import { fileSource, isFile } from "./source.js";
 import { State } from "./state.js";
 import { summary } from "./summary.js";
 import { tabs } from "./tabs.js";
+import { numberText } from "./time.js";
 import { timeline } from "./timeline.js";
 
 /** @typedef {import("./types").App} App */
@@ -25,6 +28,7 @@ export function appOn(source) {
   /** @type {View[]} */
   let always = [];
   let frame = 0;
+  let begun = false;
   const status = h("p", { class: "status", role: "status" });
 
   /** @param {string[]} keys */
@@ -68,13 +72,27 @@ export function appOn(source) {
     frame = 0;
     const keys = waiting;
     waiting = new Set();
-    if (keys.has("messages") || FILTER_KEYS.some((key) => keys.has(key))) {
-      app.filter = filterOf(state);
+    const filtered = FILTER_KEYS.some((key) => keys.has(key));
+    if (filtered) app.filter = filterOf(state);
+    if (filtered || (keys.has("at") && !loaded())) fetchMessages();
+    if (keys.has("messages") || filtered) {
       app.rows = rowsOf(app.messages, app.filter);
       keys.add("rows");
     }
     if (keys.has("messages") || keys.has("at")) app.selected = state.get("at") ? app.messages.row(state.get("at")) : -1;
+    begun = true;
     for (const view of always) view.update(keys);
+  }
+
+  /** Return whether the selected message is loaded, or none is selected. */
+  function loaded() {
+    return source.complete || state.get("at") === "" || app.messages.row(state.get("at")) >= 0;
+  }
+
+  /** Load the messages that fit the filter, unless all are there. */
+  function fetchMessages() {
+    if (source.complete || !begun) return;
+    source.select(app.filter, state.get("at")).catch((error) => app.say(String(error.message)));
   }
 
   const bar = searchBar(app);
@@ -98,22 +116,66 @@ export function appOn(source) {
   return app;
 }
 
-/** Show what is wrong in place of the page. @param {unknown} error */
-function fail(error) {
-  const text = error instanceof Error ? error.message : String(error);
-  document.getElementById("page")?.replaceChildren(h("p", { class: "failed", role: "alert" }, text));
-  document.body.dataset.ready = "failed";
+/** Show a line in place of the page. @param {string} text @param {string} [role] */
+function instead(text, role = "status") {
+  const line = h("p", { class: role === "alert" ? "failed" : "loading", role }, text);
+  document.getElementById("page")?.replaceChildren(line);
+}
+
+/** Return the source of a served experiment, as soon as that exists. @param {string} exp @returns {Promise<ServedSource>} */
+async function served(exp) {
+  const head = await headOf(exp);
+  document.title = `${visible(head.name || head.exp_id)} - messager`;
+  const source = new ServedSource(head, exp);
+  const state = new State(location.hash, () => {});
+  await source.begin(filterOf(state), state.get("at"), (done, total) => {
+    instead(`Loading ${numberText(done)} of ${numberText(total)} messages …`);
+  });
+  return source;
+}
+
+/** Return the app of what the page is to show; null if that is the list of experiments. */
+async function begin() {
+  if (isFile()) return appOn(await fileSource(0));
+  const asked = new URLSearchParams(location.search);
+  const exp = asked.get("exp");
+  if (exp === null) {
+    await showExperiments();
+    return null;
+  }
+  const source = await served(exp);
+  const app = appOn(source);
+  source.onchange = (keys) => app.changed(...keys);
+  if (source.head.status === "open") source.follow();
+  else source.examine().catch((error) => app.say(String(error.message)));
+  return app;
 }
 
 try {
-  if (!isFile()) throw new Error("this page has no data");
-  const source = await fileSource(0);
-  const app = appOn(source);
-  requestAnimationFrame(() => {
-    document.body.dataset.ready = "";
-    app.messages.prepare(() => new Promise((done) => setTimeout(done)));
-  });
+  const app = await begin();
+  if (app !== null) {
+    requestAnimationFrame(() => {
+      document.body.dataset.ready = "";
+      app.messages.prepare(() => new Promise((done) => setTimeout(done)));
+    });
+  }
 } catch (error) {
-  fail(error);
+  instead(error instanceof Error ? error.message : String(error), "alert");
+  document.body.dataset.ready = "failed";
   throw error;
+}
+
+/** Return the head of an experiment, when it exists. @param {string} exp */
+async function headOf(exp) {
+  return (
+    (await firstHead(exp)) ??
+    new Promise((done) => {
+      instead(`Waiting for ${visible(exp)} …`);
+      const stream = new EventSource(`/api/run/${encodeURIComponent(exp)}/follow`);
+      stream.addEventListener("found", async () => {
+        stream.close();
+        done(await firstHead(exp));
+      });
+    })
+  );
 }

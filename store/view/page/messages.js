@@ -21,7 +21,7 @@ class Part {
   /** @param {number} rows @param {Uint8Array<ArrayBuffer>} texts @param {Uint8Array<ArrayBuffer>} payloads */
   constructor(rows, texts, payloads) {
     this.rows = rows;
-    this.texts = new TextDecoder().decode(texts);
+    this.texts = new TextDecoder("utf-8", { ignoreBOM: true }).decode(texts);
     this.starts = starts(this.texts, rows);
     /** @type {{ text: string, starts: Uint32Array } | null} */
     this._folded = null;
@@ -105,7 +105,7 @@ export class Messages {
     const { block, payloads } = await readChunk(chunk);
     const { header, columns } = block;
     const rows = header.rows;
-    this._name(header.names);
+    this.name(header.names);
     const ts = new BigInt64Array(rows);
     const time = new Float64Array(rows);
     const seq = new Float64Array(rows);
@@ -113,7 +113,7 @@ export class Messages {
     const last = new Map();
     let now = BigInt(header.begin);
     for (let row = 0; row < rows; row += 1) {
-      now += columns.ts[row];
+      now = BigInt.asIntN(64, now + columns.ts[row]);
       ts[row] = now;
       time[row] = Number(now / 1000n) / 1e6;
       const recorder = columns.recorder[row];
@@ -263,8 +263,11 @@ export class Messages {
     }
   }
 
-  /** @param {{ agents: [number, string, string][], channels: [number, string][], messagers: [number, string][] }} names */
-  _name(names) {
+  /**
+   * Note names at their positions.
+   * @param {{ agents: [number, string, string][], channels: [number, string][], messagers: [number, string][] }} names
+   */
+  name(names) {
     for (const [at, text, id] of names.agents) {
       this.names.agents[at] = { text, id };
       this.agentAt.set(id, at);

@@ -47,7 +47,7 @@ export function tabs(app, views) {
     update(changed) {
       for (const keys of unseen) for (const key of changed) keys.add(key);
       const now = shown();
-      views.forEach(([, , view], at) => {
+      buttons.forEach((_, at) => {
         buttons[at].setAttribute("aria-selected", String(at === now));
         buttons[at].tabIndex = at === now ? 0 : -1;
         panels[at].hidden = at !== now;

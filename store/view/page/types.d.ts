@@ -95,6 +95,10 @@ export interface Head {
   shared: string;
   /** Version of the program, and when the page was made. */
   made: { version: string; at: string };
+  /** Of a served page: the tail position `recorder:seq,...` up to which the head tells. */
+  position?: string;
+  /** Of a served page: events that are indexed, and their total, while counts are incomplete. */
+  indexing?: [number, number] | null;
   /** Of a served page: that a replay can be followed, or driven. */
   replay?: { allowed: boolean; broker: string; to_exp: string };
 }

@@ -1,0 +1,42 @@
+"""The modules of the page: their types, and their tests, which node runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import programs
+
+HERE = Path(__file__).parent
+TYPESCRIPT = Path(sys.prefix, "js", "node_modules", "typescript", "bin", "tsc")
+"""Installed by `make test`."""
+
+
+def run_by_node(*arguments: str | Path) -> None:
+    """Fail with the output of a program of JavaScript if it fails."""
+    done = subprocess.run(
+        [programs.node(), *arguments],
+        cwd=HERE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+    )
+    if done.returncode:
+        pytest.fail(done.stdout, pytrace=False)
+
+
+def test_types_are_right() -> None:
+    if not TYPESCRIPT.exists():
+        programs.lacking("TypeScript is not installed", "install npm, then run make test")
+    run_by_node(TYPESCRIPT, "--project", "tsconfig.json")
+
+
+def test_modules_pass_their_own_tests() -> None:
+    files = sorted(HERE.glob("js/*.test.js"))
+    assert files
+    # A module of the page is a module by its content: no package.json says so.
+    run_by_node("--disable-warning=MODULE_TYPELESS_PACKAGE_JSON", "--test", *files)
