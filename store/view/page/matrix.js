@@ -15,7 +15,7 @@ import { numberText, plural } from "./time.js";
 const NODES = 60;
 const EDGES = 300;
 /** ms between two counts while messages keep coming. */
-const PAUSE = 500;
+const PAUSE = { complete: 500, served: 10_000 };
 const CHOICES = /** @type {[Across, string, string, string][]} */ ([
   ["to", "recipient", "from ＼ to", "messages by sender and recipient"],
   ["channel", "channel", "from ＼ channel", "messages by sender and channel"],
@@ -51,21 +51,26 @@ export function matrixView(app) {
   /** @type {{ pairs: Pair[], across: Across } | null} */
   let shown = null;
 
-  /** Count, at once or after a pause since the last count. */
-  function count() {
-    if (timer !== 0) return;
+  /** Count, at once or after a pause since the last count. @param {boolean} filtered a condition has changed */
+  function count(filtered) {
+    if (timer !== 0 && !filtered) return;
+    clearTimeout(timer);
     timer = window.setTimeout(async () => {
       last = performance.now();
       asked += 1;
       const number = asked;
       timer = 0;
       element.setAttribute("aria-busy", "true");
-      const found = await counted(app);
-      if (number !== asked) return;
-      shown = found;
+      try {
+        const found = await counted(app);
+        if (number !== asked) return;
+        shown = found;
+        show();
+      } catch (error) {
+        note.textContent = error instanceof Error ? error.message : String(error);
+      }
       element.removeAttribute("aria-busy");
-      show();
-    }, Math.max(last + PAUSE - performance.now(), 0));
+    }, Math.max(last + (filtered || app.source.complete ? PAUSE.complete : PAUSE.served) - performance.now(), 0));
   }
 
   /** Fill the table and the graph with what was counted. */
@@ -92,7 +97,7 @@ export function matrixView(app) {
     const [, , corner, label] = CHOICES.find(([value]) => value === across) ?? CHOICES[0];
     /** @param {"from" | "to"} side @param {import("./pairs.js").Line} line @param {number} others */
     const heading = (side, { at, total }, others) => ({
-      text: at < 0 ? plural(others, "other") : naming.text(side, at),
+      text: at < 0 && others > 0 ? plural(others, "other") : naming.text(side, at),
       full: `${naming.whole(side, at)}: ${plural(total, "message")}`,
       open: at > 0 ? () => openName(naming.channels(side) ? "channel" : "agent", at) : null,
       colour: naming.colour(side, at),
@@ -167,7 +172,8 @@ export function matrixView(app) {
       const wanted = app.state.get("matrix") === "graph" ? "graph" : "";
       element.dataset.shows = wanted;
       for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.shows === wanted));
-      if (["messages", "across", ...FILTER_KEYS].some((key) => changed.has(key))) count();
+      const filtered = ["across", ...FILTER_KEYS].some((key) => changed.has(key));
+      if (filtered || changed.has("messages") || changed.has("live")) count(filtered);
       else if (changed.has("theme")) show();
       else if (changed.has("size") || changed.has("matrix") || changed.has("view")) graph.draw();
     },

@@ -16,7 +16,7 @@ import { crossed } from "./counting.js";
  * @property {Float64Array} cells row by row
  * @property {number} total
  * @property {number} largest the largest count of two names
- * @property {number} rowNames number of all names
+ * @property {number} rowNames number of all names that are known
  * @property {number} columnNames
  */
 
@@ -97,7 +97,7 @@ export function tableOf(pairs, { agents = true, keep = [], most = MOST } = {}) {
     const row = shownRows[Math.floor(cell / shownColumns.length)].at;
     if (row > 0 && shownColumns[cell % shownColumns.length].at > 0) largest = Math.max(largest, count);
   });
-  const names = (/** @type {Map<number, number>} */ totals) => totals.size - (totals.has(0) ? 1 : 0);
+  const names = (/** @type {Map<number, number>} */ totals) => totals.size - (totals.has(0) ? 1 : 0) - (totals.has(-1) ? 1 : 0);
   return {
     rows: shownRows, columns: shownColumns, cells, total, largest, rowNames: names(sent), columnNames: names(got),
   };
@@ -150,17 +150,15 @@ function lines(totals, activity, keep, most) {
   const rank = activity ?? ((/** @type {number} */ at) => totals.get(at) ?? 0);
   const kept = new Set(keep);
   const ranked = [...totals]
-    .filter(([at]) => at !== 0)
+    .filter(([at]) => at > 0)
     .sort(([a], [b]) => Number(kept.has(b)) - Number(kept.has(a)) || rank(b) - rank(a) || a - b);
   const shown = ranked.length <= most + 1 ? ranked : ranked.slice(0, most);
   shown.sort(([a], [b]) => rank(b) - rank(a) || a - b);
   const found = shown.map(([at, total]) => ({ at, total }));
-  if (shown.length < ranked.length) {
-    const shownNames = new Set(shown.map(([at]) => at));
-    let rest = 0;
-    for (const [at, total] of ranked) if (!shownNames.has(at)) rest += total;
-    found.push({ at: -1, total: rest });
-  }
+  const shownNames = new Set(shown.map(([at]) => at));
+  let rest = totals.get(-1) ?? 0;
+  for (const [at, total] of ranked) if (!shownNames.has(at)) rest += total;
+  if (rest) found.push({ at: -1, total: rest });
   const none = totals.get(0);
   if (none !== undefined) found.push({ at: 0, total: none });
   return found;

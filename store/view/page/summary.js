@@ -14,7 +14,7 @@ import { dayText, durationText, exactText, numberText, plural, timeText } from "
 const CHAPTERS = 6;
 const BUSIEST = 8;
 /** ms between two counts while messages keep coming. */
-const PAUSE = 1000;
+const PAUSE = { complete: 1000, served: 10_000 };
 const NOTHING = { q: "", agents: [], between: [], channels: [], kinds: [], since: null, until: null };
 
 /** @param {App} app @returns {import("./types").View} */
@@ -38,8 +38,8 @@ export function summary(app) {
     h("div", { class: "said" }, sentence, chapters, more),
     details,
   );
-  /** @type {Numbers} */
-  let numbers = { messages: 0, channels: 0, since: null, until: null, pairs: [] };
+  /** @type {Numbers | null} */
+  let numbers = null;
   let timer = 0;
   let last = -Infinity;
 
@@ -47,67 +47,88 @@ export function summary(app) {
     if (timer !== 0) return;
     timer = window.setTimeout(async () => {
       last = performance.now();
-      const pairs = await app.source.pairs(NOTHING);
+      try {
+        numbers = numbersOf(app, await app.source.pairs(NOTHING));
+        show();
+      } catch (error) {
+        sentence.textContent = error instanceof Error ? error.message : String(error);
+      }
       timer = 0;
-      numbers = numbersOf(app, pairs);
-      show();
-    }, Math.max(last + PAUSE - performance.now(), 0));
+    }, Math.max(last + (app.source.complete ? PAUSE.complete : PAUSE.served) - performance.now(), 0));
   }
 
   function show() {
-    title.replaceChildren(...titleOf(app, numbers));
+    replace(title, titleOf(app));
+    const marks = chaptersOf(app);
+    replace(chapters, marks);
+    chapters.hidden = marks.length === 0;
+    if (numbers === null) {
+      const { indexing } = app.head;
+      sentence.textContent = indexing ? `Indexing: ${numberText(indexing[0])} of ${plural(indexing[1], "event")} …` : "Counting …";
+      return;
+    }
     const name = (/** @type {number} */ at) => visible(app.messages.names.agents[at].text);
-    sentence.replaceChildren(
-      ...described(numbers, name).map(({ text, as, at }) =>
+    replace(
+      sentence,
+      described(numbers, name).map(({ text, as, at }) =>
         as === "agent" ? agentButton(app, at ?? 0) : as === "number" ? h("b", {}, text) : text,
       ),
     );
-    const marks = chaptersOf(app);
-    chapters.replaceChildren(...marks);
-    chapters.hidden = marks.length === 0;
-    if (!details.hidden) details.replaceChildren(...detailsOf(app, numbers));
+    if (!details.hidden) replace(details, detailsOf(app, numbers));
   }
 
   /** @param {boolean} wanted */
   function open(wanted) {
     details.hidden = !wanted;
     more.setAttribute("aria-expanded", String(wanted));
-    if (wanted) details.replaceChildren(...detailsOf(app, numbers));
+    if (wanted && numbers !== null) details.replaceChildren(...detailsOf(app, numbers));
   }
 
   return {
     element,
     update(changed) {
       if (changed.has("head")) document.title = `${visible(app.head.name ?? app.head.exp_id)} - messager`;
-      if (title.childElementCount === 0) title.replaceChildren(...titleOf(app, numbers));
-      if (changed.has("messages") || changed.has("head")) count();
-      else if (changed.has("theme")) show();
+      if (changed.has("messages") || changed.has("live")) count();
+      if (changed.has("head") || changed.has("theme")) show();
     },
   };
+}
+
+/** Fill an element, unless that took the focus away. @param {Element} element @param {(Node | string)[]} children */
+function replace(element, children) {
+  if (!element.contains(document.activeElement)) element.replaceChildren(...children);
 }
 
 /** @param {App} app @param {Numbers["pairs"]} pairs @returns {Numbers} */
 function numbersOf(app, pairs) {
   const { head, messages, source } = app;
-  let channels = 0;
+  const [since, until] = spanOf(app);
+  let channels = head.channels;
   if (source.complete) {
     const seen = new Uint8Array(messages.names.channels.length);
     for (let row = 0; row < messages.length; row += 1) seen[messages.channel[row]] = 1;
     channels = seen.subarray(1).reduce((sum, one) => sum + one, 0);
   }
-  const whole = source.complete && messages.length > 0;
   return {
     messages: source.complete ? messages.length : (head.messages ?? pairs.reduce((sum, { count }) => sum + count, 0)),
+    agents: source.complete ? activityOfAgents(pairs).length : head.agents,
     channels,
-    since: whole ? messages.ts[0] : head.first_ts === null ? null : BigInt(head.first_ts),
-    until: whole ? messages.ts[messages.length - 1] : head.last_ts === null ? null : BigInt(head.last_ts),
+    since,
+    until,
     pairs,
   };
 }
 
-/** @param {App} app @param {Numbers} numbers */
-function titleOf(app, { since, until }) {
+/** Return the times of the first and the last message. @param {App} app @returns {[bigint | null, bigint | null]} */
+function spanOf({ head, messages, source }) {
+  if (source.complete && messages.length) return [messages.ts[0], messages.ts[messages.length - 1]];
+  return [head.first_ts === null ? null : BigInt(head.first_ts), head.last_ts === null ? null : BigInt(head.last_ts)];
+}
+
+/** @param {App} app */
+function titleOf(app) {
   const { head } = app;
+  const [since, until] = spanOf(app);
   const live = head.status === "open" && head.recorders.some(({ state }) => state === "alive");
   const days = since === null || until === null ? "" : dayText(since) === dayText(until) ? "" : `${dayText(until)} `;
   const shared = [head.shared, head.selection && `only ${head.selection}`].filter(Boolean).join("; ");
