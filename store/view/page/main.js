@@ -59,8 +59,15 @@ export function appOn(source) {
     },
   };
 
-  /** Keep the state in the URL, without a new entry in the history. */
+  let remembered = 0;
+
+  /** Keep the state in the URL, without a new entry in the history; soon, because browsers refuse many changes at once. */
   function remember() {
+    remembered ||= window.setTimeout(write, 200);
+  }
+
+  function write() {
+    remembered = 0;
     try {
       history.replaceState(null, "", `#${state.fragment()}`);
     } catch {
