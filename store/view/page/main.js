@@ -115,7 +115,8 @@ export function appOn(source) {
   always = [summary(app), bar, time, replayBar(app), views, footer(app)];
   const page = h("div", { id: "page" }, ...always.map((view) => view.element), status);
   document.getElementById("page")?.replaceWith(page);
-  addEventListener("hashchange", () => state.load(location.hash));
+  // The address of the event: the state may have been written to that of the page meanwhile.
+  addEventListener("hashchange", (event) => state.load(new URL(event.newURL).hash));
   addEventListener("resize", () => changed("size"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => changed("theme"));
   addEventListener("keydown", (event) => {

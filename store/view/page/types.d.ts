@@ -78,6 +78,9 @@ export interface Head {
   forks: { exp_id: string; at: string | null; point: string | null }[];
   events: number;
   kinds: Record<string, number>;
+  /** Names of agents and channels in the whole experiment. */
+  agents: number;
+  channels: number;
   /** Messages of the selection; null if unknown. */
   messages: number | null;
   first_ts: string | null;
@@ -193,6 +196,8 @@ export interface Source {
   messages: Messages;
   /** True if all messages are there, so that filters and counts are computed in the page. */
   complete: boolean;
+  /** True while the newest messages are added at the end. The reader who leaves the end of a window sets it to false. */
+  atEnd: boolean;
   /** True if the page is served. */
   served: boolean;
   /** Number of messages that fit the filter; null if unknown. */
@@ -203,7 +208,7 @@ export interface Source {
   more(direction: "before" | "after"): Promise<number>;
   /** Counts of messages; `by` is "from" or "channel". */
   activity(filter: Filter, since: bigint, until: bigint, buckets: number, by: "from" | "channel"): Promise<Activity>;
-  /** Numbers of messages by sender and recipient: positions of agents, 0 for none. */
+  /** Numbers of messages by sender and recipient: positions of agents, 0 for none, -1 for others. */
   pairs(filter: Filter): Promise<{ from: number; to: number; count: number }[]>;
 }
 
