@@ -131,6 +131,8 @@ export interface Source {
   messages: Messages;
   /** True if all messages are there, so that filters and counts are computed in the page. */
   complete: boolean;
+  /** True while the newest messages are added at the end. The reader who leaves the end of a window sets it to false. */
+  atEnd: boolean;
   /** True if the page is served. */
   served: boolean;
   /** Number of messages that fit the filter; null if unknown. */
