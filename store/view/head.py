@@ -48,6 +48,8 @@ async def head(
         "forks": found["forks"] if not private else [],
         "events": sum(found["kinds"].values()),
         "kinds": {kind: count for kind, count in found["kinds"].items() if count},
+        "agents": found["agents"],
+        "channels": found["channels"],
         "messages": messages,
         "first_ts": _text(found["first_ts"]),
         "last_ts": _text(found["last_ts"]),
