@@ -27,7 +27,7 @@ export function summary(app) {
     "button",
     {
       type: "button", class: "chip more", "aria-expanded": "false", "aria-controls": "summary-details",
-      on: { click: () => open(details.hidden) },
+      on: { click: () => open(Boolean(details.hidden)) },
     },
     "details",
   );
