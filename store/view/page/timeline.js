@@ -54,6 +54,8 @@ class Timeline {
     this._whole = null;
     /** Rows that fit the filter at any time; null if they are to be found. @type {Int32Array | null} */
     this._rows = null;
+    /** @type {import("./timeline_bars.js").Ranking | null} */
+    this._ranking = null;
     this._counted = -Infinity;
     this._later = 0;
     /** Number of the last question to the source. */
@@ -89,7 +91,6 @@ class Timeline {
     const buttons = h(
       "div",
       { class: "timeline-buttons", role: "group", "aria-label": "zoom" },
-      this._skip,
       button("−", "zoom out", () => this._zoom(2)),
       button("+", "zoom in", () => this._zoom(0.5)),
       button("All", "show the whole run", () => this._show(null)),
@@ -98,7 +99,7 @@ class Timeline {
     this.element = h(
       "section",
       { class: "timeline", "aria-label": "timeline" },
-      h("div", { class: "timeline-bar" }, this._playback.element, this._legend.element, this._info.element, buttons),
+      h("div", { class: "timeline-bar" }, this._playback.element, this._legend.element, this._info.element, this._skip, buttons),
       this._none,
       this._picture,
     );
@@ -188,9 +189,12 @@ class Timeline {
     const whole = new Viewport(axis, 0n, axis.length, width);
     if (!app.source.complete) this._ask(viewport, whole, changed);
     else {
-      const wanted = by === "from" ? app.state.all("agent").map((id) => app.messages.agentAt.get(id) ?? 0) : [];
-      this._rows ??= rowsOf(app.messages, app.filter, { anyTime: true });
-      const ranking = rankingOf(app.messages, by, wanted);
+      if (this._rows === null || this._ranking === null) {
+        const chosen = by === "from" ? app.state.all("agent").map((id) => app.messages.agentAt.get(id) ?? 0) : [];
+        this._rows = rowsOf(app.messages, app.filter, { anyTime: true });
+        this._ranking = rankingOf(app.messages, by, chosen);
+      }
+      const ranking = this._ranking;
       this._bars = barsOf(app.messages, this._rows, viewport, by, ranking);
       if (viewport.whole) this._whole = this._bars;
       else this._whole ??= barsOf(app.messages, this._rows, whole, by, ranking);
