@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +28,35 @@ WIDTH = 110
 _FENCE = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def current(page: str, folder: Path) -> str:
+Run = Callable[[str, Path, dict[str, str]], Any]
+"""Runs a command of a shell in a folder, with an environment. Returns a `CompletedProcess`."""
+
+
+def in_shell(command: str, folder: Path, environment: dict[str, str]) -> Any:
+    """Run a command with bash."""
+    return subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def current(page: str, folder: Path, run_command: Run = in_shell) -> str:
     """Return the text of a page with the output that its examples give now, run in a folder with `town.db`."""
     text = (ROOT / "docs" / page).read_text()
     names: dict[str, object] = {}
 
     def run(fence: re.Match[str]) -> str:
-        output = _console(fence[2], folder) if fence[1] == "console" else _python(fence[2], folder, names)
+        output = _console(fence[2], folder, run_command) if fence[1] == "console" else _python(fence[2], folder, names)
         return f"```{fence[1]}\n{output}```"
 
     return _FENCE.sub(run, text)
 
 
-def _console(block: str, folder: Path) -> str:
+def _console(block: str, folder: Path, run_command: Run) -> str:
     lines: list[str] = []
     for command in re.findall(r"^\$ (.*(?:\n> .*)*)", block, re.MULTILINE):
         environment = {**os.environ, "MESSAGER_STORE": "town.db", "COLUMNS": str(WIDTH), "NO_COLOR": "1"}
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-        script = command.replace("\n> ", "\n")
-        done = subprocess.run(
-            ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
-        )
+        done = run_command(command.replace("\n> ", "\n"), folder, environment)
         if done.returncode not in (0, 1) or "Traceback" in done.stderr:
             raise RuntimeError(f"{command}: {done.stderr}")
         lines += [f"$ {command}", *(line.rstrip() for line in done.stdout.splitlines())]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TypeVar
@@ -43,7 +44,7 @@ class ChildProcess:
         except OSError as error:
             self._errors.close()
             raise StoreError(f"{_NEEDED}, and {sys.executable} cannot be started: {error.strerror}.") from None
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None and isinstance(self._process.stdout, BufferedReader)
         self.stdin, self.stdout = self._process.stdin, self._process.stdout
         self._thread = ThreadPoolExecutor(1, "messager child process")
 

@@ -119,7 +119,11 @@ def _cases_left_out(items: list[pytest.Item]) -> dict[pytest.Item, None]:
     for of_test in found.values():
         marker = of_test[0].get_closest_marker("sampled")
         assert marker is not None
-        mixed = sorted(of_test, key=lambda item: crc32(item.nodeid.encode()))
+        always = marker.kwargs.get("always", ())
+        ids = {item: item.callspec.id for item in of_test}
+        if unknown := set(always).difference(ids.values()):
+            raise pytest.UsageError(f"{of_test[0].nodeid.partition('[')[0]} has no case {', '.join(sorted(unknown))}")
+        mixed = sorted(of_test, key=lambda item: (ids[item] not in always, crc32(item.nodeid.encode())))
         left_out |= dict.fromkeys(mixed[marker.args[0] :])
     return left_out
 

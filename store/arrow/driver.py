@@ -139,8 +139,11 @@ async def read(job: dict[str, Any], location: str) -> AsyncGenerator[Any, None]:
         while (batch := await ahead) is not None:
             ahead = process.call(batches.next)
             yield batch
-        if process.code() != 0:
-            raise StoreUnavailable(location, process.reason().replace(job["uri"], location))
+        reasons = [] if batches.invalid is None else [f"its record batches cannot be read: {batches.invalid}"]
+        if await process.call(process.code) != 0:
+            reasons.append(process.reason())
+        if reasons:
+            raise StoreUnavailable(location, "; ".join(reasons).replace(job["uri"], location))
 
 
 class _Batches:
@@ -150,18 +153,26 @@ class _Batches:
         self._process = process
         self._job: dict[str, Any] | None = job
         self._stream: Any = None
+        self.invalid: str | None = None
+        """Reason for which the output could not be read to its end."""
 
     def next(self) -> Any:
-        """Return the next record batch; None at the end, also if the process failed."""
+        """Return the next record batch; None at the end, also if the process failed or its output is invalid."""
         pa = schema.pyarrow()
         try:
             if self._job is not None:
                 self._process.stdin.write(json.dumps(self._job).encode() + b"\n")
                 self._process.stdin.close()
                 self._job = None
+                if not self._process.stdout.peek(1):  # no events, or the process failed
+                    return None
                 self._stream = pa.ipc.open_stream(self._process.stdout)
             return self._stream.read_next_batch()
-        except (StopIteration, BrokenPipeError, pa.ArrowInvalid, OSError):
+        except (StopIteration, BrokenPipeError):
+            return None
+        except (pa.ArrowInvalid, OSError) as error:
+            self.invalid = str(error)
+            self._process.stdout.close()  # a process that still writes would never end
             return None
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..text import plural, safe
-from .output import fitted, length, note, table
+from ..text import length, plural, safe
+from .output import fitted, note, table
 
 if TYPE_CHECKING:
     from ..log.event import Event

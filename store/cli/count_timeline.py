@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..text import plural
+from ..text import length, plural
 from .count_cells import TOP, Cells, time_text
 from .count_table import show_bars
-from .output import length, note
+from .output import note
 from .sparkline import sparkline
 
 if TYPE_CHECKING:

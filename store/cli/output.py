@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from ..json_text import dump_strict
-from ..text import length as length
 from ..text import safe
 from .short_names import short_names
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..text import plural, safe
-from .output import facts, length, note, print_json, table
+from ..text import length, plural, safe
+from .output import facts, note, print_json, table
 from .progress import Progress
 
 if TYPE_CHECKING:

@@ -40,6 +40,9 @@ FORMATS = (
     FileFormat((".pack",), "pack", "a pack", "pack"),
 )
 
+PARTITIONS = ("mark", "hour")
+"""Values by which Parquet is written in parts, to a folder."""
+
 
 def by_name(module: str) -> FileFormat:
     """Return the format of a module."""

@@ -10,8 +10,8 @@ from typing import Any
 from ..arrow import schema
 from ..log.event_log import EventLog
 from ..log.selection import Selection
+from .exporting import begin
 from .output_file import open_output
-from .parquet import exported
 from .sharing import Sharing
 
 
@@ -30,13 +30,12 @@ async def write(
     The file appears when it is complete, and replaces an existing one.
     """
     pa = schema.pyarrow()
-    count = 0
     columns = pa.schema([*((field.name, _kind(field)) for field in schema.schema()), ("payload_base64", pa.string())])
+    export = await begin(log, exp_id, progress, shared)
     with open_output(path) as file, pa.csv.CSVWriter(file, columns) as writer:
-        async for batch in exported(log, exp_id, progress, shared, selection, messages):
+        async for batch in export.batches(selection, messages=messages):
             writer.write_batch(_with_texts(batch, columns))
-            count += batch.num_rows
-    return count
+    return export.count
 
 
 def _kind(field: Any) -> Any:

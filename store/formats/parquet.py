@@ -13,21 +13,19 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from ..arrow import schema
-from ..arrow.batches import batches
 from ..errors import OutputFailed, StoreError
 from ..log.event_log import EventLog
 from ..log.selection import Selection
+from .exporting import begin
 from .output_file import open_output
 from .sharing import Sharing
 
-PARTITIONS = ("mark", "hour")
 GROUP = 65_536
 """Rows of a row group."""
 GROUP_BYTES = 64 * 1024 * 1024
@@ -53,10 +51,11 @@ async def write(
     The file appears when it is complete, and replaces an existing one.
     """
     schema.pyarrow()
+    export = await begin(log, exp_id, progress, shared)
     with open_output(path) as file, _Groups(file, schema.schema()) as groups:
-        async for batch in exported(log, exp_id, progress, shared, selection, messages):
+        async for batch in export.batches(selection, messages=messages):
             groups.add(batch)
-    return groups.rows
+    return export.count
 
 
 async def write_parts(
@@ -70,45 +69,16 @@ async def write_parts(
     selection: Selection | None = None,
     messages: bool = False,
 ) -> int:
-    """Export as `write` does to a folder, which appears when it is complete: a part for each `hour` or `mark`.
+    """Export as `write` does to a folder, which appears when it is complete. `by` is one of `PARTITIONS`.
 
     Raises `StoreError` if there is such a folder that is not empty.
     """
     schema.pyarrow()
-    with _new_folder(Path(path)) as folder:
-        parts = _Parts(folder, by)
-        with contextlib.closing(parts):
-            async for batch in exported(log, exp_id, progress, shared, selection, messages):
-                parts.add(batch)
-    return parts.rows
-
-
-async def exported(
-    log: EventLog,
-    exp_id: str,
-    progress: Callable[..., None] | None,
-    shared: Sharing | None,
-    selection: Selection | None,
-    messages: bool,
-) -> Any:
-    """Yield the record batches of an export."""
-    of = await log.experiment(exp_id)
-    if shared is not None:
-        shared.begin(await log.agents(of))
-    count = 0
-
-    def indexing(done: int, total: int) -> None:
-        if progress is not None:
-            progress(done, total, "indexing")
-
-    change = None if shared is None else shared.event
-    found = batches(log, of, selection, events=not messages, change=change, progress=indexing)
-    async with aclosing(found):
-        async for batch in found:
-            yield batch
-            count += batch.num_rows
-            if progress is not None:
-                progress(count)
+    export = await begin(log, exp_id, progress, shared)
+    with _new_folder(Path(path)) as folder, contextlib.closing(_Parts(folder, by)) as parts:
+        async for batch in export.batches(selection, messages=messages):
+            parts.add(batch)
+    return export.count
 
 
 class _Groups:
@@ -120,14 +90,11 @@ class _Groups:
         self._writer = self._pa.parquet.ParquetWriter(file, of, compression=COMPRESSION)
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
-        self.rows = 0
-        """Number of rows."""
 
     def add(self, batch: Any) -> None:
         self._waiting.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
-        self.rows += batch.num_rows
         if self._rows >= GROUP or self._bytes >= GROUP_BYTES:
             self._write()
 
@@ -155,8 +122,6 @@ class _Parts:
         self._part: str | None = None
         self._open: Any = None
         self._stack = contextlib.ExitStack()
-        self.rows = 0
-        """Number of rows."""
 
     def add(self, batch: Any) -> None:
         """Write a batch into the parts of its rows."""
@@ -167,7 +132,6 @@ class _Parts:
             if end == len(names) or names[end] != names[begin]:
                 self._file(_part_name(self._by, names[begin]), whole.schema).add(whole.slice(begin, end - begin))
                 begin = end
-        self.rows += batch.num_rows
 
     def _file(self, part: str, of: Any) -> Any:
         if part != self._part:

@@ -60,6 +60,7 @@ async def head(
                 if shared is not None and shared.pseudonymise
                 else [storable(one) for one in row.patterns],
                 "started_at": str(row.started_at),
+                "complete_until": str(row.complete_until),
                 "ended_at": _text(row.ended_at),
             }
             for row in await log.recorders(of)

@@ -16,7 +16,7 @@ from pathlib import Path
 FOLDER = Path(__file__).with_name("page")
 MAIN = "main.js"
 VENDOR = "vendor/uPlot.iife.min.js"
-STYLES = ("vendor/uPlot.min.css", "page.css", "timeline.css")
+STYLES = ("vendor/uPlot.min.css", "page.css", "timeline.css", "matrix.css", "sequence.css", "summary.css")
 FILES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 """Suffixes of the files that a server sends, with their types."""
 

@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import shutil
-import signal
 import sqlite3
 import ssl
 import subprocess
@@ -27,6 +26,7 @@ from messager.record import SUBSCRIBED
 from messager_store.recording.auto_recorder import AutoRecorder
 from messager_store.testing import Databases, execute
 from tests.support import forks
+from tests.support.forked_program import ForkedProgram
 
 ROOT = Path(__file__).resolve().parents[2]
 MESSAGER = [sys.executable, "-c", "from messager_store.cli import main; main()"]
@@ -66,16 +66,20 @@ def self_recording(messager: Messager) -> AutoRecorder:
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 10.0) -> None:
-    """Return as soon as the condition holds. Fail if it does not hold within this many seconds."""
-    deadline = time.monotonic() + seconds
+    """Return as soon as the condition holds. Fail if it does not hold within this many seconds.
+
+    A condition that is awaited usually asks a server, which costs more than the pause: its pauses grow.
+    """
+    began = time.monotonic()
     while True:
-        answer = holds()
+        pause, answer = 0.005, holds()
         if not isinstance(answer, bool):
+            pause = min(0.05, max(pause, (time.monotonic() - began) / 10))
             answer = await answer
         if answer:
             return
-        assert time.monotonic() < deadline, "the condition did not come to hold"
-        await asyncio.sleep(0.005)
+        assert time.monotonic() - began < seconds, "the condition did not come to hold"
+        await asyncio.sleep(pause)
 
 
 def told(broker: Broker, *receivers: int) -> list[int | None]:
@@ -308,8 +312,10 @@ class Proxy:
 def messager(*arguments: str, cwd: Path, env: dict[str, str] | None = None, text: bool = True, **options: Any) -> Any:
     """Run the command line in a separate process, a fork if possible."""
     env = {**os.environ, **(env or {})}
-    if not options and forks.fits(env):
-        code, stdout, stderr = forks.run(arguments, cwd, env, 60)
+    if not options.keys() - {"input"} and forks.fits(env):
+        given = options.get("input") or b""
+        given = given.encode() if isinstance(given, str) else given
+        code, stdout, stderr = forks.run(arguments, cwd, env, 60, given=given)
         if not text:
             return subprocess.CompletedProcess(arguments, code, stdout, stderr)
         return subprocess.CompletedProcess(arguments, code, stdout.decode(), stderr.decode())
@@ -322,18 +328,11 @@ def asked(
     folder: Path,
     answer: str,
     *arguments: str,
-    meanwhile: Callable[[subprocess.Popen[bytes]], object] = lambda process: None,
+    meanwhile: Callable[[ForkedProgram], object] = lambda process: None,
 ) -> tuple[int, str, str]:
     """Run a verb on a terminal and answer its question. `meanwhile` is called while the verb waits."""
     there, here = pty.openpty()
-    process = subprocess.Popen(
-        [*MESSAGER, *arguments],
-        cwd=folder,
-        stdin=here,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = ForkedProgram(forks.COMMAND_LINE, arguments, folder, stdin=here)
     assert process.stderr is not None
     asking = b""
     while b"[y/N]" not in asking and (piece := os.read(process.stderr.fileno(), 1000)):
@@ -343,4 +342,4 @@ def asked(
     stdout, stderr = process.communicate(timeout=30)
     os.close(there)
     os.close(here)
-    return process.returncode, stdout.decode(), (asking + stderr).decode()
+    return process.wait(), stdout, asking.decode() + stderr

@@ -51,16 +51,23 @@ def fits(env: Mapping[str, str]) -> bool:
 
 
 def run(
-    arguments: Sequence[str | bytes], cwd: Path, env: dict[str, str], timeout: float, output: int | None = None
+    arguments: Sequence[str | bytes],
+    cwd: Path,
+    env: dict[str, str],
+    timeout: float,
+    output: int | None = None,
+    given: bytes = b"",
 ) -> tuple[int, bytes, bytes]:
     """Run the command line. Return its exit code, negative for a signal, and what it wrote to stdout and stderr.
 
-    With `output`, a file descriptor, stdout goes there instead.
+    `given` is its standard input. With `output`, a file descriptor, stdout goes there instead.
     """
     words = [os.fsdecode(word) for word in arguments]
-    with TemporaryFile() as stdout, TemporaryFile() as stderr:
+    with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
+        stdin.write(given)
+        stdin.seek(0)
         output = stdout.fileno() if output is None else output
-        with start(COMMAND_LINE, words, cwd, env, output, stderr.fileno()) as watcher:
+        with start(COMMAND_LINE, words, cwd, env, output, stderr.fileno(), stdin.fileno()) as watcher:
             watcher.settimeout(timeout)
             answers = watcher.makefile("r")
             process = int(answers.readline())
@@ -75,12 +82,22 @@ def run(
 
 
 def start(
-    program: str, arguments: Sequence[str], cwd: Path, env: dict[str, str], stdout: int, stderr: int
+    program: str,
+    arguments: Sequence[str],
+    cwd: Path,
+    env: dict[str, str],
+    stdout: int,
+    stderr: int,
+    stdin: int | None = None,
 ) -> socket.socket:
-    """Start a program. The socket gives two lines: its process id, and later its exit code, negative for a signal."""
+    """Start a program; without `stdin`, its standard input is empty.
+
+    The socket gives two lines: its process id, and later its exit code, negative for a signal.
+    """
     here, there = socket.socketpair()
-    with there:
-        socket.send_fds(_server(program), [b"."], [there.fileno(), stdout, stderr])
+    with there, open(os.devnull) as nothing:
+        given = nothing.fileno() if stdin is None else stdin
+        socket.send_fds(_server(program), [b"."], [there.fileno(), given, stdout, stderr])
     here.sendall((json.dumps([list(arguments), str(cwd), env]) + "\n").encode())
     return here
 
@@ -103,18 +120,18 @@ def _serve(orders: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        message, fds, *_ = socket.recv_fds(orders, 1, 3)
+        message, fds, *_ = socket.recv_fds(orders, 1, 4)
         if not message:
             os._exit(0)
         if os.fork() == 0:
             orders.close()
-            _watch(socket.socket(fileno=fds[0]), fds[1], fds[2])
+            _watch(socket.socket(fileno=fds[0]), fds[1:])
             return
         for fd in fds:
             os.close(fd)
 
 
-def _watch(client: socket.socket, stdout: int, stderr: int) -> None:
+def _watch(client: socket.socket, streams: Sequence[int]) -> None:
     """Fork once more: the parent reports the process id and the exit code, the child returns and runs the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with client, client.makefile("rw") as lines:
@@ -130,7 +147,7 @@ def _watch(client: socket.socket, stdout: int, stderr: int) -> None:
                 lines.flush()
             os._exit(0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for fd, place in ((stdout, 1), (stderr, 2)):
+    for place, fd in enumerate(streams):
         os.dup2(fd, place)
         os.close(fd)
     os.chdir(cwd)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...text import length
 from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import length, note, print_json, table
+from ..output import note, print_json, table
 from ..progress import Progress
 
 if TYPE_CHECKING:

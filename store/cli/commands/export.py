@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ...formats import by_name, output_format
+from ...formats import PARTITIONS, by_name, output_format
 from ...text import plural
 from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, open_log, store_option
@@ -28,7 +28,7 @@ from ..progress import Progress
 @click.option(
     "--partition-by",
     "by",
-    type=click.Choice(["mark", "hour"]),
+    type=click.Choice(PARTITIONS),
     help="Write a folder of Parquet files, one or more for each mark or hour.",
 )
 @click.option("--messages", is_flag=True, help="Each message once instead of all events (Parquet and CSV).")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...text import plural, safe
+from ...text import length, plural, safe
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import length, print_json, table
+from ..output import print_json, table
 from ..progress import Progress
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from ...text import plural
+from ...text import length, plural
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import facts, length, print_json, size, table
+from ..output import facts, print_json, size, table
 
 
 @click.command()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ...text import plural
+from ...text import length, plural
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import length, note, print_json, table
+from ..output import note, print_json, table
 from ..tree import as_tree
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ...text import plural, safe
+from ...text import length, plural, safe
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import facts, length, print_json, size, table
+from ..output import facts, print_json, size, table
 
 if TYPE_CHECKING:
     from ...maintenance.status import StoreStatus

@@ -11,9 +11,10 @@ from ...db.codes import REDACTED
 from ...experiments.records import Experiment, RecorderRow
 from ...log.event import Event
 from ...log.event_log import EventLog
-from ...log.messages import causes, selected_pages
+from ...log.messages import causes
 from ...log.redaction_records import without_seal
 from ...log.selection import Filters, Selection, selection_of
+from ..exporting import begin
 from ..output_file import open_output
 from ..sharing import Sharing
 from .event_text import EventText
@@ -148,20 +149,11 @@ async def export_jsonl(
     The selection is given as for `EventLog.read`. The file appears when it is complete, and replaces an existing one.
     The same events give the same bytes, unless `shared` pseudonymises them: pseudonyms are new in every export.
     """
-    of = await log.experiment(exp_id)
-    recorders = await log.recorders(of)
-    count = 0
-    labels = _Labels(await causes(log, of))
+    export = await begin(log, exp_id, progress, shared)
+    recorders = await log.recorders(export.of)
+    lines = _Lines(_Labels(await causes(log, export.of)), several=len(recorders) > 1)
     with open_output(path) as file:
-        if shared is not None:
-            shared.begin(await log.agents(of))
-        file.write(_header(of, recorders, shared))
-        lines = _Lines(labels, several=len(recorders) > 1)
-        async for page in selected_pages(log, of, selection_of(selection, filters)):
-            if shared is not None:
-                page = [shared.event(entry) for entry in page]
+        file.write(_header(export.of, recorders, shared))
+        async for page in export.pages(selection_of(selection, filters)):
             file.write(b"".join(map(lines.line, page)))
-            if progress and count // 1000 < (count + len(page)) // 1000:
-                progress(count + len(page))
-            count += len(page)
-    return count
+    return export.count

@@ -14,8 +14,8 @@ from ...experiments.records import Experiment
 from ...log.chain import head_of
 from ...log.event import Event
 from ...log.event_log import EventLog
-from ...log.messages import selected_pages
 from ...log.selection import Filters, Selection, selection_of
+from ..exporting import begin
 from ..output_file import open_output
 from ..sharing import Sharing
 from .message import Shape, json_object, message, schema, shape_of, topic_of
@@ -89,23 +89,17 @@ async def export_mcap(
         from mcap.writer import Writer
     except ImportError:
         raise StoreError(f"MCAP needs mcap, which is not installed: `pip install '{requirement('mcap')}'`") from None
-    of = await log.experiment(exp_id)
-    count = 0
+    export = await begin(log, exp_id, progress, shared)
     with open_output(path) as file:
-        if shared is not None:
-            shared.begin(await log.agents(of))
         writer = Writer(file, chunk_size=CHUNK_BYTES)
         writer.start("", "messager")
-        writer.add_metadata("messager", await _metadata(log, of, shared))
+        writer.add_metadata("messager", await _metadata(log, export.of, shared))
         messages = MessageWriter(writer)
-        async for page in selected_pages(log, of, selection_of(selection, filters)):
+        async for page in export.pages(selection_of(selection, filters)):
             for entry in page:
-                messages.write(entry if shared is None else shared.event(entry))
-            if progress and count // 1000 < (count + len(page)) // 1000:
-                progress(count + len(page))
-            count += len(page)
+                messages.write(entry)
         writer.finish()  # type: ignore[no-untyped-call]
-    return count
+    return export.count
 
 
 async def _metadata(log: EventLog, of: Experiment, shared: Sharing | None) -> dict[str, str]:

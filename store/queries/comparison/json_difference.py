@@ -16,9 +16,7 @@ from typing import Any, Final, NamedTuple
 from ...json_path import PathState, compiled, may_hold_json, text_of
 
 IGNORED: Final = 1
-"""Bit of the paths that are left out, in `PathState.ends`."""
-SHAPED: Final = 2
-"""Bit of the paths that are compared by shape."""
+"""Bit of the paths that are left out, in `PathState.ends`. The other bit is of those compared by shape."""
 
 
 class Missing:

@@ -48,14 +48,23 @@ export function activityOf(messages, rows, since, until, buckets, by) {
  * @param {Int32Array} rows
  */
 export function pairsOf(messages, rows) {
+  return crossed(rows, messages.from, messages.to);
+}
+
+/**
+ * Count rows by two columns.
+ * @param {Int32Array} rows
+ * @param {Uint32Array} one
+ * @param {Uint32Array} other
+ */
+export function crossed(rows, one, other) {
   /** @type {Map<number, { from: number, to: number, count: number }>} */
   const found = new Map();
-  const { from, to } = messages;
   for (const row of rows) {
-    const key = from[row] * 2 ** 26 + to[row];
+    const key = one[row] * 2 ** 26 + other[row];
     const pair = found.get(key);
     if (pair) pair.count += 1;
-    else found.set(key, { from: from[row], to: to[row], count: 1 });
+    else found.set(key, { from: one[row], to: other[row], count: 1 });
   }
   return [...found.values()].sort((a, b) => b.count - a.count);
 }

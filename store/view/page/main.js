@@ -154,6 +154,7 @@ async function begin() {
   const app = appOn(source);
   source.onchange = (keys) => app.changed(...keys);
   if (source.head.status === "open") source.follow();
+  else source.examine().catch((error) => app.say(String(error.message)));
   return app;
 }
 

@@ -105,7 +105,7 @@ export class Messages {
     const { block, payloads } = await readChunk(chunk);
     const { header, columns } = block;
     const rows = header.rows;
-    this._name(header.names);
+    this.name(header.names);
     const ts = new BigInt64Array(rows);
     const time = new Float64Array(rows);
     const seq = new Float64Array(rows);
@@ -263,8 +263,11 @@ export class Messages {
     }
   }
 
-  /** @param {{ agents: [number, string, string][], channels: [number, string][], messagers: [number, string][] }} names */
-  _name(names) {
+  /**
+   * Note names at their positions.
+   * @param {{ agents: [number, string, string][], channels: [number, string][], messagers: [number, string][] }} names
+   */
+  name(names) {
     for (const [at, text, id] of names.agents) {
       this.names.agents[at] = { text, id };
       this.agentAt.set(id, at);

@@ -19,7 +19,7 @@ const WHOLE = 300_000;
 /** Messages of a window, at most. */
 const WINDOW = 100_000;
 /** Messages in one answer. */
-const PAGE = 10_000;
+const PAGE = 8_000;
 
 /** @implements {Source} */
 export class ServedSource {
@@ -59,7 +59,7 @@ export class ServedSource {
   async _loadAll(progress) {
     let after = "";
     for (;;) {
-      const rows = await this._load({ after, limit: String(PAGE * 5) }, false);
+      const rows = await this._load({ after, limit: String(PAGE * 2) }, false);
       if (rows === 0) break;
       after = this.messages.cursor(this.messages.length - 1);
       progress(this.messages.length, this.head.messages ?? 0);
@@ -92,8 +92,8 @@ export class ServedSource {
       if (this.complete || this.messages.length === 0) return 0;
       const before = direction === "before";
       const row = before ? 0 : this.messages.length - 1;
-      const rows = await this._load({ [direction]: this.messages.cursor(row), limit: String(PAGE) }, before);
-      if (!before && rows < PAGE && !this._filter.has("until")) this.atEnd = true;
+      const rows = await this._load({ [direction]: this.messages.cursor(row), limit: String(PAGE) }, before, true);
+      if (!before && rows === 0 && !this._filter.has("until")) this.atEnd = true;
       if (rows && this.messages.trim(WINDOW, { last: before }) && before) this.atEnd = false;
       if (rows) this.onchange(["messages"]);
       return rows;
@@ -109,7 +109,7 @@ export class ServedSource {
     const query = parameters({ ...filter, since, until });
     query.set("buckets", String(buckets));
     query.set("by", by);
-    const found = await json(`${this._url}/activity?${query}`);
+    const found = await this._indexed(`${this._url}/activity?${query}`);
     return {
       starts: Float64Array.from(found.starts),
       length: found.length,
@@ -120,7 +120,7 @@ export class ServedSource {
   /** @param {Filter} filter */
   async pairs(filter) {
     if (this.complete) return pairsOf(this.messages, rowsOf(this.messages, filter));
-    return (await json(`${this._url}/pairs?${parameters(filter)}`)).pairs;
+    return (await this._indexed(`${this._url}/pairs?${parameters(filter)}`)).pairs;
   }
 
   /** Follow the recording from `head.position`: new messages, marks and gaps are added as they are committed. */
@@ -134,15 +134,36 @@ export class ServedSource {
     stream.addEventListener("closed", () => {
       stream.close();
       this._next(async () => {
-        this.head = Object.assign(this.head, await json(`${this._url}/head`));
+        Object.assign(this.head, await json(`${this._url}/head`));
         this.onchange(["head"]);
+        await this.examine();
       });
     });
+  }
+
+  /** Ask for what takes longer than the head: problems, and the verification. */
+  async examine() {
+    for (const name of /** @type {const} */ (["problems", "verify"])) {
+      Object.assign(this.head, { [name]: await this._indexed(`${this._url}/${name}`) });
+      this.onchange(["head"]);
+    }
+  }
+
+  /** Return an answer, when the experiment is indexed. @param {string} url */
+  async _indexed(url) {
+    for (;;) {
+      const found = await json(url);
+      this.head.indexing = found.indexing ?? null;
+      if (!found.indexing) return found;
+      this.onchange(["head"]);
+      await new Promise((done) => setTimeout(done, 1000));
+    }
   }
 
   /** @param {any} batch */
   async _take(batch) {
     const keys = ["live"];
+    if (batch.names) this.messages.name(batch.names);
     for (const chunk of batch.chunks ?? []) {
       if (!this.complete && !this.atEnd) continue;
       await this.messages.add(fromBase64(chunk));
@@ -166,10 +187,10 @@ export class ServedSource {
   }
 
   /** Add an answer to the messages; return the number of rows. @param {Record<string, string>} place
-   * @param {boolean} before */
-  async _load(place, before) {
+   * @param {boolean} before @param {boolean} [now] also those behind the position of the head */
+  async _load(place, before, now = false) {
     const query = new URLSearchParams(this._filter);
-    if (this.head.position) query.set("position", this.head.position);
+    if (this.head.position && !now) query.set("position", this.head.position);
     for (const [key, value] of Object.entries(place)) if (value) query.set(key, value);
     const answer = await fetch(`${this._url}/messages?${query}`);
     if (!answer.ok) throw new Error(await reason(answer));

@@ -105,6 +105,7 @@ export function rangeInfo(app, zoom) {
       const chosen = since !== null || until !== null;
       for (const one of buttons) one.hidden = !chosen;
       hint.hidden = chosen;
+      element.classList.toggle("chosen", chosen);
       if (!chosen) {
         text.textContent = otherwise;
         return;

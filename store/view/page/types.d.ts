@@ -62,6 +62,8 @@ export interface Recorder {
   state: string;
   patterns: string[];
   started_at: string;
+  /** ns: what it received until then is in the log. */
+  complete_until: string;
   ended_at: string | null;
 }
 

@@ -7,6 +7,7 @@ import random
 import re
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -299,4 +300,18 @@ async def test_the_error_of_a_driver_is_that_of_the_store(
     monkeypatch.setattr(batches, "MANY", 0)
     monkeypatch.setitem(driver._SAID, "query", "SELECT event_id, text FROM nowhere")
     with pytest.raises(StoreUnavailable, match="nowhere"):
+        await table(log, of)
+
+
+@pytest.mark.any_database
+@pytest.mark.parametrize("loop", ["while True", "for _ in range(1)"], ids=["endless", "short"])
+async def test_output_of_a_reader_that_is_no_record_batch_is_an_error_and_the_reader_ends(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str
+) -> None:
+    of = await filled(log, [sent(at) for at in range(9)])
+    reader = tmp_path / "reader.py"
+    reader.write_text(f"import sys\n{loop}: sys.stdout.buffer.write(b'\\x08\\0\\0\\0' + bytes(8))\n")
+    monkeypatch.setattr(batches, "MANY", 0)
+    monkeypatch.setattr(driver, "_READER", reader)
+    with pytest.raises(StoreUnavailable, match="record batches cannot be read: "):
         await table(log, of)

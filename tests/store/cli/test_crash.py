@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support import asked, messager
+from tests.support.forked_program import ForkedProgram
 
 CRASH = """
 import asyncio, os, signal, sqlite3, sys
@@ -104,8 +105,8 @@ def test_ctrl_c_ends_a_question_and_the_verb(crashed: Path, verb: tuple[str, ...
     assert messager("drain", cwd=crashed).returncode == 0
     assert messager("repair", cwd=crashed).returncode == 0
 
-    def interrupted(process: subprocess.Popen[bytes]) -> None:
-        while process.poll() is None:  # again where it came in the moment before the answer was read
+    def interrupted(process: ForkedProgram) -> None:
+        while process.returncode is None:  # again where it came in the moment before the answer was read
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(2)

@@ -7,7 +7,6 @@ import os
 import pty
 import shlex
 import sqlite3
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ import pytest
 from messager.testing import RedisServer
 from messager_store.cli.commands.demo import _own_name
 from messager_store.errors import ScrubUnfinished, WrongRevision
-from tests.support import MESSAGER, messager
+from tests.support import forks, messager
 from tests.support.command_line import one_line
+from tests.support.forked_program import ForkedProgram
 
 Run = Callable[..., Any]
 EVENTS = [{"ts": at, "channel": f"exps:g:agents:{at}:chat", "payload": "x"} for at in range(3)]
@@ -60,14 +60,8 @@ def on_a_terminal(folder: Path, *arguments: str, **env: str) -> str:
     """Return the output of a verb on a terminal."""
     there, here = pty.openpty()
     outside = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "TERM")}
-    process = subprocess.Popen(
-        [*MESSAGER, *arguments],
-        cwd=folder,
-        env={**outside, "TERM": "xterm", **env},
-        stdin=subprocess.DEVNULL,
-        stdout=here,
-        stderr=here,
-    )
+    given = {**outside, "TERM": "xterm", **env}
+    process = ForkedProgram(forks.COMMAND_LINE, arguments, folder, given, stdout=here, stderr=here)
     os.close(here)
     written = b""
     while True:
