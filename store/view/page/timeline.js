@@ -85,6 +85,7 @@ class Timeline {
       viewport: () => this._viewport,
       show: (viewport) => this._show(viewport),
       choose: (ts) => this._choose(ts),
+      hover: (x) => this._hover(x),
     });
     const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ click) =>
       h("button", { type: "button", title, "aria-label": title, on: { click } }, text);
@@ -108,8 +109,6 @@ class Timeline {
       event.preventDefault();
       event.stopPropagation();
     });
-    over.addEventListener("pointermove", (event) => this._hover(event.clientX));
-    over.addEventListener("pointerleave", () => this._box.hide());
   }
 
   /** @param {Changed} changed */
@@ -304,12 +303,12 @@ class Timeline {
     this.app.state.set({ empty: this._skip.getAttribute("aria-pressed") === "true" ? "show" : "skip" });
   }
 
-  /** @param {number} clientX */
-  _hover(clientX) {
+  /** Tell what is at a place. @param {number | null} x */
+  _hover(x) {
     const viewport = this._viewport;
-    if (viewport === null) return;
-    const x = clientX - this._plot.over.getBoundingClientRect().left;
-    this._box.show(this._bars, gapsAt(this.app.head.gaps, viewport, x), viewport.ts(x), x + LEFT, viewport.width + LEFT + RIGHT);
+    if (viewport === null || x === null) return this._box.hide();
+    const gaps = gapsAt(this.app.head.gaps, viewport, x);
+    this._box.show(this._bars, gaps, viewport.ts(x), x + LEFT, viewport.width + LEFT + RIGHT);
   }
 
   _hint() {
