@@ -15,7 +15,9 @@ export function isDark() {
 export function colourOf(at) {
   if (at <= 0) return isDark() ? "hsl(220 8% 66%)" : "hsl(220 8% 42%)";
   const hue = HUES[(at - 1) % HUES.length] + Math.floor((at - 1) / HUES.length) * 7;
-  return isDark() ? `hsl(${hue} 70% 70%)` : `hsl(${hue} 75% 33%)`;
+  // Yellow to cyan look lighter. Each is readable on a selected message, too (4.5:1).
+  const lightness = hue % 360 > 30 && hue % 360 < 200 ? 26 : 34;
+  return isDark() ? `hsl(${hue} 70% 76%)` : `hsl(${hue} 75% ${lightness}%)`;
 }
 
 /** Return the value of a variable of page.css, for canvas. @param {string} name for example "--line" */
