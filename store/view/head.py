@@ -113,7 +113,8 @@ async def _marks_and_gaps(
     left_out = 0
     labels = MarkLabels()
     span = await selection.span(log.database, of)
-    pages = selected_pages(log, of, Selection({"mark", "gap"}))
+    number = sum(row.kinds["mark"] + row.kinds["gap"] for row in await log.recorders(of))
+    pages = selected_pages(log, of, Selection({"mark", "gap"}, limit=number))  # it ends with the last one
     async with aclosing(pages):
         async for page in pages:
             for entry in page:

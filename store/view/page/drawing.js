@@ -9,8 +9,8 @@ import { timeText } from "./time.js";
 /** @typedef {import("./arrows.js").Arrow} Arrow */
 /** @typedef {import("./scene.js").Scene} Scene */
 
-/** Room that a text needs beside the right edge. */
-const ROOM = 190;
+/** Width of a text at most. */
+const LONGEST = 1000;
 const DIM = 0.3;
 /** Arrows that are drawn at the same place, at most. */
 const BESIDE = 3;
@@ -82,28 +82,23 @@ function lanes({ context, lanes: { list }, palette, width, height, gutter, lane,
 /** Draw gaps as red bands in the lanes of their recorder. @param {Scene} scene */
 function gaps(scene) {
   const { context, scale, palette, receivers, top, height, gutter, lane, left } = scene;
-  for (const gap of scene.gaps) {
-    const begin = scale.y(Number(BigInt(gap.since) / 1000n) / 1e6) - top;
-    const end = Math.max(scale.y(Number(BigInt(gap.until) / 1000n) / 1e6) - top, begin + 8);
-    if (end < 0 || begin > height) continue;
-    const places = new Set([...receivers.recordedBy(gap.recorder)].map((key) => scene.lanes.placeOf(key)));
-    places.delete(-1);
-    for (const at of places) {
-      const x = gutter + (at + 0.5) * lane - left;
-      const wide = Math.min(lane * 0.6, 60);
-      context.globalAlpha = 0.22;
-      context.fillStyle = palette.css.bad;
-      context.fillRect(x - wide / 2, begin, wide, end - begin);
+  const wide = Math.min(lane * 0.6, 60);
+  context.fillStyle = palette.css.bad;
+  context.strokeStyle = palette.css.bad;
+  context.lineWidth = 1;
+  for (const { recorder, since, until } of scene.gaps) {
+    const begin = scale.gap(since);
+    const end = Math.max(scale.y(until), begin + 8) - top;
+    if (end < 0 || begin - top > height) continue;
+    for (const key of receivers.recordedBy(recorder)) {
+      const at = scene.lanes.placeOf(key);
+      if (at < 0) continue;
+      const x = Math.round(gutter + (at + 0.5) * lane - left - wide / 2) + 0.5;
+      context.globalAlpha = 0.2;
+      context.fillRect(x, begin - top, wide, end - begin + top);
       context.globalAlpha = 1;
-      context.strokeStyle = palette.css.bad;
-      context.lineWidth = 1;
-      context.strokeRect(x - wide / 2 + 0.5, Math.round(begin) + 0.5, wide - 1, Math.round(end - begin));
+      context.strokeRect(x, Math.round(begin - top) + 0.5, wide, Math.round(end - begin + top));
     }
-    const first = Math.min(...places);
-    context.font = palette.small;
-    context.fillStyle = palette.css.bad;
-    const x = places.size ? gutter + (first + 0.5) * lane - left - Math.min(lane * 0.3, 30) : gutter;
-    context.fillText(cut(context, visible(`gap: ${gap.reason}`), 190), Math.max(x, gutter + 4) + 3, Math.max(begin, 0) + 11);
   }
 }
 
@@ -111,13 +106,14 @@ function gaps(scene) {
 function bands({ context, scale, palette, width, height, top, gutter }) {
   for (const band of scale.bandsIn(top - 30, top + height + 30)) {
     const y = Math.round(band.y - top) + 0.5;
-    const isMark = band.kind === "mark";
-    context.font = isMark ? palette.strong : palette.small;
+    const isEvent = band.kind === "mark" || band.kind === "gap";
+    const color = band.kind === "mark" ? palette.css.accent : band.kind === "gap" ? palette.css.bad : palette.css.quiet;
+    context.font = isEvent ? palette.strong : palette.small;
     const label = cut(context, visible(scale.text(band)), width - gutter - 60);
     const begin = gutter + 12;
     const long = context.measureText(label).width;
-    context.strokeStyle = isMark ? palette.css.accent : palette.css.line;
-    context.lineWidth = isMark ? 1.5 : 1;
+    context.strokeStyle = isEvent ? color : palette.css.line;
+    context.lineWidth = isEvent ? 1.5 : 1;
     context.beginPath();
     if (band.kind === "silence") {
       for (let x = gutter; x < width; x += 8) {
@@ -131,9 +127,15 @@ function bands({ context, scale, palette, width, height, top, gutter }) {
     context.stroke();
     context.fillStyle = palette.css.back;
     context.fillRect(begin - 6, y - 9, long + 12, 18);
-    context.fillStyle = isMark ? palette.css.accent : palette.css.quiet;
+    context.fillStyle = color;
     context.fillText(label, begin, y + 4);
   }
+}
+
+/** Return whether the lane of a sender is not in view, so that its name has to be written.
+ * @param {Scene} scene @param {number} row @param {number} x */
+function hidden({ lanes, receivers, gutter, width }, row, x) {
+  return lanes.placeOf(receivers.sender(row)) < 0 || x < gutter || x > width;
 }
 
 /** Write the text of a message above its arrow. @param {Scene} scene @param {Arrow} arrow */
@@ -143,22 +145,21 @@ function text(scene, { row, x, y, ends }) {
   const dim = emphasis.size > 0 && !emphasis.has(row);
   const nobody = messages.to[row] === 0 || ends[0].kind === "nobody";
   const before = [
+    hidden(scene, row, x) ? `${scene.name(scene.receivers.sender(row))}:` : "",
     kind === "blocked" || kind === "failed" ? kind : ends[0].kind === "lost" ? "lost" : "",
     nobody && scene.channels ? scene.channels[messages.channel[row]] : "",
   ].filter((each) => each !== "");
   const least = Math.min(x, ...ends.map((end) => end.x));
-  const most = Math.max(x, ...ends.map((end) => end.x));
   const start = Math.max(least, gutter) + 9;
-  const onRight = width - start - 8 >= Math.min(ROOM, most - gutter);
-  const room = onRight ? width - start - 8 : Math.min(most, width) - gutter - 14;
+  const room = Math.min(width - gutter - 18, LONGEST);
   context.globalAlpha = dim ? DIM : 1;
   context.font = palette.small;
-  const label = before.join(" · ");
+  const label = cut(context, before.join(" "), room / 2);
   const wide = label === "" ? 0 : context.measureText(label).width + 7;
   context.font = emphasis.get(row)?.weight === 3 || row === scene.selected ? palette.strong : palette.normal;
-  const line = scene.texts.fitting(context, row, Math.max(room - wide, 20));
+  const line = scene.texts.fitting(context, row, room - wide);
   const long = wide + context.measureText(line).width;
-  const at = onRight ? start : Math.min(most, width) - 9 - long;
+  const at = Math.max(Math.min(start, width - 9 - long), gutter + 9);
   const base = y - 6;
   context.lineJoin = "round";
   context.lineWidth = 3;

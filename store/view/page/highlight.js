@@ -62,7 +62,7 @@ export function highlightOf(knowledge, selected, steps, chain) {
 
 /** Return rows and further ones, ascending. @param {Int32Array} rows @param {Iterable<number>} more */
 export function withRows(rows, more) {
-  const sorted = Int32Array.from(more).sort();
+  const sorted = Int32Array.from(new Set(more)).sort();
   if (sorted.length === 0) return rows;
   const found = new Int32Array(rows.length + sorted.length);
   let length = 0;

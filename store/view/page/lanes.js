@@ -1,4 +1,4 @@
-/** Lanes of the sequence: the agents, and Messagers without a known agent, of the messages that are shown. */
+/** Lanes of the sequence: the agents of the messages that are shown, then Messagers without a known agent. */
 
 /** @typedef {import("./messages.js").Messages} Messages */
 /** @typedef {import("./receivers.js").Receivers} Receivers */
@@ -27,10 +27,11 @@ export class Lanes {
   constructor(messages, receivers, rows, { byActivity = false, pinned = [] } = {}) {
     const { counts, order } = counted(messages, receivers, rows);
     for (const key of pinned) if (counts.of(key) === 0) order.push(key);
+    order.sort((a, b) => Number(b > 0) - Number(a > 0));
     const active = [...order].sort((a, b) => counts.of(b) - counts.of(a));
-    /** Number of lanes that are folded into the last one. */
+    /** Number of lanes that are folded into the first one. */
     this.folded = 0;
-    let kept = byActivity ? active : order;
+    let kept = byActivity ? active.sort((a, b) => Number(b > 0) - Number(a > 0)) : order;
     if (order.length > MOST) {
       const chosen = new Set(pinned.slice(0, MOST));
       for (const key of active) {
@@ -58,15 +59,15 @@ export class Lanes {
     if (this.folded > 0) {
       const count = counts.sum - kept.reduce((sum, key) => sum + counts.of(key), 0);
       const title = "to see them, filter by agent, channel or time";
-      this.list.push({ key: NaN, text: `${this.folded} others`, title, count });
+      this.list.unshift({ key: NaN, text: `${this.folded} others`, title, count });
     }
     /** @type {Map<number, number>} */
-    this._at = new Map(kept.map((key, at) => [key, at]));
+    this._at = new Map(this.list.map(({ key }, at) => [key, at]));
   }
 
   /** Return the number of a lane from the left; that of the others if it is folded. @param {number} key */
   at(key) {
-    return this._at.get(key) ?? this.list.length - 1;
+    return this._at.get(key) ?? 0;
   }
 
   /** Return the number of a lane from the left; -1 if it is not shown. @param {number} key */

@@ -3,15 +3,15 @@
 import { dayText, durationText } from "./time.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
-/** @typedef {import("./types").Mark} Mark */
 
+/** @typedef {{ kind: "mark" | "gap", seconds: number, text: string }} Event A mark, or the begin of a gap. */
 /**
  * A line across all lanes.
  * @typedef {object} Band
  * @property {number} y
- * @property {"day" | "mark" | "silence"} kind
- * @property {number} first number of its first mark; row of the first message of a day; seconds of a silence
- * @property {number} end behind its last mark
+ * @property {"day" | "mark" | "gap" | "silence"} kind
+ * @property {number} first number of its first event; row of the first message of a day; seconds of a silence
+ * @property {number} end behind its last event
  */
 
 /** Height of a row, and of the band of a mark or a day. */
@@ -33,13 +33,13 @@ export class Scale {
   /**
    * @param {Messages} messages
    * @param {Int32Array} rows
-   * @param {Mark[]} marks in the order of time
+   * @param {Event[]} events in the order of time
    * @param {{ byTime?: boolean, zoom?: number }} [how]
    */
-  constructor(messages, rows, marks, { byTime = false, zoom = 1 } = {}) {
+  constructor(messages, rows, events, { byTime = false, zoom = 1 } = {}) {
     this.messages = messages;
     this.rows = rows;
-    this.marks = marks;
+    this.events = events;
     this.byTime = byTime;
     /** Middle of each row. */
     this.ys = new Float64Array(rows.length);
@@ -47,21 +47,28 @@ export class Scale {
     this.bands = [];
     this.height = byTime ? this._byTime(zoom) : this._even();
     this._reach = this._reaches();
+    /** @type {Map<number, number>} Places of gaps by their begin. */
+    this._gaps = new Map();
+    for (const { kind, first, y } of this.bands) if (kind === "gap") this._gaps.set(events[first].seconds, y);
   }
 
   _even() {
     const { time } = this.messages;
-    const { rows, marks, ys, bands } = this;
-    const times = marks.map(secondsOf);
+    const { rows, events, ys, bands } = this;
     let y = TOP;
     let day = NaN;
-    let mark = 0;
+    let end = 0;
     for (let at = 0; at <= rows.length; at += 1) {
-      const first = mark;
-      while (mark < marks.length && (at === rows.length || times[mark] <= time[rows[at]])) mark += 1;
-      if (mark > first) {
-        bands.push({ y: y + BAND / 2, kind: "mark", first, end: mark });
-        y += BAND;
+      const before = at === rows.length ? Infinity : time[rows[at]];
+      for (; end < events.length && events[end].seconds <= before; end += 1) {
+        const { kind } = events[end];
+        const last = bands.at(-1);
+        if (kind === "mark" && last?.kind === kind && last.y + BAND / 2 === y) {
+          last.end = end + 1;
+        } else {
+          bands.push({ y: y + BAND / 2, kind, first: end, end: end + 1 });
+          y += BAND;
+        }
       }
       if (at === rows.length) break;
       const today = Math.floor(time[rows[at]] / 86400);
@@ -79,7 +86,7 @@ export class Scale {
   /** @param {number} zoom */
   _byTime(zoom) {
     const { time } = this.messages;
-    const { rows, marks, ys, bands } = this;
+    const { rows, events, ys, bands } = this;
     if (rows.length === 0) return TOP;
     const scale = zoom * pixelsPerSecond(time, rows);
     let y = TOP + ROW;
@@ -96,9 +103,8 @@ export class Scale {
       y += step;
       ys[at] = y;
     }
-    marks.forEach((mark, at) => {
-      const seconds = secondsOf(mark);
-      bands.push({ y: seconds < time[rows[0]] ? TOP : this.y(seconds), kind: "mark", first: at, end: at + 1 });
+    events.forEach(({ kind, seconds }, first) => {
+      bands.push({ y: seconds < time[rows[0]] ? TOP : this.y(seconds), kind, first, end: first + 1 });
     });
     bands.sort((a, b) => a.y - b.y);
     return y + ROW + TOP;
@@ -108,8 +114,13 @@ export class Scale {
   text({ kind, first, end }) {
     if (kind === "day") return dayText(this.messages.ts[first]);
     if (kind === "silence") return durationText(first * 1e9);
-    const [one, last] = [this.marks[first], this.marks[end - 1]].map((mark) => mark.text || mark.label);
+    const [one, last] = [this.events[first].text, this.events[end - 1].text];
     return end - first === 1 ? one : `${one} … ${last} (${end - first} marks)`;
+  }
+
+  /** Return where a gap begins. @param {number} since seconds UTC */
+  gap(since) {
+    return this._gaps.get(since) ?? this.y(since);
   }
 
   /** Return the bands in an area. @param {number} top @param {number} bottom @returns {Band[]} */
@@ -205,9 +216,4 @@ function pixelsPerSecond(time, rows) {
   let sum = 0;
   for (const step of steps) sum += Math.min(step, most);
   return sum > 0 ? (MEAN * steps.length) / sum : 1;
-}
-
-/** @param {Mark} mark */
-function secondsOf(mark) {
-  return Number(BigInt(mark.ts) / 1000n) / 1e6;
 }

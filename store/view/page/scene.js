@@ -8,12 +8,13 @@ import { shortened } from "./shortened.js";
 import { plural } from "./time.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
+/** @typedef {{ recorder: number, since: number, until: number }} Gap With times in seconds UTC. */
 
 /**
  * @typedef {object} Scene
  * @property {CanvasRenderingContext2D} context
  * @property {Messages} messages
- * @property {import("./types").Gap[]} gaps
+ * @property {Gap[]} gaps
  * @property {import("./lanes.js").Lanes} lanes
  * @property {import("./receivers.js").Receivers} receivers
  * @property {import("./scale.js").Scale} scale
@@ -21,6 +22,7 @@ import { plural } from "./time.js";
  * @property {Palette} palette
  * @property {Texts} texts
  * @property {Map<number, import("./highlight.js").Emphasis>} emphasis by row; if it is not empty, other rows are dim
+ * @property {(lane: number) => string} name
  * @property {string[] | null} channels short names, if messages to nobody in particular name their channel
  * @property {number} digits of times, after the second
  * @property {number} width

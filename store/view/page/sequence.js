@@ -71,6 +71,8 @@ export function sequenceView(app) {
   let highlight = highlightOf(knowledge, -1, 0, null);
   /** `base` of the messages when the scale was made. */
   let base = 0;
+  /** @type {import("./scene.js").Gap[]} */
+  let gaps = [];
   let unknown = "";
   let hovered = -1;
   let frame = 0;
@@ -126,7 +128,7 @@ export function sequenceView(app) {
     for (const id of [...state.all("agent"), state.get("who")]) if (app.messages.agentAt.has(id)) pinned.push(Number(app.messages.agentAt.get(id)));
     lanes = new Lanes(app.messages, knowledge.receivers, rows, { byActivity: state.get("lanes") === "activity", pinned: [...new Set(pinned)] });
     const zoomed = Number(state.get("scale"));
-    scale = new Scale(app.messages, rows, marksShown(), { byTime: zoomed > 0, zoom: zoomed });
+    scale = new Scale(app.messages, rows, eventsShown(), { byTime: zoomed > 0, zoom: zoomed });
     base = app.messages.base;
     arrows = [];
     hovered = -1;
@@ -142,13 +144,21 @@ export function sequenceView(app) {
     canvas.setAttribute("aria-label", `Sequence of ${counts.textContent}. The arrow keys select messages; the panel tells about the selected one.`);
   }
 
-  /** Return the marks in the time of the filter. */
-  function marksShown() {
-    const { since, until } = app.filter;
-    return app.head.marks.filter(({ ts, label: name }) => {
-      const time = BigInt(ts);
-      return !name.startsWith(OWN_MARK) && (since === null || time >= since) && (until === null || time < until);
-    });
+  /** Return the marks and gaps in the time of the filter. */
+  function eventsShown() {
+    const since = app.filter.since === null ? -Infinity : secondsOf(app.filter.since);
+    const until = app.filter.until === null ? Infinity : secondsOf(app.filter.until);
+    const marks = app.head.marks.filter((mark) => !mark.label.startsWith(OWN_MARK));
+    gaps = app.head.gaps.map((gap) => ({ recorder: gap.recorder, since: secondsOf(gap.since), until: secondsOf(gap.until) }));
+    return [
+      ...marks.map((mark) => ({ kind: /** @type {const} */ ("mark"), seconds: secondsOf(mark.ts), text: mark.text || mark.label })),
+      ...gaps.map(({ since, until }, each) => {
+        const text = `gap of ${durationText((until - since) * 1e9)}: ${app.head.gaps[each].reason}`;
+        return { kind: /** @type {const} */ ("gap"), seconds: since, text };
+      }),
+    ]
+      .filter(({ seconds }) => seconds >= since && seconds < until)
+      .sort((a, b) => a.seconds - b.seconds);
   }
 
   /** Return a row in view, and where it is; null if there is none. */
@@ -215,19 +225,18 @@ export function sequenceView(app) {
   /** @returns {number} seconds UTC; NaN for none */
   function playhead() {
     const ns = state.get("playhead");
-    return /^-?\d+$/.test(ns) ? Number(BigInt(ns) / 1000n) / 1e6 : NaN;
+    return /^-?\d+$/.test(ns) ? secondsOf(ns) : NaN;
   }
 
   function paint() {
     frame = 0;
     names.scroll(scroll.scrollLeft, size.gutter);
-    const { gaps } = app.head;
     const many = new Set(app.state.all("channel")).size !== 1 && app.messages.names.channels.length > 2;
     const channels = many ? channelNames() : null;
     const [left, top] = [scroll.scrollLeft, scroll.scrollTop];
     const { receivers } = knowledge;
     const places = { ...size, left, top, selected: app.selected, hovered, playhead: playhead() };
-    const shown = { messages: app.messages, gaps, lanes, receivers, scale, losses, palette, texts, channels };
+    const shown = { messages: app.messages, gaps, lanes, receivers, scale, losses, palette, texts, channels, name: nameOf };
     const times = size.width < NARROW ? 0 : digits;
     arrows = draw({ context, ...shown, ...places, emphasis: highlight.rows, digits: times });
   }
@@ -375,4 +384,9 @@ export function sequenceView(app) {
   }
 
   return { element, update, key, focus: () => scroll.focus() };
+}
+
+/** Return a time in ns as seconds. @param {string | bigint} ns */
+function secondsOf(ns) {
+  return Number(BigInt(ns) / 1000n) / 1e6;
 }

@@ -1,5 +1,6 @@
 /** The panel beside the sequence: what the sender of a message knew, and who told whom about a word, as lists. */
 
+import { colourOf } from "./colours.js";
 import { h, label, visible } from "./dom.js";
 import { DEEPEST } from "./highlight.js";
 import { KINDS } from "./messages.js";
@@ -40,9 +41,10 @@ export function sequencePanel(app, ask) {
   };
   const form = h("form", { on: { submit } }, h("span", {}, "Who told"), who, about, h("button", { type: "submit" }, "Trace"));
   const asking = h("section", { "aria-label": "who told whom" }, form, names, wrong);
+  const first = h("div", {});
   const told = h("div", {});
   const selected = h("div", {});
-  const element = h("aside", { class: "sequence-panel", "aria-label": "what was known" }, asking, told, selected);
+  const element = h("aside", { class: "sequence-panel", "aria-label": "what was known" }, asking, first, told, selected);
 
   /** @param {Subject} subject */
   function update(subject) {
@@ -54,22 +56,32 @@ export function sequencePanel(app, ask) {
     names.replaceChildren(...subject.agents.map((name) => h("option", { value: name })));
     wrong.hidden = subject.unknown === "";
     wrong.textContent = `No agent is called ${visible(subject.unknown)}.`;
-    if (document.activeElement !== who && who.value === "") {
-      const [agent] = app.state.all("agent").map((id) => app.messages.names.agents[app.messages.agentAt.get(id) ?? 0]);
-      if (agent) who.value = agent.text;
-    }
+    if (document.activeElement !== who && subject.unknown === "") who.value = proposed();
+    first.replaceChildren(...(chain !== null || word === "" || app.rows.length === 0 ? [] : firstOf(subject, app.rows[0])));
     told.replaceChildren(...(chain === null || word === "" ? [] : chainOf(subject, chain, word)));
     selected.replaceChildren(...(app.selected < 0 ? [] : messageOf(subject, app.selected)));
   }
 
+  /** @param {Subject} subject @param {number} row */
+  function firstOf(subject, row) {
+    return [h("h3", {}, "First mention"), said(subject, row)];
+  }
+
+  /** Return the agent to ask about: the one of the trace, else of the filter, else of the selected message. */
+  function proposed() {
+    const { names, agentAt, from } = app.messages;
+    const ids = [app.state.get("who"), ...app.state.all("agent")].filter((id) => agentAt.has(id));
+    const at = ids.length ? agentAt.get(ids[0]) : app.selected < 0 ? 0 : from[app.selected];
+    return at ? names.agents[at].text : "";
+  }
+
   /** @param {Subject} subject @param {import("./knowledge.js").Chain} chain @param {string} word */
   function chainOf(subject, { steps, origin, first }, word) {
-    const { name } = subject;
     const quoted = `“${visible(word)}”`;
     const end =
       first >= 0
-        ? [label(name(origin)), ` said ${quoted} first: nobody is known to have told it before.`]
-        : [label(name(origin)), ` did not say ${quoted}, and nobody is known to have said it to it.`];
+        ? [named(subject, origin), ` said ${quoted} first: nobody is known to have told it before.`]
+        : [named(subject, origin), ` did not say ${quoted}, and nobody is known to have said it to it.`];
     const lines = steps.map(({ row, lane, known, reception }, at) => {
       const how =
         known === "heard"
@@ -78,7 +90,7 @@ export function sequencePanel(app, ask) {
             ? "received"
             : "sent before it, not known to be heard";
       const delay = reception ? `, after ${durationText(reception.delay)}` : "";
-      const told = [label(name(subject.receivers.sender(row))), " told ", label(name(lane))];
+      const told = [named(subject, subject.receivers.sender(row)), " told ", named(subject, lane)];
       return said(subject, row, { tag: String(at + 1), head: told, note: `${how}${delay}` });
     });
     if (first >= 0 && steps.at(-1)?.row !== first) {
@@ -106,7 +118,7 @@ export function sequencePanel(app, ask) {
 
   /** The selected message. @param {Subject} subject @param {number} row */
   function messageOf(subject, row) {
-    const { receivers, name, losses } = subject;
+    const { receivers, losses } = subject;
     const { messages } = app;
     const text = messages.text(row);
     const to = messages.to[row];
@@ -114,7 +126,7 @@ export function sequencePanel(app, ask) {
     const lanes = receivers.lanes(row);
     const received = messages.receptions(row).map((reception, at) => {
       const after = reception.delay < 0 ? " before it was sent: clocks differ" : "";
-      return h("li", {}, label(name(lanes[at])), ` after ${durationText(reception.delay)}${after}`);
+      return h("li", {}, named(subject, lanes[at]), ` after ${durationText(reception.delay)}${after}`);
     });
     const lost = received.length === 0 && kind === "sent" && to > 0 ? losses.kind(row) : "";
     const problems = losses.problems(row).map((one) => h("p", { class: "sequence-bad" }, `${one.kind}: ${visible(one.text)}`));
@@ -122,9 +134,9 @@ export function sequencePanel(app, ask) {
       h(
         "h3",
         { class: "sequence-head" },
-        label(name(receivers.sender(row))),
+        named(subject, receivers.sender(row)),
         " → ",
-        to > 0 ? label(name(to)) : label(messages.names.channels[messages.channel[row]] || "nobody in particular"),
+        to > 0 ? named(subject, to) : label(messages.names.channels[messages.channel[row]] || "nobody in particular"),
         h("small", { class: "quiet" }, ` ${timeText(messages.ts[row], subject.digits)}${kind === "sent" ? "" : `, ${kind}`}`),
       ),
       h("p", { class: "text" }, text === "" ? subject.texts.line(row) : text.slice(0, LONGEST), text.length > LONGEST ? "…" : ""),
@@ -180,7 +192,7 @@ export function sequencePanel(app, ask) {
 
   /** @param {Subject} subject @param {number} row @param {Heard} heard @param {number} level */
   function heardOf(subject, row, heard, level) {
-    const name = label(subject.name(heard.lane));
+    const name = named(subject, heard.lane);
     const count = heard.told.length;
     const spoke = heard.since < 0 ? "when it first spoke" : "since it last spoke";
     const before = level === 0 ? "" : ` and said “${subject.texts.line(row).slice(0, 40)}”`;
@@ -212,8 +224,8 @@ export function sequencePanel(app, ask) {
     const { messages } = app;
     const to = messages.to[row];
     const between = head ?? [
-      label(subject.name(subject.receivers.sender(row))),
-      ...(to > 0 ? [" → ", label(subject.name(to))] : []),
+      named(subject, subject.receivers.sender(row)),
+      ...(to > 0 ? [" → ", named(subject, to)] : []),
     ];
     return h(
       "button",
@@ -231,4 +243,11 @@ export function sequencePanel(app, ask) {
   }
 
   return { element, update };
+}
+
+/** The name of a lane in its colour. @param {Subject} subject @param {number} lane */
+function named(subject, lane) {
+  const name = label(subject.name(lane));
+  name.style.color = colourOf(Math.max(lane, 0));
+  return name;
 }

@@ -15,7 +15,7 @@ OpenReport = Callable[..., Awaitable[Page]]
 FORBIDDEN = """() => {
   const page = document.getElementById("page");
   const found = [...page.querySelectorAll(
-    "script, style, link, meta, base, title, iframe, object, embed, img, video, audio, form, template, math, noscript"
+    "script, style, link, meta, base, title, iframe, object, embed, img, video, audio, template, math, noscript"
   )];
   for (const each of page.querySelectorAll("*")) {
     const bad = /^on|^(src|srcdoc|srcset|action|formaction|ping|background)$/;

@@ -14,6 +14,7 @@ async def test_every_view_of_every_recording_is_shown(exp_id: str, open_report: 
         panel = await show(page, view)
         assert (await panel.inner_text()).strip() or await panel.locator("canvas").count()
         assert await page.get_by_role("tab", selected=True).all_inner_texts() == [view]
+    await page.wait_for_function("view => location.hash.includes(view)", arg=f"view={VIEWS[-1].lower()}")
     await page.reload()
     await drawn(await ready(page))
     assert await page.get_by_role("tab", selected=True).all_inner_texts() == [VIEWS[-1]], "the URL has the view"

@@ -194,6 +194,17 @@ async def test_a_reception_finds_a_sending_that_was_told_before(log: EventLog, s
             assert [sending for sending, *_ in told.received] == ["2:1:2"]
 
 
+async def test_a_reception_that_is_committed_before_its_sending_finds_it(log: EventLog, store: str) -> None:
+    of = await filled(log, [])
+    async with viewing(store) as client, client.events("/api/run/e1/follow") as stream:
+        writer = await _writer(log, of, [sent(1), NewEvent("received", 3, "c", b"late")])
+        told = Told()
+        await told.until(stream, 1)
+        await log.append(writer, [sent(2, b"late")])
+        await told.until(stream, 2)
+        assert [sending for sending, *_ in told.received] == ["2:2:3"]
+
+
 async def test_marks_have_the_labels_of_the_head(log: EventLog, store: str) -> None:
     def tick(ts: int) -> NewEvent:
         return NewEvent("mark", ts, None, b"", meta={"name": "tick"})
