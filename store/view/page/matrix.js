@@ -29,7 +29,7 @@ export function matrixView(app) {
   const graph = new Graph((text) => {
     hint.textContent = text;
   });
-  const note = h("p", { class: "quiet note" });
+  const note = h("p", { class: "quiet counted" });
   const choice = h(
     "select",
     { "aria-label": "columns of the matrix", on: { change: () => app.state.set({ across: choice.value }) } },
