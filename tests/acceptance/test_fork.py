@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,7 +17,8 @@ from messager_store.replay import virtual_time
 from messager_store.replay.fork import Fork
 from messager_store.replay.recorder_thread import RecorderThread
 from messager_store.replay.virtual_time import virtual_clock
-from tests.support import MESSAGER, ROOT, until
+from tests.support import ROOT, forks, until
+from tests.support.forked_program import ForkedProgram
 from tests.support.forking import LEADER, Society, check_fork, recorded
 
 RUNS = 20
@@ -66,23 +65,23 @@ async def test_twenty_forks_over_redis_repeat_the_prefix(log: EventLog, redis: R
 
 
 @pytest.fixture
-def programs() -> Iterator[list[subprocess.Popen[str]]]:
+def programs() -> Iterator[list[ForkedProgram]]:
     """Processes of one test. Those that are left are killed."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[ForkedProgram] = []
     yield started
     for program in started:
         with program:
             program.kill()
 
 
-def start(agent: int, exp_id: str, redis: RedisServer, words: str, **env: str) -> subprocess.Popen[str]:
+def start(agent: int, exp_id: str, redis: RedisServer, words: str, **env: str) -> ForkedProgram:
     """Start the program of one agent."""
-    given = [sys.executable, "-m", "tests.acceptance.forked_agent", str(agent), exp_id, str(redis.port), words]
+    given = [str(agent), exp_id, str(redis.port), words]
     outside = {name: value for name, value in os.environ.items() if not name.startswith("MESSAGER_")}
-    return subprocess.Popen(given, cwd=ROOT, env={**outside, **env}, stderr=subprocess.PIPE, text=True)
+    return ForkedProgram("tests.acceptance.forked_agent", given, ROOT, {**outside, **env})
 
 
-def ended(programs: list[subprocess.Popen[str]]) -> None:
+def ended(programs: list[ForkedProgram]) -> None:
     """Wait until all programs have ended."""
     for program in programs:
         _, errors = program.communicate(timeout=60)
@@ -94,7 +93,7 @@ def ended(programs: list[subprocess.Popen[str]]) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.any_database
 async def test_programs_of_five_processes_are_forked_by_the_verb(
-    store: str, redis: RedisServer, programs: list[subprocess.Popen[str]], request: pytest.FixtureRequest
+    store: str, redis: RedisServer, programs: list[ForkedProgram], request: pytest.FixtureRequest
 ) -> None:
     """Starting the programs takes most of the time, so all runs are for `--nightly`."""
     programs += [start(agent, "exp-1", redis, "abcd", MESSAGER_STORE=store) for agent in range(2, 6)]
@@ -104,10 +103,8 @@ async def test_programs_of_five_processes_are_forked_by_the_verb(
     ended(programs)
     for run in range(RUNS if request.config.getoption("nightly") else 1):
         into = f"run-{run}"
-        fork = [*MESSAGER, "fork", "exp-1", "--at", AT, "--into", into, "--live", "all", "--json"]
-        verb = subprocess.Popen(
-            [*fork, "--store", store, "--broker", redis.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        fork = ["fork", "exp-1", "--at", AT, "--into", into, "--live", "all", "--json"]
+        verb = ForkedProgram(forks.COMMAND_LINE, [*fork, "--store", store, "--broker", redis.url], ROOT)
         programs.append(verb)
         async with EventLog.open(store) as log:
             await until(lambda log=log, into=into: log.has_experiment(into), 30)
