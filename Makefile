@@ -14,7 +14,7 @@ demo: $(VENV)/demo  ## Record a small society, replay it, and compare the two
 	$(BIN)/messager demo
 
 # The tests start hundreds of processes. Without compiled files each of them would compile every module.
-test: $(VENV)/ray lint  ## Lint, check the types, and run every test with fixed seeds
+test: $(VENV)/ray $(VENV)/typescript lint  ## Lint, check the types, and run every test with fixed seeds
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto
 
 # mypy and import-linter see the folder store/ under the name it installs as.
@@ -38,7 +38,7 @@ bench: $(VENV)/bin/python  ## Measure side by side with peers: make bench ROWS="
 faults: $(VENV)/test  ## Run the fault harness in its long form, with a random seed: make faults ONLY="redis-killed"
 	$(BIN)/python -m tests.faults --long $(foreach name,$(ONLY),--only $(name))
 
-nightly: $(VENV)/ray lint  ## Run the tests with random seeds, many examples and every database, then make faults
+nightly: $(VENV)/ray $(VENV)/typescript lint  ## Run the tests with random seeds, many examples and every database, then make faults
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --nightly --timeout 1200
 	$(BIN)/python -m tests.faults --long
 
@@ -65,3 +65,9 @@ $(VENV)/test: $(VENV)/bin/python pyproject.toml
 # Ray does not exist for every machine and Python. Its tests are skipped there.
 $(VENV)/ray: $(VENV)/test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]' && touch $@ || echo "Ray cannot be installed"
+
+# TypeScript checks the types of the page. Its test is skipped without it, and fails where CI is set.
+$(VENV)/typescript: $(VENV)/bin/python tests/store/view/package.json
+	@mkdir -p $(VENV)/js && cp tests/store/view/package.json $(VENV)/js
+	npm install --prefix $(VENV)/js --no-package-lock --no-audit --no-fund --fetch-retries 1 --silent \
+		&& touch $@ || echo "TypeScript cannot be installed"

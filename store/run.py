@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 from .errors import StoreError
@@ -25,8 +26,12 @@ from .queries.problems import Problems, problems
 from .queries.sql import SqlResult, sql
 from .replay.real_thread import RealThread
 from .run_card import card
+from .view.report import Page, page_of, report
 
 T = TypeVar("T")
+
+IN_NOTEBOOK = 50_000
+"""Maximum of messages in a page that a notebook shows."""
 
 
 class Run:
@@ -127,6 +132,21 @@ class Run:
                 return await compare(log, of, exp, log_b=log_b, match=match, selection=chosen)
 
         return self._call(compared)
+
+    def report(
+        self, path: str | os.PathLike[str], selection: Selection | None = None, **filters: Unpack[Filters]
+    ) -> int:
+        """Write the selected messages as one HTML file to look at; return their number. See `view.report.report`."""
+        return self._call(lambda log, of: report(log, of.exp_id, path, selection_of(selection, filters)))
+
+    def view(self, selection: Selection | None = None, *, height: int = 640, **filters: Unpack[Filters]) -> Page:
+        """Return the selected messages as a page, which a notebook shows in a frame of `height` px.
+
+        Raises `StoreError` for more than `IN_NOTEBOOK` messages, because a notebook keeps what it shows.
+        """
+        chosen = selection_of(selection, filters)
+        page = self._call(lambda log, of: page_of(log, of.exp_id, chosen, most=IN_NOTEBOOK))
+        return replace(page, height=height)
 
     def sql(self, statement: str, *, timeout_s: float = 30.0, limit: int | None = None) -> SqlResult:
         """Return the rows of one SQL statement that only reads, as `sql` does."""

@@ -41,6 +41,8 @@ def _use_memory_for_temporary_files() -> None:
 
 _use_memory_for_temporary_files()
 
+pytest_plugins = ["tests.support.browser"]
+
 # No deadline: the duration of one example depends on the load of the machine.
 settings.register_profile("fixed", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("nightly", deadline=None, print_blob=True, max_examples=1000)

@@ -113,6 +113,16 @@ class Filters:
             raise click.UsageError("--regex is a way to read --grep: give the regular expression with --grep")
         return Selection(**self.given).counting(NotJson())
 
+    def typed(self) -> str:
+        """Return the filters as typed, as one line; empty for none."""
+        words = []
+        for name in self.given:
+            value, option = self.options[name], _SPELLED.get(name, name.replace("_", "-"))
+            for each in value if isinstance(value, tuple) and name != "between" else (value,):
+                texts = each if isinstance(each, tuple) else () if each is True else (str(each),)
+                words.append(" ".join((f"--{option}", *map(quote, texts))))
+        return " ".join(words)
+
     def refuse(self, *names: str, reason: str) -> None:
         """Raise `UsageError` if one of these filters was given: `reason` says what to do instead."""
         found = [f"--{name.replace('_', '-')}" for name in names if name in self.given]
@@ -146,6 +156,8 @@ class Filters:
                 note("for the messages of both agents, give: --from {} --from {}".format(*map(quote, pair)))
 
 
+_SPELLED = {"kinds": "kind", "channels": "channel", "agents": "agent", "from_ids": "from", "to_ids": "to"}
+"""Options whose name is not that of the argument."""
 _AGENT_OPTIONS = (("--agent", "agents"), ("--from", "from_ids"), ("--to", "to_ids"), ("--between", "between"))
 
 

@@ -30,6 +30,8 @@ VERBS = {
         Verb("Analyse", "delays", "Show delivery times, or who answers whom how fast."),
         Verb("Analyse", "problems", "Report what never arrived, arrived twice or late, failed, and gaps."),
         Verb("Analyse", "diff", "Compare two experiments, channel by channel."),
+        Verb("Analyse", "report", "Write an experiment as one HTML file to look at, offline."),
+        Verb("Analyse", "view", "Serve the same page on this machine, live while an experiment is recorded."),
         Verb("Analyse", "sql", "Run an SQL statement about an experiment; it can only read."),
         Verb("Analyse", "index", "Bring text, deliveries and activity in SQL up to date."),
         Verb("Analyse", "export", "Export an experiment to a file: JSON Lines, Parquet, CSV or MCAP."),

@@ -6,7 +6,7 @@ A tail follows `{ordinal: seq}`. Each recorder commits serially, so no event app
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from sqlalchemy import select
 
@@ -22,7 +22,7 @@ from .names import NameReader
 
 async def tail(
     database: Database, of: Experiment, position: dict[int, int], poll: float, *, page: int = 1000
-) -> AsyncIterator[list[Event]]:
+) -> AsyncGenerator[list[Event], None]:
     """Yield what recorders commit, from a tail position `{ordinal: seq}` on, until the experiment is closed.
 
     `poll` is in seconds; `page` is the maximum of events in a query.

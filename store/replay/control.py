@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -123,6 +123,8 @@ class Control:
         """Position of the last message that was published."""
         self.fixed_order: str | None = None
         """The reason for which seek and speed are refused, or None."""
+        self.live: Callable[[], dict[str, Any]] | None = None
+        """Status of the live agents (see `lockstep.status`); None in a replay without."""
 
     # Verbs
 
@@ -235,6 +237,7 @@ class Control:
             "repeated": report.repeated,
             "state_messages": report.state_messages,
             "held_by": report.held_by,
+            "live": None if self.live is None else self.live(),
         }
 
     # Called by the replay

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from messager.brokers import Broker, Retaining, kind_of
@@ -37,6 +38,7 @@ from .lockstep.loading import load_recording
 from .lockstep.play import Agents, LiveAgents
 from .lockstep.recording import key
 from .lockstep.run import PATIENCE_S, Lockstep, OnTimeout
+from .lockstep.status import live_status
 from .lockstep.watchdog import Watchdog
 from .plan import Plan, make_plan, prefetched
 from .report import ReplayReport
@@ -199,6 +201,7 @@ class Replay:
             await self._wait_for_subscribers(plan)
             self.clock.begin()
             self.control.begin(plan)
+            self._enter(ReplayState.PUBLISHING)
             self._tell()
             if self.lockstep is not None:
                 await self._in_lockstep(plan, self.lockstep)
@@ -295,6 +298,7 @@ class Replay:
         )
         self.lockstep.admit = self.control.admit
         self.control.fixed_order = "its live agents follow the recorded order"
+        self.control.live = partial(live_status, self.lockstep)
         self.report.requested_speed = None  # the pace is that of the live agents
         self.report.cast = self.lockstep.report
         self.report.planned = sum(1 for entry in recording.messages if key(entry) not in self.lockstep.cast.expected)

@@ -39,7 +39,7 @@ for words in json.loads(sys.argv[1]):
 """
 """Runs every line in a fork, until one fails."""
 
-ELSEWHERE = {"demo", "record"}
+ELSEWHERE = {"demo", "record", "view"}
 """Verbs that other tests start as processes."""
 
 LINES = [
@@ -57,6 +57,7 @@ LINES = [
     ("replay", "e1", "--speed", "max", "--to-exp", "again"),
     ("diff", "e1", "e2"),
     ("export", "e1", "-o", "b.jsonl"),
+    ("report", "e1", "-o", "e1.html"),
     ("fork", "e1", "--into", "e1-fork", "--live", "none"),
     ("tag", "e1", "paper"),
     ("close", "e1"),

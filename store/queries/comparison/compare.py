@@ -24,6 +24,7 @@ from .channel_differences import ChannelDifferences, Place, differences_of
 from .channel_tails import ChannelTails, Content
 from .match import Match
 from .result import ChannelCounts, Comparison, Counts, Difference
+from .rows import AlignedRows
 from .side import EitherSpelling, Side, comparable, exp_ids_apart, parts_of, spelt_apart
 
 __all__ = ["ChannelCounts", "Comparison", "Counts", "Difference", "compare"]
@@ -44,6 +45,7 @@ async def compare(
     match: Match | None = None,
     by_sender: bool = False,
     details: int = DETAILED,
+    rows: AlignedRows | None = None,
     progress: Callable[[int], None] | None = None,
     **filters: Unpack[Filters],
 ) -> Comparison:
@@ -72,7 +74,8 @@ async def compare(
     A message that is redacted on one side counts as equal to its counterpart. Memory use is about 350 bytes for each
     message behind the first difference of its channel, and for each by which one side is ahead of the other on a
     channel. Of a channel with more than a hundred messages behind its opening of which both sides have less than a
-    tenth, only anchors are aligned (`ChannelCounts.by_anchors`). `progress` is called with the number of messages read.
+    tenth, only anchors are aligned (`ChannelCounts.by_anchors`). All messages are added to `rows`, equal ones as well.
+    `progress` is called with the number of messages read.
     """
     other = log_b or log
     of_a = a if isinstance(a, Experiment) else await log.experiment(a)
@@ -94,7 +97,7 @@ async def compare(
         match = None
     absent = AbsentPaths(() if match is None else (*match.ignore, *match.shape))
     canonical = Canonical(match)
-    known = await _read(sides, canonical, match is not None, absent, progress)
+    known = await _read(_Reading(sides, canonical, match is not None, rows), sides, absent, progress)
     result = Comparison(
         *(of_a.exp_id, of_b.exp_id, sides[0].read, sides[1].read),
         channels=len(known),
@@ -105,7 +108,7 @@ async def compare(
     )
     first: list[Place] = []
     for key in sorted(known):
-        found = await differences_of(key, known[key], sides, canonical, match, details)
+        found = await differences_of(key, known[key], sides, canonical, match, details, rows)
         _count(result, key, known[key], found)
         first = sorted([*first, *found.places[:details]], key=lambda place: place.order)[:details]
         if not found.places:
@@ -130,14 +133,9 @@ def _count(result: Comparison, key: str, channel: ChannelTails, found: ChannelDi
 
 
 async def _read(
-    sides: tuple[Side, Side],
-    canonical: Canonical,
-    by_value: bool,
-    absent: AbsentPaths,
-    progress: Callable[[int], None] | None,
+    reading: _Reading, sides: tuple[Side, Side], absent: AbsentPaths, progress: Callable[[int], None] | None
 ) -> dict[str, ChannelTails]:
     """Read both sides; return the opening of each channel and what follows."""
-    reading = _Reading(sides, canonical, by_value)
     waiting: list[list[Event]] = [[], []]
     ended = [False, False]
     told = 0
@@ -170,9 +168,11 @@ async def _read(
 class _Reading:
     """The channels of both sides while these are read."""
 
-    def __init__(self, sides: tuple[Side, Side], canonical: Canonical, by_value: bool) -> None:
+    def __init__(
+        self, sides: tuple[Side, Side], canonical: Canonical, by_value: bool, rows: AlignedRows | None
+    ) -> None:
         self.known: dict[str, ChannelTails] = {}
-        self._sides, self._canonical, self._by_value = sides, canonical, by_value
+        self._sides, self._canonical, self._by_value, self._rows = sides, canonical, by_value, rows
 
     def compare(self, these: list[Event], those: list[Event]) -> None:
         """Add as many messages of either side, in replay order.
@@ -196,6 +196,8 @@ class _Reading:
                 channel.counts[1] += 1
                 channel.opening += 1
                 channel.last, channel.shift = a, 0
+                if self._rows is not None:
+                    self._rows.add(name, "equal", side_a.read, side_b.read)
                 side_a.read += 1
                 side_b.read += 1
             else:
@@ -215,7 +217,9 @@ class _Reading:
             content = Content(*self._canonical.digest(entry.payload), hash(entry.payload) if self._by_value else 0)
         counterpart = channel.counterpart(side)
         near = counterpart is None or self._canonical.near(content.numbers, counterpart.numbers)
-        channel.add(side, entry, content, reading.read, near)
+        equal = channel.add(side, entry, content, reading.read, near)
+        if equal is not None and self._rows is not None:
+            self._rows.add(name, "equal", *((equal, reading.read) if side else (reading.read, equal)))
         reading.read += 1
 
 

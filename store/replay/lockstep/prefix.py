@@ -347,7 +347,7 @@ class PrefixLockstep(Lockstep):
         waited = self.presence.awaited
         if self._released is None:
             waited |= self._programs
-        elif self._awaited is not None and not self._has_begun(self._awaited[0]):
+        elif self.awaited is not None and not self._has_begun(self.awaited[0]):
             waited |= {part.key for part in self.cast.parts if any(one.awaited for one in part.sayings)}
         there = self.gates.keys() | self.presence.remote.keys()
         return [part for part in self.cast.parts if part.key in waited - there]
@@ -408,8 +408,8 @@ class PrefixLockstep(Lockstep):
             self._moved.set()
             return
         waits = next((what for gate in gates if (what := gate.waits_for) is not None), None)
-        if self._awaited is not None:
-            part, saying = self._awaited
+        if self.awaited is not None:
+            part, saying = self.awaited
             if waits is None or saying.state is SayingState.PENDING:
                 self._timed_out(part)
                 waits = f"{part.label} did not say message {saying.number + 1} of {len(part.sayings)}"

@@ -177,7 +177,7 @@ class Lockstep:
         """Note that the agents of a part say nothing more."""
         self._ended.add(part.key)
         self.presence.left(part)
-        if (awaited := self._awaited) is not None and awaited[0] is part:
+        if (awaited := self.awaited) is not None and awaited[0] is part:
             self._miss(*awaited)
         self._wake()
 
@@ -287,7 +287,7 @@ class Lockstep:
     async def _until_said(self, run: list[tuple[Part, Saying]]) -> None:
         """Wait until live messages are out, or given up."""
         self._run, self._run_at = run, 0
-        while self._failure is None and (awaited := self._awaited) is not None:
+        while self._failure is None and (awaited := self.awaited) is not None:
             part, saying = awaited
             if (part.key in self._ended or self._is_silent(part, saying)) and saying.state is SayingState.PENDING:
                 self._miss(part, saying)
@@ -301,7 +301,7 @@ class Lockstep:
         self._run = []
 
     @property
-    def _awaited(self) -> tuple[Part, Saying] | None:
+    def awaited(self) -> tuple[Part, Saying] | None:
         """The first live message that `releases` waits for; None if there is none."""
         while self._run_at < len(self._run) and self._run[self._run_at][1].settled:
             self._run_at += 1
@@ -347,7 +347,7 @@ class Lockstep:
         """
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
             return 0.0
-        if (awaited := self._awaited) is not None:
+        if (awaited := self.awaited) is not None:
             return self._since_last(*awaited)
         return max((self._since_last(gate.part, gate.next_saying) for gate in self.gates.values()), default=0.0)
 
@@ -374,7 +374,7 @@ class Lockstep:
                 for gate in self.gates.values():
                     gate.report.timed_out = True
             return self._given_up(f"{absent} did not subscribe")
-        if (awaited := self._awaited) is not None:
+        if (awaited := self.awaited) is not None:
             part, saying = awaited
             sender = part.key, repr(saying.event.from_id)
             self._silent[sender] = self._silent.get(sender, (0, 0))[0] + 1, saying.needs

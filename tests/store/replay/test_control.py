@@ -335,6 +335,7 @@ async def test_passes_are_controlled_one_like_the_other(log: EventLog) -> None:
             "repeated": 0,
             "state_messages": 0,
             "held_by": None,
+            "live": None,
         }
 
 

@@ -107,6 +107,7 @@ async def test_every_verb_is_answered_with_position_state_and_counts(log: EventL
             "repeated": 0,
             "state_messages": 0,
             "held_by": None,
+            "live": None,
         }
         assert (await viewer.ask({"verb": "step"}))["messages"] == 1
         assert (await viewer.ask({"verb": "next", "channel": "c"}))["published"] == 5

@@ -171,3 +171,42 @@ async def test_without_flow_control_a_rate_is_required_and_no_speed_is_offered(l
             await Replay(log, "e1", Secretive(), live=live).play({3: seller()})
     report = await Replay(log, "e1", Secretive(), live=[3], rate=1000.0).play({3: seller()})
     assert report.cast is not None and report.cast.equal
+
+
+async def test_the_status_has_the_live_agents_and_the_message_that_is_awaited(log: EventLog) -> None:
+    async with playing(log, silent=(1,)) as (replay, _, _):
+        assert await replay.control.step(2) == 2
+        await until(lambda: live(replay)["parts"][0]["matched"] == 1)
+        counts = {"expected": QUESTIONS, "matched": 1, "different": 0, "missing": 0, "unexpected": 0}
+        assert live(replay)["parts"] == [{"label": "agent 3", "there": True, **counts}] and live(replay)["of"] == 1
+        replay.control.resume()
+        await until(lambda: bool(live(replay)["waiting_for"]))
+        assert live(replay)["waiting_for"] == [
+            {
+                "part": "agent 3",
+                "for": "message",
+                "number": 2,
+                "of": QUESTIONS,
+                "channel": "exps:e1:agents:7:chat",
+                "cursor": "2001:1:4",
+            }
+        ]
+
+
+async def test_the_status_has_the_live_agents_that_are_not_there_yet(log: EventLog) -> None:
+    await recorded(log)
+    replay = Replay(log, "e1", Heard(), live=[3])
+    running = asyncio.create_task(replay.run())
+    try:
+        await until(lambda: replay.lockstep is not None and bool(live(replay)["waiting_for"]))
+        assert live(replay)["waiting_for"] == [{"part": "agent 3", "for": "subscription"}]
+        assert [part["there"] for part in live(replay)["parts"]] == [False]
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def live(replay: Replay) -> dict[str, Any]:
+    found = replay.control.status()["live"]
+    assert isinstance(found, dict)
+    return found

@@ -1,0 +1,147 @@
+"""Two runs for the page: how their messages are aligned, as a JSON object. `page/types.d.ts` describes it.
+
+The messages themselves are those of two pages. A row gives them by their numbers among the compared ones: those of the
+kinds `kinds`, in replay order, from 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import StoreError
+from ..experiments.records import Experiment
+from ..formats.output_file import open_output
+from ..formats.sharing import Sharing
+from ..log.event_log import EventLog
+from ..log.selection import Selection
+from ..queries.comparison.compare import compare
+from ..queries.comparison.match import Match
+from ..queries.comparison.result import Comparison, Counts
+from ..queries.comparison.rows import KINDS, AlignedRows
+from ..text import plural, safe
+from .page import document, part
+from .report import MOST, Progress, packed, run_parts
+
+_COMPARED = ("sent", "received")
+"""Kinds of events that are messages, if none are selected."""
+
+
+async def comparison(
+    log: EventLog,
+    a: Experiment,
+    b: Experiment,
+    selection: Selection,
+    *,
+    log_b: EventLog | None = None,
+    match: Match | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Return how the messages of two experiments are aligned (see `compare`).
+
+    `rows` has one number for each run of rows in `kind` (its position in `KINDS`) and `length`, and in `a` and `b` the
+    number of its first message minus that behind the last one on its side; 0 if it has none there. Raises
+    `StoreError` for a selection that cannot be compared, and for more than `MOST` messages on a side.
+    """
+    if selection.everything:  # before all of them are read
+        for each, of in ((log, a), (log_b or log, b)):
+            _check(of, sum(row.kinds["sent"] for row in await each.recorders(of)))
+    rows = AlignedRows()
+    found = await compare(
+        log, a, b, log_b=log_b, selection=selection, match=match, details=1, rows=rows, progress=progress
+    )
+    _check(a, found.messages_a)
+    _check(b, found.messages_b)
+    return {
+        "a": found.a,
+        "b": found.b,
+        "equal": found.equal,
+        "messages_a": found.messages_a,
+        "messages_b": found.messages_b,
+        "counts": _counts(found.messages),
+        "channels": found.channels,
+        "differing": found.differing,
+        "notes": _notes(found),
+        "kinds": list(_COMPARED) if selection.kinds is None else sorted(selection.kinds),
+        "rows": _encoded(rows),
+    }
+
+
+async def report_two(
+    log: EventLog,
+    a: str,
+    b: str,
+    path: str | os.PathLike[str],
+    selection: Selection,
+    *,
+    log_b: EventLog | None = None,
+    match: Match | None = None,
+    chosen: str = "",
+    shared: Callable[[], Sharing | None] = lambda: None,
+    progress: Progress | None = None,
+) -> tuple[int, int]:
+    """Write two experiments, side by side, as a page to a file; return their numbers of messages.
+
+    `shared` makes what erases or pseudonymises a run. Raises `StoreError` as `comparison` and `report.report` do.
+    """
+    other = log_b or log
+    runs = (log, await log.experiment(a)), (other, await other.experiment(b))
+    made = [
+        await run_parts(*each, number, selection, chosen=chosen, shared=shared(), progress=progress)
+        for number, each in enumerate(runs)
+    ]
+
+    def note(done: int) -> None:
+        if progress is not None:
+            progress(done, None, "comparing")
+
+    (_, of_a), (_, of_b) = runs
+    found = await comparison(log, of_a, of_b, selection, log_b=log_b, match=match, progress=note)
+    title = f"{safe(of_a.name or of_a.exp_id)} and {safe(of_b.name or of_b.exp_id)} - messager"
+    html = document(title, part("comparison", 0, packed(found)) + "".join(parts for _, parts in made))
+    with open_output(path) as file:
+        file.write(html.encode("utf-8", "replace"))
+    return made[0][0], made[1][0]
+
+
+def _check(of: Experiment, messages: int) -> None:
+    if messages > MOST:
+        raise StoreError(
+            f"{of.exp_id} has more than {MOST:,} messages to show: use `messager report A B` and select some, for "
+            "example with --since, --until, --channel or --agent"
+        )
+
+
+def _encoded(rows: AlignedRows) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {"kind": [], "a": [], "b": [], "length": []}
+    next_a = next_b = 0
+    for run in rows.runs():
+        found["kind"].append(KINDS.index(run.kind))
+        found["length"].append(run.length)
+        found["a"].append(0 if run.a is None else run.a - next_a)
+        found["b"].append(0 if run.b is None else run.b - next_b)
+        next_a = next_a if run.a is None else run.a + run.length
+        next_b = next_b if run.b is None else run.b + run.length
+    return found
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {kind: getattr(counts, kind) for kind in KINDS}
+
+
+def _notes(found: Comparison) -> list[str]:
+    """Return remarks without names, which the page may not have."""
+    notes = []
+    if found.redacted:
+        notes.append(f"{plural(found.redacted, 'message')} redacted on at least one side, not compared")
+    if found.matched:
+        notes.append(f"{plural(found.matched, 'message')} equal by value, not byte for byte")
+    if found.exp_ids is not None:
+        notes.append("channels of A's experiment are compared as channels of B's")
+    if found.translated:
+        notes.append("exps/... counts as exps:..., because the runs come from different kinds of broker")
+    if found.by_anchors:
+        count = plural(len(found.by_anchors), "channel")
+        notes.append(f"on {count}, so little is equal that other messages are paired in order")
+    return notes

@@ -1,0 +1,74 @@
+/** What the page can be checked by: the chain hash, the result of its verification, and how the page was made. */
+
+import { h, visible } from "./dom.js";
+import { numberText } from "./time.js";
+
+/** @typedef {import("./types").App} App */
+
+/** @param {App} app @returns {import("./types").View} */
+export function footer(app) {
+  const element = h("footer", { class: "footer" });
+  return {
+    element,
+    update(changed) {
+      if (changed.has("head")) element.replaceChildren(...content(app));
+    },
+  };
+}
+
+/** @param {App} app */
+function content(app) {
+  const { head, verify, made } = app.head;
+  return [
+    h("span", {}, "head ", h("code", { title: `chain hash of the experiment: ${head}` }, `${head.slice(0, 12)}…`), " ", copyButton(app, head)),
+    verdict(app, verify),
+    h("span", { class: "quiet made" }, madeText(made)),
+    h("span", { class: "quiet" }, "Nothing on this page leaves your machine."),
+  ];
+}
+
+/** Return by what and when the page was made. @param {import("./types").Head["made"]} made */
+export function madeText({ version, at }) {
+  return `messager ${visible(version)}, made ${visible(at.slice(0, 16).replace("T", " "))} UTC`;
+}
+
+/** @param {App} app @param {string} head */
+function copyButton(app, head) {
+  const button = h("button", { type: "button", class: "small", "aria-label": "copy the chain hash" }, "copy");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(head);
+      button.textContent = "copied";
+    } catch {
+      const code = button.parentElement?.querySelector("code");
+      if (code) {
+        code.textContent = head;
+        getSelection()?.selectAllChildren(code);
+      }
+      button.textContent = "selected";
+    }
+    app.say(`chain hash ${button.textContent}`);
+  });
+  return button;
+}
+
+/** @param {App} app @param {import("./types").Head["verify"]} verify */
+function verdict({ head, source }, verify) {
+  const { events, selection, status } = head;
+  if (verify === null) {
+    const pending = source.served && status !== "open";
+    return h("span", { class: "quiet" }, pending ? "verifying …" : status === "open" ? "not verified: still open" : "not verified");
+  }
+  if (verify.ok) {
+    const whole = selection ? " of the whole experiment" : "";
+    const title = verify.notes.map(visible).join("\n");
+    return h("span", { class: "verified", title }, `✓ verified: ${numberText(events)} events${whole}, chain intact`);
+  }
+  const [first, ...others] = verify.problems.map(visible);
+  return h(
+    "details",
+    { class: "unverified" },
+    h("summary", {}, `✗ NOT verified: ${first ?? "unknown problem"}${others.length ? ` and ${others.length} more` : ""}`),
+    h("ul", {}, [first ?? "", ...others, ...verify.notes.map(visible)].map((one) => h("li", {}, one))),
+  );
+}

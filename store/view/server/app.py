@@ -1,0 +1,231 @@
+"""The routes of the page's server. Errors of requests for data are JSON, `{"error": "one line"}`.
+
+`GET /`, `GET /page/NAME`              the page and its modules
+`GET /api/experiments`                 the experiments of the store
+`GET /api/run/EXP/head`                what the page knows besides the messages, and the tail position of that moment;
+                                       null while EXP does not exist
+`GET /api/run/EXP/messages`            a chunk: the first messages, those behind the cursor `after`, or the last ones
+                                       before the cursor `before`, which `and` includes, or before the `end`.
+                                       `position` is a tail position that limits them
+`GET /api/run/EXP/activity`, `pairs`   counts by time, and by sender and recipient
+`GET /api/run/EXP/problems`, `verify`  what went wrong; whether the log is as it was recorded
+`GET /api/run/EXP/follow`              server-sent events (`following`), behind the tail position `position`
+
+EXP is an exp_id, a name or a prefix. `messages`, `activity` and `pairs` take the filters of `parameters.selection`.
+While the experiment is indexed, which starts with the first request, counts and problems answer 202 with
+`{"indexing": [done, total]}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from messager import __version__
+
+from ...errors import ExperimentNotFound, StoreError, StoreNotFound, StoreUnavailable
+from ...json_text import dump_strict
+from ...log.event import Cursor, iso
+from ...log.event_query import recorders_now
+from ...log.messages import message_count
+from ...log.selection import Selection
+from ...log.span import Span
+from ...maintenance.verify import verify
+from ...queries.overview import listing
+from ...queries.problems import problems
+from ..columns import ROWS
+from ..head import head, problems_of, verdict_of
+from . import counts, parameters
+from .event_stream import EventStream
+from .following import follow
+from .paging import PAGE, page
+from .served_store import Served, ServedStore
+
+FOLDER = Path(__file__).parents[1] / "page"
+TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+"""The files of the page, by suffix."""
+COUNTED = 500_000
+"""Events up to which the messages are counted for the head."""
+BUCKETS, MOST_BUCKETS = 400, 4_000
+
+logger = logging.getLogger("messager_store")
+
+
+def application(
+    store: ServedStore,
+    stop: asyncio.Event,
+    *,
+    replay: Callable[[], dict[str, Any] | None] = lambda: None,
+    more: Sequence[BaseRoute] = (),
+) -> ASGIApp:
+    """Return the application for a store, without the control of access. Streams end when `stop` is set.
+
+    `replay` returns what the head says about replays; `more` are further routes.
+    """
+    runs = _Runs(store, stop, replay)
+    answers = {
+        "messages": runs.messages,
+        "activity": runs.activity,
+        "pairs": runs.pairs,
+        "problems": runs.problems,
+        "verify": runs.verify,
+    }
+    return Starlette(
+        routes=[
+            Route("/", _page),
+            Route("/page/{name:path}", _page),
+            Route("/api/experiments", runs.experiments),
+            Route("/api/run/{exp:path}/head", runs.head),
+            Route("/api/run/{exp:path}/follow", runs.follow),
+            *(Route(f"/api/run/{{exp:path}}/{name}", runs.of(answer)) for name, answer in answers.items()),
+            *more,
+        ],
+        exception_handlers={StoreError: _refused, HTTPException: _not_there, Exception: _failed},
+    )
+
+
+async def _page(request: Request) -> Response:
+    """Answer with a file of the page: one of those that are there, by its exact name."""
+    files = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.suffix in TYPES}
+    path = files.get(request.path_params.get("name", "index.html"))
+    if path is None:
+        raise HTTPException(404)
+    return FileResponse(path, media_type=TYPES[path.suffix])
+
+
+class _Runs:
+    """The answers about experiments."""
+
+    def __init__(self, store: ServedStore, stop: asyncio.Event, replay: Callable[[], dict[str, Any] | None]) -> None:
+        self._store = store
+        self._stop = stop
+        self._replay = replay
+
+    def of(self, answer: Callable[[Request, Served], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that finds the experiment first."""
+
+        async def endpoint(request: Request) -> Response:
+            return await answer(request, await self._store.run(request.path_params["exp"]))
+
+        return endpoint
+
+    async def experiments(self, request: Request) -> Response:
+        """List the experiments, the newest first."""
+        try:
+            log = await self._store.log()
+        except StoreNotFound:
+            return _json({"experiments": [], "replay": self._replay()})
+        found = await listing(log, (await log.experiments())[::-1])
+        texts = ("first_ts", "last_ts")
+        rows = [{**row, **{key: None if row[key] is None else str(row[key]) for key in texts}} for row in found]
+        return _json({"experiments": rows, "replay": self._replay()})
+
+    async def head(self, request: Request) -> Response:
+        """Answer with the head; null while the experiment does not exist, which is no error of the page."""
+        try:
+            run = await self._store.run(request.path_params["exp"])
+        except (ExperimentNotFound, StoreNotFound):
+            return _json(None)
+        now = await recorders_now(run.log.database, run.of)
+        position = {now.ordinals[number]: last for number, last in now.last_seqs.items()}
+        messages = None
+        if sum(position.values()) <= COUNTED:
+            rule = await run.rule.sources(run.log, run.of)
+            messages = await message_count(run.log, run.of, Selection(), Span(last_seqs=position), rule, redacted=True)
+        return _json(
+            {
+                **await head(run.log, run.of, Selection(), messages=messages),
+                "problems": None,
+                "verify": None,
+                "selection": "",
+                "shared": "",
+                "made": {"version": __version__, "at": iso(time.time_ns())},
+                "position": parameters.position_text(position),
+                "indexing": await run.indexing(),
+                "replay": self._replay(),
+            }
+        )
+
+    async def messages(self, request: Request, run: Served) -> Response:
+        given = request.query_params
+        after, before, also = (given.get(name) for name in ("after", "before", "and"))
+        end = Cursor.parse(before) if before and before != "end" else None
+        if end is not None and before == also:
+            end = end._replace(seq=end.seq + 1)
+        chunk = await page(
+            run,
+            await parameters.selection(given, run.log, run.of),
+            after=Cursor.parse(after) if after else None,
+            before=end,
+            backward=bool(before),
+            limit=parameters.number(given, "limit", PAGE, ROWS),
+            last_seqs=parameters.position(given["position"]) if "position" in given else None,
+        )
+        return Response(chunk, media_type="application/octet-stream")
+
+    async def activity(self, request: Request, run: Served) -> Response:
+        if (indexing := await run.indexing()) is not None:
+            return _json({"indexing": indexing}, 202)
+        given = request.query_params
+        selection = await parameters.selection(given, run.log, run.of)
+        span = await selection.span(run.log.database, run.of)
+        if span.start is None or span.end is None:
+            raise StoreError("counts over time need a time: give since and until")
+        by = given.get("by", "channel")
+        if by not in ("channel", "from"):
+            raise StoreError(f"by={by!r}: give channel or from")
+        buckets = parameters.number(given, "buckets", BUCKETS, MOST_BUCKETS)
+        return _json(await counts.activity(run, selection, span.start.ts, span.end.ts, buckets, by))
+
+    async def pairs(self, request: Request, run: Served) -> Response:
+        if (indexing := await run.indexing()) is not None:
+            return _json({"indexing": indexing}, 202)
+        return _json(await counts.pairs(run, await parameters.selection(request.query_params, run.log, run.of)))
+
+    async def problems(self, request: Request, run: Served) -> Response:
+        if (indexing := await run.indexing()) is not None:
+            return _json({"indexing": indexing}, 202)
+        return _json(problems_of(await problems(run.log, run.of)))
+
+    async def verify(self, request: Request, run: Served) -> Response:
+        return _json(verdict_of(await verify(run.log, run.of)))
+
+    async def follow(self, request: Request) -> Any:
+        given = request.headers.get("last-event-id") or request.query_params.get("position")
+        events = follow(self._store, request.path_params["exp"], parameters.position(given))
+        return EventStream(events, self._stop)
+
+
+def _json(data: Any, status: int = 200) -> Response:
+    return Response(dump_strict(data), status, media_type="application/json")
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Answer with an error of the store."""
+    status = 400
+    if isinstance(error, ExperimentNotFound | StoreNotFound):
+        status = 404
+    elif isinstance(error, StoreUnavailable):
+        status = 503
+    return _json({"error": " ".join(str(error).split())}, status)
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    return _json({"error": f"{request.url.path}: there is no such page"}, status)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    logger.error("%s failed", request.url.path, exc_info=error)
+    return _json({"error": "the server has a bug here: its error output tells more"}, 500)

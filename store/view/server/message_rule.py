@@ -1,0 +1,84 @@
+"""The choice of messages (`log.messages`) of an experiment that is being recorded.
+
+The choice depends on the numbers of events by channel, kind and recorder. The side table `activity` is behind while an
+experiment is recorded, and counting all events takes seconds for a million of them. So they are counted once, from
+`activity` as far as it goes, and afterwards only new ones are added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from sqlalchemy import func, select
+
+from ...db.codes import KINDS, SEQ_BITS
+from ...db.schema import event, indexed_recorder, recorder
+from ...experiments.records import Experiment
+from ...log.activity_summary import Summary, summary
+from ...log.event_log import EventLog
+from ...log.event_query import EventQuery, parameter, recorders_now
+from ...log.late_receptions import Interval
+from ...log.messages import Sources, sources
+from ..columns import ON_THE_PAGE
+
+_FAILED = KINDS.index("failed") + 1
+_NEW = EventQuery(
+    select(event.c.channel_id, event.c.kind, func.count(), func.min(event.c.ts), func.max(event.c.ts))
+    .where(event.c.id > parameter("after"), event.c.id <= parameter("upto"))
+    .group_by(event.c.channel_id, event.c.kind)
+)
+
+
+class CurrentRule:
+    """The choice of the messages on the page, for one experiment."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[int | None, int, int]] = Counter()
+        """Events by id of the channel, code of the kind and id of the recorder."""
+        self._failed: list[Interval] = []
+        self._seen: dict[int, int] = {}
+        """Last seq that was counted, by id of the recorder."""
+        self._sources: Sources | None = None
+        self._counting = asyncio.Lock()
+
+    async def sources(self, log: EventLog, of: Experiment) -> Sources:
+        """Return the choice as of now."""
+        async with self._counting:
+            if self._sources is None:
+                await self._begin(log, of)
+            now = await recorders_now(log.database, of)
+            new = {number: last for number, last in now.last_seqs.items() if last > self._seen.get(number, 0)}
+            for number, last in new.items():
+                await self._add(log, number, last)
+            if new or self._sources is None:
+                counts = [(channel, kind, number, events) for (channel, kind, number), events in self._counts.items()]
+                self._sources = await sources(log, of, set(ON_THE_PAGE), known=Summary(counts, self._failed))
+            return self._sources
+
+    async def _begin(self, log: EventLog, of: Experiment) -> None:
+        """Count what `activity` has."""
+        query = (
+            select(indexed_recorder.c.recorder_id, indexed_recorder.c.text_seq)
+            .join(recorder, recorder.c.id == indexed_recorder.c.recorder_id)
+            .where(recorder.c.experiment_id == of.id)
+        )
+        async with log.database.reading() as connection:
+            reached = dict((await connection.execute(query)).all())
+        known = await summary(log.database, of, reached, counted=of.status == "open")
+        if known is None:
+            return
+        for channel, kind, number, events in known.counts:
+            self._counts[channel, kind, number] += events
+        self._failed = list(known.failed)
+        self._seen = reached
+
+    async def _add(self, log: EventLog, number: int, last: int) -> None:
+        """Count the new events of a recorder."""
+        base, after = number << SEQ_BITS, self._seen.get(number, 0)
+        rows = await _NEW.rows(log.database, after=base | after, upto=base | last)
+        for channel, kind, events, first_ts, last_ts in rows:
+            self._counts[channel, kind, number] += events
+            if kind == _FAILED:
+                self._failed.append((first_ts, last_ts))
+        self._seen[number] = last

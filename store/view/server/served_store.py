@@ -1,0 +1,105 @@
+"""The store that the page is served from, which may not exist yet."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...db.databases import in_memory
+from ...errors import ExperimentNotFound, StoreNotFound
+from ...experiments.records import Experiment
+from ...log.event_log import EventLog
+from ...queries import side_tables
+from ...queries.index import index_or_warn
+from ..columns import Names
+from .message_rule import CurrentRule
+
+PATIENCE_S = 0.5
+"""Seconds that a page waits for the indexing, before it is told about it."""
+
+
+class ServedStore:
+    """A store, and what the server keeps of its experiments.
+
+    `async with ServedStore("runs.db") as store:` raises the errors of `EventLog.open`, except that a store which does
+    not exist is looked for again whenever it is asked for.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._log: EventLog | None = None
+        self._opening = asyncio.Lock()
+        self._runs: dict[int, Served] = {}
+
+    async def __aenter__(self) -> ServedStore:
+        try:
+            await self.log()
+        except StoreNotFound:
+            if in_memory(self.url):  # no other process can create it
+                raise
+        return self
+
+    async def __aexit__(self, *ignored: object) -> None:
+        for run in self._runs.values():
+            await run.close()
+        if self._log is not None:
+            await self._log.close()
+
+    async def log(self) -> EventLog:
+        """Return the log. Raises `StoreNotFound` while the store does not exist."""
+        async with self._opening:
+            if self._log is None:
+                self._log = await EventLog.open(self.url, create=False)
+            return self._log
+
+    async def has(self, wanted: str) -> bool:
+        """Return whether there is such an experiment. Raises `AmbiguousExperiment`."""
+        try:
+            await self.run(wanted)
+        except (StoreNotFound, ExperimentNotFound):
+            return False
+        return True
+
+    async def run(self, wanted: str) -> Served:
+        """Return the experiment of this exp_id, name or prefix. Raises `StoreNotFound` or `ExperimentNotFound`."""
+        log = await self.log()
+        of = await log.experiment(wanted)
+        run = self._runs.setdefault(of.id, Served(log))
+        run.of = of
+        return run
+
+
+class Served:
+    """One experiment, and what the server keeps of it."""
+
+    of: Experiment
+    """As it was when it was last asked for."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        self.names = Names()
+        """Positions of names, the same in all chunks."""
+        self.rule = CurrentRule()
+        self._indexing: asyncio.Task[bool] | None = None
+        self._indexed = 0, 0
+
+    async def close(self) -> None:
+        """End the indexing; what was indexed remains."""
+        if self._indexing is not None:
+            self._indexing.cancel()
+            await asyncio.gather(self._indexing, return_exceptions=True)
+
+    async def indexing(self) -> list[int] | None:
+        """Return the number of events that are indexed and their total; None if the experiment is indexed.
+
+        Starts the indexing if nobody has. An experiment that is being recorded counts as indexed after the first time:
+        a count adds what is new.
+        """
+        if self._indexing is None and await side_tables.is_behind(self.log.database, self.of.id):
+            self._indexing = asyncio.create_task(index_or_warn(self.log, self.of, progress=self._progress))
+        if self._indexing is None or self._indexing.done():
+            return None
+        await asyncio.wait((self._indexing,), timeout=PATIENCE_S)
+        return None if self._indexing.done() else list(self._indexed)
+
+    def _progress(self, done: int, total: int) -> None:
+        self._indexed = done, total

@@ -1,0 +1,137 @@
+"""Two runs for the page: the alignment, and the file with both."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager_store import EventLog, Match, NewEvent, Selection
+from messager_store.errors import StoreError
+from messager_store.formats.sharing import Sharing
+from messager_store.view import comparing
+from messager_store.view.comparing import comparison, report_two
+from tests.support import messager
+from tests.support.logs import filled, sent
+
+pytestmark = pytest.mark.any_database
+
+KINDS = ("equal", "changed", "moved", "only_a", "only_b")
+
+
+def said(texts: str, channel: str = "exps:e:agents:1:chat") -> list[NewEvent]:
+    return [sent(at, json.dumps({"content": text}).encode(), channel) for at, text in enumerate(texts.split())]
+
+
+async def two(log: EventLog, a: list[NewEvent], b: list[NewEvent], **options: Any) -> dict[str, Any]:
+    found = await filled(log, a, "a"), await filled(log, b, "b")
+    return await comparison(log, *found, Selection(), **options)
+
+
+def rows(found: dict[str, Any]) -> list[tuple[str, int | None, int | None]]:
+    """Return the rows as the page reads them."""
+    unpacked: list[tuple[str, int | None, int | None]] = []
+    next_a = next_b = 0
+    columns = (found["rows"][name] for name in ("kind", "a", "b", "length"))
+    for code, a, b, length in zip(*columns, strict=True):
+        kind = KINDS[code]
+        for at in range(length):
+            first_a, first_b = next_a + a + at, next_b + b + at
+            unpacked.append((kind, None if kind == "only_b" else first_a, None if kind == "only_a" else first_b))
+        next_a = next_a if kind == "only_b" else next_a + a + length
+        next_b = next_b if kind == "only_a" else next_b + b + length
+    return unpacked
+
+
+def parts(html: str) -> dict[tuple[str, int], list[bytes]]:
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for kind, run, data in re.findall(r'data-part="(\w+)" data-run="(\d)">([^<]*)<', html):
+        found.setdefault((kind, int(run)), []).append(base64.b64decode(data))
+    return found
+
+
+async def test_every_row_has_the_numbers_of_its_messages(log: EventLog) -> None:
+    found = await two(log, said("one two three four five six"), said("one three vier five five2 two"))
+    assert rows(found) == [
+        ("equal", 0, 0),
+        ("moved", 1, 5),
+        ("equal", 2, 1),
+        ("changed", 3, 2),
+        ("equal", 4, 3),
+        ("changed", 5, 4),
+    ]
+    assert found["counts"] == {"equal": 3, "changed": 2, "moved": 1, "only_a": 0, "only_b": 0}
+    assert (found["a"], found["b"], found["equal"]) == ("a", "b", False)
+    assert (found["messages_a"], found["messages_b"], found["kinds"]) == (6, 6, ["sent", "received"])
+
+
+async def test_equal_stretches_take_no_room(log: EventLog) -> None:
+    texts = " ".join(map(str, range(3000)))
+    found = await two(log, said(texts), said(texts.replace(" 1500 ", " other ")))
+    assert found["rows"] == {"kind": [0, 1, 0], "a": [0, 0, 0], "b": [0, 0, 0], "length": [1500, 1, 1499]}
+    assert rows(found)[1499:1502] == [("equal", 1499, 1499), ("changed", 1500, 1500), ("equal", 1501, 1501)]
+
+
+async def test_notes_tell_how_names_and_values_were_compared(log: EventLog) -> None:
+    a = said("one two", "exps:a:agents:1:chat")
+    b = [one._replace(payload=one.payload.replace(b": ", b":")) for one in said("one two", "exps:b:agents:1:chat")]
+    found = await two(log, a, b, match=Match())
+    assert found["equal"] and found["notes"] == [
+        "2 messages equal by value, not byte for byte",
+        "channels of A's experiment are compared as channels of B's",
+    ]
+
+
+async def test_the_file_has_both_runs_and_their_alignment(log: EventLog, tmp_path: Path) -> None:
+    await filled(log, said("one two three"), "a")
+    await filled(log, said("one zwei three four"), "b")
+    assert await report_two(log, "a", "b", tmp_path / "two.html", Selection()) == (3, 4)
+    found = parts((tmp_path / "two.html").read_text())
+    assert {key: len(data) for key, data in found.items()} == {
+        ("comparison", 0): 1,
+        ("head", 0): 1,
+        ("head", 1): 1,
+        ("chunk", 0): 1,
+        ("chunk", 1): 1,
+    }
+    heads = [json.loads(zlib.decompress(found["head", run][0])) for run in (0, 1)]
+    assert [head["exp_id"] for head in heads] == ["a", "b"]
+    assert rows(json.loads(zlib.decompress(found["comparison", 0][0])))[1:] == [
+        ("changed", 1, 1),
+        ("equal", 2, 2),
+        ("only_b", None, 3),
+    ]
+
+
+async def test_a_pseudonymised_file_has_no_name_beside_the_messages(log: EventLog, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        events = [one._replace(from_id="Rosalind") for one in said("one two", f"exps:{name}:agents:Rosalind:chat")]
+        await filled(log, events, name)
+    shared = lambda: Sharing(pseudonymise=True)  # noqa: E731
+    await report_two(log, "a", "b", tmp_path / "two.html", Selection(), shared=shared)
+    found = parts((tmp_path / "two.html").read_text())
+    for data in (*found["comparison", 0], *found["head", 0], *found["head", 1]):
+        assert b"Rosalind" not in zlib.decompress(data)
+
+
+async def test_too_many_messages_are_refused(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "MOST", 3)
+    with pytest.raises(StoreError, match=r"^b has more than 3 messages to show: .* and select some"):
+        await two(log, said("one two three"), said("one two three four"))
+
+
+async def test_report_with_two_experiments_takes_the_rules_of_diff(log: EventLog, store: str, tmp_path: Path) -> None:
+    await filled(log, [sent(1, b'{"t": 1, "content": "x"}')], "a")
+    await filled(log, [sent(1, b'{"t": 2, "content": "x"}')], "b")
+    path = tmp_path / "two.html"
+    done = messager("report", "a", "b", "--ignore", "t", "-o", str(path), "--store", store, cwd=tmp_path)
+    assert done.returncode == 0 and "wrote 1 message and 1 message to" in done.stderr
+    [data] = parts(path.read_text())["comparison", 0]
+    assert json.loads(zlib.decompress(data))["equal"] is True
+    alone = messager("report", "a", "--ignore", "t", "-o", str(path), "--store", store, cwd=tmp_path)
+    assert alone.returncode == 2 and "are for two experiments: name the second one" in alone.stderr
