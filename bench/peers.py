@@ -23,6 +23,7 @@ HOME = ROOT / "build" / "bench"
 PACKAGES = {
     "eventsourcing": ["eventsourcing==9.5.6"],
     "eventsourcing-postgres": ["eventsourcing[postgres]==9.5.6", "psycopg[binary]"],
+    "playwright": ["playwright>=1.44"],
     "rosbags": ["rosbags==0.11.9"],
 }
 AGENTSOCIETY = {"agentsociety": "agentsociety==1.3.7", "agentsociety-mqtt": "agentsociety==1.0.0"}

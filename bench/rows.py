@@ -73,6 +73,11 @@ def _question(name: str, what: str) -> Row:
     return Row(f"analysis-{name}", what, against, "analysis:Questions", 3.0, name, "s", at_most=True)
 
 
+def _page(name: str, what: str, against: str, target: float, unit: str, ceiling: float) -> Row:
+    what = f"a report of 225,671 messages in headless Chromium: {what}"
+    return Row(f"page-{name}", what, against, "pages:Report", target, name, unit, True, ceiling, 3, "playwright")
+
+
 _PEER = "AgentSociety 1.3.7's Messager, which keeps a list in memory"
 _MQTT_PEER = "AgentSociety 1.0.0's Messager (MQTT), which keeps a list in memory"
 
@@ -332,6 +337,11 @@ ROWS = (
     _memory("export", "peak memory while exporting 10 million events", "Export"),
     _startup("startup-cli", "messager --help", "python -c 'import click'", "CommandLine"),
     _startup("startup-import", "import messager", "import redis.asyncio, pydantic", "Import"),
+    _page("ready", "opened until drawn", "a plain HTML table of the same messages", 1.0, "s", 2.0),
+    _page("search", "a letter until the painted result", "a loop over an array of lower-case texts", 2.0, "ms", 100.0),
+    _page("scroll", "a frame while scrolling", "an empty page", 1.2, "ms", 20.0),
+    _page("brush", "a frame while dragging over the timeline", "an empty page", 1.2, "ms", 20.0),
+    _page("memory", "memory of its process", "a plain HTML table of the same messages", 1.0, "MB", 500.0),
     Row(
         "disk",
         "bytes on disk per event",

@@ -48,6 +48,8 @@ async def head(
         "forks": found["forks"] if not private else [],
         "events": sum(found["kinds"].values()),
         "kinds": {kind: count for kind, count in found["kinds"].items() if count},
+        "agents": found["agents"],
+        "channels": found["channels"],
         "messages": messages,
         "first_ts": _text(found["first_ts"]),
         "last_ts": _text(found["last_ts"]),
@@ -111,7 +113,8 @@ async def _marks_and_gaps(
     left_out = 0
     labels = MarkLabels()
     span = await selection.span(log.database, of)
-    pages = selected_pages(log, of, Selection({"mark", "gap"}))
+    number = sum(row.kinds["mark"] + row.kinds["gap"] for row in await log.recorders(of))
+    pages = selected_pages(log, of, Selection({"mark", "gap"}, limit=number))  # it ends with the last one
     async with aclosing(pages):
         async for page in pages:
             for entry in page:

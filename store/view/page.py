@@ -16,10 +16,10 @@ from pathlib import Path
 FOLDER = Path(__file__).with_name("page")
 MAIN = "main.js"
 VENDOR = "vendor/uPlot.iife.min.js"
-STYLES = ("vendor/uPlot.min.css", "page.css", "matrix.css", "sequence.css", "summary.css")
 FILES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 """Suffixes of the files that a server sends, with their types."""
 
+_STYLE = re.compile(r'<link rel="stylesheet" href="/page/([^"]+)">')
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([a-z_]+\.js)";$', re.M)
 _EXPORT = re.compile(r"^export (?=(?:async )?function |const |class )", re.M)
 _NAME = re.compile(r"^export (?:(?:async )?function|const|class) (\w+)", re.M)
@@ -65,10 +65,10 @@ def _join(name: str, done: dict[str, str], within: tuple[str, ...]) -> None:
 def document(title: str, data: str) -> str:
     """Return the page as one document with `data`, elements that hold its data, and a policy for its content."""
     vendor, main = read(VENDOR).strip(), script()
-    styles = "\n".join(read(name) for name in STYLES)
+    styles = "\n".join(read(name) for name in _STYLE.findall(read("index.html")))
     policy = (
         f"default-src 'none'; script-src {_hash(vendor)} {_hash(main)}; style-src {_hash(styles)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -41,8 +41,8 @@ class Watch:
     """Observes pages. `faults` lists what they did and must not do, in words.
 
     A fault is an error or a warning on the console (so is a violation of the content security policy), an uncaught
-    error, a crash, a dialog, another page, and a request to anything but the file, or the origin, that was opened
-    first. So is an assignment to `__executed`, which the hostile texts make where they are executed.
+    error, a crash, a dialog, another page, and a request to anything but the files and origins that the test opened. So
+    is an assignment to `__executed`, which the hostile texts make where they are executed.
     """
 
     def __init__(self) -> None:
@@ -155,6 +155,7 @@ class PageOpener:
             context = beside.context
         page = await self.watch.page(context)
         if url is not None:
+            self.watch.allow(url)
             await page.goto(url)
         return page
 

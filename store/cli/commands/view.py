@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import click
 
+from ...errors import StoreError
 from ...text import safe
 from ..options import asynchronous, store_option
 from ..output import note
@@ -43,18 +44,19 @@ async def command(
 
     The page is for you alone: the printed link works once, and the server listens on 127.0.0.1 only.
     """
-    from messager.drivers import needed
-
-    with needed("starlette"):
-        import starlette as starlette
-    with needed("uvicorn"):
-        import uvicorn as uvicorn
-    from ...view.server.access import Access
-    from ...view.server.app import application
-    from ...view.server.comparing import compare_route
-    from ...view.server.replaying import Replaying
-    from ...view.server.served_store import ServedStore
-    from ...view.server.serving import listening, serve
+    try:
+        from ...view.server.access import Access
+        from ...view.server.app import application
+        from ...view.server.comparing import compare_route
+        from ...view.server.replaying import Replaying
+        from ...view.server.served_store import ServedStore
+        from ...view.server.serving import listening, serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise StoreError(
+            f'the server needs {error.name}, which is not installed: `pip install "messager[view]"`'
+        ) from None
 
     stop = asyncio.Event()
     if allow_replay and broker is None and control is None:

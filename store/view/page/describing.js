@@ -9,6 +9,7 @@ import { durationText, numberText, plural } from "./time.js";
 /**
  * @typedef {object} Numbers
  * @property {number} messages
+ * @property {number} agents
  * @property {number} channels 0 if unknown
  * @property {bigint | null} since of the first message
  * @property {bigint | null} until of the last message
@@ -52,21 +53,27 @@ export function dialogues(pairs) {
  * @param {(at: number) => string} name
  * @returns {Part[]}
  */
-export function described({ messages, channels, since, until, pairs }, name) {
+export function described({ messages, agents, channels, since, until, pairs }, name) {
   if (messages === 0) return [text("No messages.")];
-  const agents = activityOfAgents(pairs);
+  const active = activityOfAgents(pairs);
   const ns = since === null || until === null ? null : Number(until - since);
   const found = [
-    ...(agents.length === 0 ? [] : [number(plural(agents.length, "agent")), text(agents.length > 1 ? " exchanged " : " sent ")]),
+    ...(agents === 0 ? [] : [number(plural(agents, "agent")), text(verb(agents, active))]),
     number(plural(messages, "message")),
-    text(agents.length === 0 ? (messages === 1 ? " was sent" : " were sent") : ""),
+    text(agents === 0 ? (messages === 1 ? " was sent" : " were sent") : ""),
     ...(channels > 0 ? [text(" on "), number(plural(channels, "channel"))] : []),
     ...(ns !== null && ns > 0 ? [text(" in "), number(durationText(ns))] : []),
-    ...busiest(agents, name),
-    ...closest(agents.length, dialogues(pairs), name),
+    ...busiest(active, name),
+    ...closest(agents, dialogues(pairs), name),
     text("."),
   ];
   return found.filter((part) => part.text !== "");
+}
+
+/** @param {number} agents @param {ReturnType<typeof activityOfAgents>} active */
+function verb(agents, active) {
+  if (active.every(({ sent }) => sent === 0)) return " received ";
+  return agents > 1 ? " exchanged " : " sent ";
 }
 
 /**

@@ -21,10 +21,15 @@ function content(app) {
   const { head, verify, made } = app.head;
   return [
     h("span", {}, "head ", h("code", { title: `chain hash of the experiment: ${head}` }, `${head.slice(0, 12)}…`), " ", copyButton(app, head)),
-    verdict(app.head, verify),
-    h("span", { class: "quiet" }, `messager ${visible(made.version)}, made ${visible(made.at.slice(0, 16).replace("T", " "))} UTC`),
+    verdict(app, verify),
+    h("span", { class: "quiet made" }, madeText(made)),
     h("span", { class: "quiet" }, "Nothing on this page leaves your machine."),
   ];
+}
+
+/** Return by what and when the page was made. @param {import("./types").Head["made"]} made */
+export function madeText({ version, at }) {
+  return `messager ${visible(version)}, made ${visible(at.slice(0, 16).replace("T", " "))} UTC`;
 }
 
 /** @param {App} app @param {string} head */
@@ -47,9 +52,13 @@ function copyButton(app, head) {
   return button;
 }
 
-/** @param {import("./types").Head} head @param {import("./types").Head["verify"]} verify */
-function verdict({ events, selection }, verify) {
-  if (verify === null) return h("span", { class: "quiet" }, "not verified yet");
+/** @param {App} app @param {import("./types").Head["verify"]} verify */
+function verdict({ head, source }, verify) {
+  const { events, selection, status } = head;
+  if (verify === null) {
+    const pending = source.served && status !== "open";
+    return h("span", { class: "quiet" }, pending ? "verifying …" : status === "open" ? "not verified: still open" : "not verified");
+  }
   if (verify.ok) {
     const whole = selection ? " of the whole experiment" : "";
     const title = verify.notes.map(visible).join("\n");

@@ -4,17 +4,17 @@ import { css } from "./colours.js";
 import { h } from "./dom.js";
 import { layout } from "./layout.js";
 
-/** @typedef {{ name: string, text: string, colour: () => string, square: boolean, count: number, open: () => void }} Node_ */
+/** @typedef {{ name: string, text: string, colour: () => string, square: boolean, count: number, open: () => void }} Name */
 /** @typedef {{ from: number, to: number, count: number, open: () => void }} Edge */
 
-const MARGIN = { side: 46, top: 22, bottom: 30 };
+const MARGIN = { side: 46, top: 26, bottom: 40 };
 const HIT = 7;
 
 export class Graph {
   /** @param {(text: string) => void} say called with what is under the pointer; "" for nothing */
   constructor(say) {
     this.canvas = h("canvas", { class: "graph", role: "img" });
-    /** @type {Node_[]} */
+    /** @type {Name[]} */
     this._nodes = [];
     /** @type {Edge[]} */
     this._edges = [];
@@ -34,7 +34,7 @@ export class Graph {
     });
   }
 
-  /** Show nodes, and edges between their places. @param {Node_[]} nodes @param {Edge[]} edges @param {string} label */
+  /** Show nodes, and edges between their places. @param {Name[]} nodes @param {Edge[]} edges @param {string} label */
   show(nodes, edges, label) {
     this._nodes = nodes;
     this._edges = edges;
@@ -81,7 +81,8 @@ export class Graph {
   _radius(node) {
     const largest = Math.max(this._nodes[0]?.count ?? 1, 1);
     const most = Math.min(22, Math.max(9, Math.min(this._width, this._height) / (3 * Math.sqrt(this._nodes.length + 1))));
-    return 4 + (most - 4) * Math.sqrt(this._nodes[node].count / largest);
+    const { count, square } = this._nodes[node];
+    return (square ? 0.6 : 1) * (4 + (most - 4) * Math.sqrt(count / largest));
   }
 
   /** @param {number} node @returns {[number, number]} */

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 
-/** @typedef {{ text: string, full: string, open: (() => void) | null, colour?: string, quiet?: boolean }} Heading */
+/** @typedef {{ text: string, full: string, open: (() => void) | null, colour: string }} Heading */
 /** @typedef {{ text: string, full: string, open: (() => void) | null, share: number, chosen: boolean }} Cell */
 /**
  * @typedef {object} Content
@@ -10,7 +10,7 @@ import { h } from "./dom.js";
  * @property {string} corner
  * @property {Heading[]} rows
  * @property {Heading[]} columns
- * @property {(row: number, column: number) => Cell} cell
+ * @property {Cell[][]} cells by row and column
  */
 
 /** Columns above which their headings are vertical. */
@@ -33,7 +33,7 @@ export class Grid {
   }
 
   /** Fill the table. The focused place stays. @param {Content} content */
-  fill({ label, corner, rows, columns, cell }) {
+  fill({ label, corner, rows, columns, cells }) {
     const focused = this.table.contains(document.activeElement);
     this._open.clear();
     const top = [
@@ -42,7 +42,7 @@ export class Grid {
     ];
     this._cells = [top];
     const body = rows.map((each, row) => {
-      const line = [this._heading(each, "row", false), ...columns.map((_, column) => this._cell(cell(row, column)))];
+      const line = [this._heading(each, "row", false), ...cells[row].map((cell) => this._cell(cell))];
       this._cells.push(line);
       return h("tr", { role: "row" }, line);
     });
@@ -52,15 +52,15 @@ export class Grid {
   }
 
   /** @param {Heading} heading @param {"row" | "col"} scope @param {boolean} vertical */
-  _heading({ text, full, open, colour, quiet }, scope, vertical) {
+  _heading({ text, full, open, colour }, scope, vertical) {
     const name = h("bdi", {}, text);
-    if (colour) name.style.color = colour;
+    name.style.color = colour;
     const made = h(
       "th",
       {
         scope, title: full, tabIndex: -1, "aria-label": full,
         role: scope === "row" ? "rowheader" : "columnheader",
-        class: `${vertical ? "vertical" : ""} ${quiet ? "quiet" : ""} ${open ? "opens" : ""}`,
+        class: `${vertical ? "vertical" : ""} ${open ? "opens" : ""}`,
       },
       name,
     );

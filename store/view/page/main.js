@@ -1,5 +1,6 @@
 /** The page: reads the data, makes the views, and passes changes to them once a frame. */
 
+import { showComparison } from "./comparison.js";
 import { conversationView } from "./conversation.js";
 import { h, visible } from "./dom.js";
 import { showExperiments } from "./experiments.js";
@@ -7,10 +8,11 @@ import { FILTER_KEYS, filterOf, rowsOf } from "./filter.js";
 import { footer } from "./footer.js";
 import { matrixView } from "./matrix.js";
 import { problemsView } from "./problems.js";
+import { replayBar } from "./replay.js";
 import { searchBar } from "./search.js";
 import { sequenceView } from "./sequence.js";
-import { firstHead, ServedSource } from "./served.js";
-import { fileSource, isFile } from "./source.js";
+import { firstHead, json, ServedSource } from "./served.js";
+import { filePart, fileSource, isFile } from "./source.js";
 import { State } from "./state.js";
 import { summary } from "./summary.js";
 import { tabs } from "./tabs.js";
@@ -59,8 +61,15 @@ export function appOn(source) {
     },
   };
 
-  /** Keep the state in the URL, without a new entry in the history. */
+  let remembered = 0;
+
+  /** Keep the state in the URL, without a new entry in the history; soon, because browsers refuse many changes at once. */
   function remember() {
+    remembered ||= window.setTimeout(write, 200);
+  }
+
+  function write() {
+    remembered = 0;
     try {
       history.replaceState(null, "", `#${state.fragment()}`);
     } catch {
@@ -103,10 +112,11 @@ export function appOn(source) {
     ["matrix", "Matrix", matrixView(app)],
     ["problems", "Problems", problemsView(app)],
   ]);
-  always = [summary(app), bar, time, views, footer(app)];
+  always = [summary(app), bar, time, replayBar(app), views, footer(app)];
   const page = h("div", { id: "page" }, ...always.map((view) => view.element), status);
   document.getElementById("page")?.replaceWith(page);
-  addEventListener("hashchange", () => state.load(location.hash));
+  // The address of the event: the state may have been written to that of the page meanwhile.
+  addEventListener("hashchange", (event) => state.load(new URL(event.newURL).hash));
   addEventListener("resize", () => changed("size"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => changed("theme"));
   addEventListener("keydown", (event) => {
@@ -134,11 +144,40 @@ async function served(exp) {
   return source;
 }
 
+/** Return the app of the file's run; null if it has two, and both are shown side by side. */
+async function ofFile() {
+  const found = await filePart("comparison");
+  if (found === null) return appOn(await fileSource(0));
+  const run = new State(location.hash, () => {}).get("run");
+  addEventListener("hashchange", () => {
+    if (new State(location.hash, () => {}).get("run") !== run) location.reload();
+  });
+  if (run === "a" || run === "b") return appOn(await fileSource(run === "b" ? 1 : 0));
+  showComparison(found, [await fileSource(0), await fileSource(1)], (side) => `#run=${side}`);
+  document.body.dataset.ready = "";
+  return null;
+}
+
+/** Show two experiments of the server side by side. @param {string} a @param {string} b */
+async function compared(a, b) {
+  const found = await json(`/api/compare?${new URLSearchParams({ a, b })}`);
+  const sources = /** @type {[Source, Source]} */ ([await served(a), await served(b)]);
+  if (!sources.every(({ complete }) => complete)) throw new Error("too many messages to compare here: use messager report");
+  document.title = `${visible(found.a)} and ${visible(found.b)} - messager`;
+  showComparison(found, sources, (side) => `/?${new URLSearchParams({ exp: found[side] })}`);
+  document.body.dataset.ready = "";
+}
+
 /** Return the app of what the page is to show; null if that is the list of experiments. */
 async function begin() {
-  if (isFile()) return appOn(await fileSource(0));
+  if (isFile()) return ofFile();
   const asked = new URLSearchParams(location.search);
   const exp = asked.get("exp");
+  const other = asked.get("with");
+  if (exp !== null && other !== null) {
+    await compared(exp, other);
+    return null;
+  }
   if (exp === null) {
     await showExperiments();
     return null;

@@ -16,7 +16,7 @@ import { crossed } from "./counting.js";
  * @property {Float64Array} cells row by row
  * @property {number} total
  * @property {number} largest the largest count of two names
- * @property {number} rowNames number of all names
+ * @property {number} rowNames number of all names that are known
  * @property {number} columnNames
  */
 
@@ -97,30 +97,46 @@ export function tableOf(pairs, { agents = true, keep = [], most = MOST } = {}) {
     const row = shownRows[Math.floor(cell / shownColumns.length)].at;
     if (row > 0 && shownColumns[cell % shownColumns.length].at > 0) largest = Math.max(largest, count);
   });
-  const names = (/** @type {Map<number, number>} */ totals) => totals.size - (totals.has(0) ? 1 : 0);
+  const names = (/** @type {Map<number, number>} */ totals) => totals.size - (totals.has(0) ? 1 : 0) - (totals.has(-1) ? 1 : 0);
   return {
     rows: shownRows, columns: shownColumns, cells, total, largest, rowNames: names(sent), columnNames: names(got),
   };
 }
 
 /**
- * Return the pairs of the most active names, both directions apart, and those names, the most active first.
+ * Return the most active names as nodes, the most active first, and the pairs of different ones as edges between them,
+ * the largest count first. If columns are channels, each channel is a node too.
  * @param {Pair[]} pairs
- * @param {number} most
+ * @param {number} most nodes
+ * @param {{ agents?: boolean }} [how] `agents`: columns are agents too
  */
-export function network(pairs, most) {
-  /** @type {Map<number, number>} */
-  const activity = new Map();
-  for (const { from, to, count } of pairs) {
-    if (from > 0) activity.set(from, (activity.get(from) ?? 0) + count);
-    if (to > 0 && to !== from) activity.set(to, (activity.get(to) ?? 0) + count);
+export function network(pairs, most, { agents = true } = {}) {
+  /** @type {Map<string, { side: "from" | "to", at: number, count: number }>} */
+  const found = new Map();
+  /** @param {"from" | "to"} given @param {number} at */
+  const node = (given, at) => {
+    const side = agents ? "from" : given;
+    const known = found.get(`${side} ${at}`) ?? { side, at, count: 0 };
+    found.set(`${side} ${at}`, known);
+    return known;
+  };
+  const ends = pairs.map(({ from, to, count }) => {
+    const one = from > 0 ? node("from", from) : null;
+    const other = to > 0 ? node("to", to) : null;
+    if (one) one.count += count;
+    if (other && other !== one) other.count += count;
+    return { one, other, from, to, count };
+  });
+  const nodes = [...found.values()].sort((a, b) => b.count - a.count || a.at - b.at).slice(0, most);
+  const placeOf = new Map(nodes.map((each, place) => [each, place]));
+  const edges = [];
+  for (const { one, other, from, to, count } of ends) {
+    if (one === null || other === null || one === other) continue;
+    const [begin, end] = [placeOf.get(one), placeOf.get(other)];
+    if (begin !== undefined && end !== undefined) edges.push({ begin, end, from, to, count });
   }
-  const ranked = [...activity].sort((a, b) => b[1] - a[1] || a[0] - b[0]);
-  const nodes = ranked.slice(0, most).map(([at, count]) => ({ at, count }));
-  const shown = new Set(nodes.map(({ at }) => at));
-  const edges = pairs.filter(({ from, to }) => from !== to && shown.has(from) && shown.has(to));
   edges.sort((a, b) => b.count - a.count || a.from - b.from || a.to - b.to);
-  return { nodes, edges, names: ranked.length };
+  return { nodes, edges, names: found.size };
 }
 
 /**
@@ -134,17 +150,15 @@ function lines(totals, activity, keep, most) {
   const rank = activity ?? ((/** @type {number} */ at) => totals.get(at) ?? 0);
   const kept = new Set(keep);
   const ranked = [...totals]
-    .filter(([at]) => at !== 0)
+    .filter(([at]) => at > 0)
     .sort(([a], [b]) => Number(kept.has(b)) - Number(kept.has(a)) || rank(b) - rank(a) || a - b);
   const shown = ranked.length <= most + 1 ? ranked : ranked.slice(0, most);
   shown.sort(([a], [b]) => rank(b) - rank(a) || a - b);
   const found = shown.map(([at, total]) => ({ at, total }));
-  if (shown.length < ranked.length) {
-    const shownNames = new Set(shown.map(([at]) => at));
-    let rest = 0;
-    for (const [at, total] of ranked) if (!shownNames.has(at)) rest += total;
-    found.push({ at: -1, total: rest });
-  }
+  const shownNames = new Set(shown.map(([at]) => at));
+  let rest = totals.get(-1) ?? 0;
+  for (const [at, total] of ranked) if (!shownNames.has(at)) rest += total;
+  if (rest) found.push({ at: -1, total: rest });
   const none = totals.get(0);
   if (none !== undefined) found.push({ at: 0, total: none });
   return found;

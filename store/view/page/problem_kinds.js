@@ -22,6 +22,9 @@ export function numberOf(problems) {
 
 /** Return why nothing is known of problems. @param {import("./types").App} app */
 export function unknownYet(app) {
+  if (app.source.served && app.head.status === "open") {
+    return "Problems are searched when the recording has ended. Until then, `messager problems` reports those so far.";
+  }
   return app.source.served
     ? "Problems are being searched; they appear here when that is done."
     : "Problems were not searched: with a limit or context, messages around a selected one are missing.";
@@ -32,7 +35,7 @@ export function badge(app) {
   const { problems } = app.head;
   const number = problems === null ? 0 : numberOf(problems);
   const text = problems === null
-    ? app.source.served ? "problems: searching …" : "problems: not searched"
+    ? app.source.served && app.head.status !== "open" ? "problems: searching …" : "problems: not searched"
     : number > 0 ? plural(number, "problem") : problems.examined ? "no problems" : "arrivals not examined";
   return h(
     "button",

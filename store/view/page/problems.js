@@ -9,7 +9,7 @@ import { dayText, exactText, numberText, plural, timeText } from "./time.js";
 /** @typedef {import("./types").Problem} Problem */
 
 /** Problems of a kind that are shown at first, and more at a time. */
-const FIRST = 20;
+const FIRST = 10;
 const MORE = 200;
 /** ns around a problem, and messages around one in the sequence. */
 const AROUND = 30_000_000_000n;
@@ -49,9 +49,36 @@ function content(app) {
     number === 0
       ? h("p", { class: problems.examined ? "none good" : "none" }, none)
       : h("p", { class: "lead" }, h("b", {}, plural(number, "problem")), problems.examined ? "" : ". Arrivals could not be examined: the notes say why."),
+    ...(kinds.length > 1 ? [contents(problems, kinds)] : []),
     ...kinds.map((kind) => group(app, kind, problems.counts[kind], problems.details.filter((one) => one.kind === kind))),
     ...notes,
   ];
+}
+
+/** Return the numbers of each kind, which lead to its group. @param {import("./types").Problems} problems @param {string[]} kinds */
+function contents(problems, kinds) {
+  const button = (/** @type {string} */ kind) =>
+    h(
+      "button",
+      {
+        type: "button", class: "chip",
+        on: {
+          click() {
+            const group = document.getElementById(idOf(kind));
+            group?.scrollIntoView();
+            group?.focus({ preventScroll: true });
+          },
+        },
+      },
+      h("b", {}, numberText(problems.counts[kind])),
+      ` ${kind}`,
+    );
+  return h("ul", { class: "kinds", "aria-label": "kinds of problems" }, kinds.map((kind) => h("li", {}, button(kind))));
+}
+
+/** @param {string} kind */
+function idOf(kind) {
+  return `problems-${kind.replaceAll(" ", "-")}`;
 }
 
 /** @param {App} app @param {string} kind @param {number} count @param {Problem[]} details */
@@ -82,7 +109,7 @@ function group(app, kind, count, details) {
   return h(
     "section",
     { "aria-label": kind },
-    h("h2", {}, h("span", { class: "count" }, numberText(count)), ` ${kind}`, why.length > 1 ? h("small", { class: "quiet" }, why.join(", ")) : null),
+    h("h2", { id: idOf(kind), tabIndex: -1 }, h("span", { class: "count" }, numberText(count)), ` ${kind}`, why.length > 1 ? h("small", { class: "quiet" }, why.join(", ")) : null),
     h("p", { class: "quiet" }, MEANING[kind] ?? ""),
     list, more, rest,
   );

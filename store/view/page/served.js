@@ -120,7 +120,9 @@ export class ServedSource {
   /** @param {Filter} filter */
   async pairs(filter) {
     if (this.complete) return pairsOf(this.messages, rowsOf(this.messages, filter));
-    return (await this._indexed(`${this._url}/pairs?${parameters(filter)}`)).pairs;
+    const { names, pairs, others } = await this._indexed(`${this._url}/pairs?${parameters(filter)}`);
+    this.messages.name(names);
+    return others ? [...pairs, { from: -1, to: -1, count: others }] : pairs;
   }
 
   /** Follow the recording from `head.position`: new messages, marks and gaps are added as they are committed. */

@@ -16,6 +16,7 @@ export class WholeSource {
     this.head = head;
     this.messages = messages;
     this.complete = true;
+    this.atEnd = true;
     this.served = served;
     /** @type {number | null} */
     this.total = messages.length;

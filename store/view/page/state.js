@@ -1,7 +1,12 @@
 /** The state of the page, kept in the fragment of the URL, so that a link opens the same place. */
 
 /** Keys with one value. */
-const ONE = ["view", "q", "since", "until", "at", "by", "run", "sort", "across", "matrix", "scale", "lanes", "who", "back", "only"];
+const ONE = [
+  ...["view", "q", "since", "until", "at", "by", "run"],
+  ...["empty"], // timeline
+  ...["sort", "across", "matrix"], // matrix
+  ...["scale", "lanes", "who", "back", "only"], // sequence
+];
 /** Keys with several values. */
 const MANY = ["agent", "between", "channel", "kind"];
 /** Keys of the moment, which are not in the URL. */

@@ -3,6 +3,7 @@
 import { colourOf } from "./colours.js";
 import { activityOfAgents, described, dialogues } from "./describing.js";
 import { h, visible } from "./dom.js";
+import { madeText } from "./footer.js";
 import { badge } from "./problem_kinds.js";
 import { dayText, durationText, exactText, numberText, plural, timeText } from "./time.js";
 
@@ -13,7 +14,7 @@ import { dayText, durationText, exactText, numberText, plural, timeText } from "
 const CHAPTERS = 6;
 const BUSIEST = 8;
 /** ms between two counts while messages keep coming. */
-const PAUSE = 1000;
+const PAUSE = { complete: 1000, served: 10_000 };
 const NOTHING = { q: "", agents: [], between: [], channels: [], kinds: [], since: null, until: null };
 
 /** @param {App} app @returns {import("./types").View} */
@@ -21,16 +22,24 @@ export function summary(app) {
   const title = h("div", { class: "title" });
   const sentence = h("p", { class: "sentence" });
   const chapters = h("p", { class: "chapters" });
-  const inside = h("dl");
-  const details = h(
+  const details = h("dl", { id: "summary-details", hidden: true });
+  const more = h(
+    "button",
+    {
+      type: "button", class: "chip more", "aria-expanded": "false", "aria-controls": "summary-details",
+      on: { click: () => open(details.hidden) },
+    },
     "details",
-    { on: { toggle: () => details.open && fill() } },
-    h("summary", {}, "Details"),
-    inside,
   );
-  const element = h("header", { class: "summary" }, title, sentence, chapters, details);
-  /** @type {Numbers} */
-  let numbers = { messages: 0, channels: 0, since: null, until: null, pairs: [] };
+  const element = h(
+    "header",
+    { class: "summary" },
+    title,
+    h("div", { class: "said" }, sentence, chapters, more),
+    details,
+  );
+  /** @type {Numbers | null} */
+  let numbers = null;
   let timer = 0;
   let last = -Infinity;
 
@@ -38,63 +47,88 @@ export function summary(app) {
     if (timer !== 0) return;
     timer = window.setTimeout(async () => {
       last = performance.now();
-      const pairs = await app.source.pairs(NOTHING);
+      try {
+        numbers = numbersOf(app, await app.source.pairs(NOTHING));
+        show();
+      } catch (error) {
+        sentence.textContent = error instanceof Error ? error.message : String(error);
+      }
       timer = 0;
-      numbers = numbersOf(app, pairs);
-      show();
-    }, Math.max(last + PAUSE - performance.now(), 0));
+    }, Math.max(last + (app.source.complete ? PAUSE.complete : PAUSE.served) - performance.now(), 0));
   }
 
   function show() {
-    title.replaceChildren(...titleOf(app, numbers));
+    replace(title, titleOf(app));
+    const marks = chaptersOf(app);
+    replace(chapters, marks);
+    chapters.hidden = marks.length === 0;
+    if (numbers === null) {
+      const { indexing } = app.head;
+      sentence.textContent = indexing ? `Indexing: ${numberText(indexing[0])} of ${plural(indexing[1], "event")} …` : "Counting …";
+      return;
+    }
     const name = (/** @type {number} */ at) => visible(app.messages.names.agents[at].text);
-    sentence.replaceChildren(
-      ...described(numbers, name).map(({ text, as, at }) =>
+    replace(
+      sentence,
+      described(numbers, name).map(({ text, as, at }) =>
         as === "agent" ? agentButton(app, at ?? 0) : as === "number" ? h("b", {}, text) : text,
       ),
     );
-    const marks = chaptersOf(app);
-    chapters.replaceChildren(...marks);
-    chapters.hidden = marks.length === 0;
-    if (details.open) fill();
+    if (!details.hidden) replace(details, detailsOf(app, numbers));
   }
 
-  function fill() {
-    inside.replaceChildren(...detailsOf(app, numbers));
+  /** @param {boolean} wanted */
+  function open(wanted) {
+    details.hidden = !wanted;
+    more.setAttribute("aria-expanded", String(wanted));
+    if (wanted && numbers !== null) details.replaceChildren(...detailsOf(app, numbers));
   }
 
   return {
     element,
     update(changed) {
       if (changed.has("head")) document.title = `${visible(app.head.name ?? app.head.exp_id)} - messager`;
-      if (changed.has("messages") || changed.has("head")) count();
-      else if (changed.has("theme")) show();
+      if (changed.has("messages") || changed.has("live")) count();
+      if (changed.has("head") || changed.has("theme")) show();
     },
   };
+}
+
+/** Fill an element, unless that took the focus away. @param {Element} element @param {(Node | string)[]} children */
+function replace(element, children) {
+  if (!element.contains(document.activeElement)) element.replaceChildren(...children);
 }
 
 /** @param {App} app @param {Numbers["pairs"]} pairs @returns {Numbers} */
 function numbersOf(app, pairs) {
   const { head, messages, source } = app;
-  let channels = 0;
+  const [since, until] = spanOf(app);
+  let channels = head.channels;
   if (source.complete) {
     const seen = new Uint8Array(messages.names.channels.length);
     for (let row = 0; row < messages.length; row += 1) seen[messages.channel[row]] = 1;
     channels = seen.subarray(1).reduce((sum, one) => sum + one, 0);
   }
-  const whole = source.complete && messages.length > 0;
   return {
     messages: source.complete ? messages.length : (head.messages ?? pairs.reduce((sum, { count }) => sum + count, 0)),
+    agents: source.complete ? activityOfAgents(pairs).length : head.agents,
     channels,
-    since: whole ? messages.ts[0] : head.first_ts === null ? null : BigInt(head.first_ts),
-    until: whole ? messages.ts[messages.length - 1] : head.last_ts === null ? null : BigInt(head.last_ts),
+    since,
+    until,
     pairs,
   };
 }
 
-/** @param {App} app @param {Numbers} numbers */
-function titleOf(app, { since, until }) {
+/** Return the times of the first and the last message. @param {App} app @returns {[bigint | null, bigint | null]} */
+function spanOf({ head, messages, source }) {
+  if (source.complete && messages.length) return [messages.ts[0], messages.ts[messages.length - 1]];
+  return [head.first_ts === null ? null : BigInt(head.first_ts), head.last_ts === null ? null : BigInt(head.last_ts)];
+}
+
+/** @param {App} app */
+function titleOf(app) {
   const { head } = app;
+  const [since, until] = spanOf(app);
   const live = head.status === "open" && head.recorders.some(({ state }) => state === "alive");
   const days = since === null || until === null ? "" : dayText(since) === dayText(until) ? "" : `${dayText(until)} `;
   const shared = [head.shared, head.selection && `only ${head.selection}`].filter(Boolean).join("; ");
@@ -145,9 +179,10 @@ function chaptersOf(app) {
   if (marks.length === 0) return [];
   const shown = marks.length <= CHAPTERS ? marks : marks.slice(0, CHAPTERS);
   const more = marks.length - shown.length;
+  const oneDay = new Set(shown.map(({ ts }) => dayText(BigInt(ts)))).size === 1;
   return [
     h("span", { class: "quiet" }, `${plural(marks.length, "chapter")}:`),
-    ...shown.map((mark, place) => chapter(app, mark, marks[place + 1])),
+    ...shown.map((mark, place) => chapter(app, mark, marks[place + 1], oneDay)),
     ...(more ? [h("span", { class: "quiet" }, `and ${numberText(more)} more`)] : []),
   ];
 }
@@ -155,8 +190,13 @@ function chaptersOf(app) {
 /** Marks that the recorder sets itself. */
 const OWN = /^messager\./;
 
-/** @param {App} app @param {import("./types").Mark} mark @param {import("./types").Mark | undefined} next */
-function chapter(app, mark, next) {
+/**
+ * @param {App} app
+ * @param {import("./types").Mark} mark
+ * @param {import("./types").Mark | undefined} next
+ * @param {boolean} oneDay all marks are of one day
+ */
+function chapter(app, mark, next, oneDay) {
   const since = BigInt(mark.ts);
   const text = visible(mark.label);
   return h(
@@ -166,7 +206,7 @@ function chapter(app, mark, next) {
       on: { click: () => app.state.set({ since: mark.ts, until: next ? next.ts : "" }) },
     },
     h("bdi", {}, text),
-    h("span", { class: "quiet" }, ` ${timeText(since, 0)}`),
+    h("span", { class: "quiet" }, ` ${oneDay ? timeText(since, 0) : dayText(since)}`),
   );
 }
 
@@ -194,6 +234,7 @@ function detailsOf(app, { since, until, pairs }) {
     ...(head.parent ? row("fork of", visible(head.parent.exp_id), typeof head.parent.at === "string" ? `, from ${head.parent.at} on` : "") : []),
     ...row("forks", ...list(head.forks.map(({ exp_id, at }) => [h("bdi", {}, visible(exp_id)), at ? ` from ${at} on` : ""]))),
     ...row("chapters", head.marks.length > CHAPTERS ? plural(head.marks.length, "mark") : ""),
+    ...row("page", madeText(head.made)),
     ...row("notes", visible(head.notes.join("; "))),
     ...Object.entries(head.meta).flatMap(([key, value]) => row(visible(key), h("span", { class: "mono" }, visible(JSON.stringify(value))))),
     ...row("names", `${plural(messages.names.agents.length - 1, "agent")}, ${plural(messages.names.channels.length - 1, "channel")}`),

@@ -1,6 +1,8 @@
 /** Times and durations as text. Times are ns UTC as BigInt. */
 
 const SECOND = 1_000_000_000n;
+/** Hours. */
+const YEAR = 24 * 365.25;
 
 /** @param {bigint} ts */
 function date(ts) {
@@ -33,7 +35,7 @@ export function exactText(ts) {
   return `${dayText(ts)} ${timeText(ts, 9)} UTC`;
 }
 
-/** Return a duration in ns as text: 3.2 ms, 12 s, 5 h 27 min. @param {number} ns */
+/** Return a duration in ns as text: 3.2 ms, 12 s, 3 min 39 s, 5 h 27 min, 13.3 years. @param {number} ns */
 export function durationText(ns) {
   const sign = ns < 0 ? "-" : "";
   const size = Math.abs(ns);
@@ -41,10 +43,13 @@ export function durationText(ns) {
     const value = size / factor;
     if (value < 999.5 && (unit !== "s" || value < 119.5)) return `${sign}${Number(value.toPrecision(3))} ${unit}`;
   }
+  const seconds = Math.round(size / 1e9);
+  if (seconds < 600 && seconds % 60) return `${sign}${Math.floor(seconds / 60)} min ${seconds % 60} s`;
   const minutes = Math.round(size / 60e9);
   if (minutes < 120) return `${sign}${minutes} min`;
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return `${sign}${hours} h ${minutes % 60} min`;
+  if (hours >= 2 * YEAR) return `${sign}${(hours / YEAR).toFixed(1)} years`;
   return `${sign}${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 

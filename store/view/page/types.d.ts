@@ -78,6 +78,9 @@ export interface Head {
   forks: { exp_id: string; at: string | null; point: string | null }[];
   events: number;
   kinds: Record<string, number>;
+  /** Names of agents and channels in the whole experiment. */
+  agents: number;
+  channels: number;
   /** Messages of the selection; null if unknown. */
   messages: number | null;
   first_ts: string | null;
@@ -100,7 +103,69 @@ export interface Head {
   /** Of a served page: events that are indexed, and their total, while counts are incomplete. */
   indexing?: [number, number] | null;
   /** Of a served page: that a replay can be followed, or driven. */
-  replay?: { allowed: boolean; broker: string; to_exp: string };
+  replay?: { allowed: boolean; attached: boolean; broker: string | null } | null;
+}
+
+/** What the page knows of a replay: `store/view/server/replaying.py`. */
+export interface Replayed {
+  phase: "none" | "starting" | "running" | "ended";
+  status: ReplayStatus | null;
+  /** Last lines that it printed, and its exit code. */
+  lines: string[];
+  code: number | null;
+  exp_id?: string | null;
+  to_exp?: string | null;
+}
+
+/** Status of a replay, as `docs/replay.md` describes it; the position is text. */
+export interface ReplayStatus {
+  exp_id: string;
+  state: string;
+  paused: boolean;
+  position: string | null;
+  offset_s: number | null;
+  cursor: string | null;
+  speed: number | "max";
+  planned: number;
+  published: number;
+  failed: number;
+  loops: number;
+  seeks: number;
+  repeated: number;
+  state_messages: number;
+  held_by: string | null;
+  live: LiveStatus | null;
+}
+
+export interface LiveStatus {
+  of: number;
+  parts: {
+    label: string;
+    there: boolean;
+    expected: number;
+    matched: number;
+    different: number;
+    missing: number;
+    unexpected: number;
+  }[];
+  waiting_for: { part: string; for: "subscription" | "message"; number?: number; of?: number; channel?: string }[];
+}
+
+/** How the messages of two runs are aligned: `store/view/comparing.py`. */
+export interface Comparison {
+  a: string;
+  b: string;
+  equal: boolean;
+  messages_a: number;
+  messages_b: number;
+  /** In the order of `TITLES` of `alignment.js`. */
+  counts: { equal: number; changed: number; moved: number; only_a: number; only_b: number };
+  channels: number;
+  differing: number;
+  notes: string[];
+  /** Kinds of the messages that were compared. */
+  kinds: string[];
+  rows: { kind: number[]; a: number[]; b: number[]; length: number[] };
 }
 
 /** Conditions on messages, from the state. Empty lists are no conditions. */
@@ -131,6 +196,8 @@ export interface Source {
   messages: Messages;
   /** True if all messages are there, so that filters and counts are computed in the page. */
   complete: boolean;
+  /** True while the newest messages are added at the end. The reader who leaves the end of a window sets it to false. */
+  atEnd: boolean;
   /** True if the page is served. */
   served: boolean;
   /** Number of messages that fit the filter; null if unknown. */
@@ -141,7 +208,7 @@ export interface Source {
   more(direction: "before" | "after"): Promise<number>;
   /** Counts of messages; `by` is "from" or "channel". */
   activity(filter: Filter, since: bigint, until: bigint, buckets: number, by: "from" | "channel"): Promise<Activity>;
-  /** Numbers of messages by sender and recipient: positions of agents, 0 for none. */
+  /** Numbers of messages by sender and recipient: positions of agents, 0 for none, -1 for others. */
   pairs(filter: Filter): Promise<{ from: number; to: number; count: number }[]>;
 }
 

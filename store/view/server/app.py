@@ -2,7 +2,8 @@
 
 `GET /`, `GET /page/NAME`              the page and its modules
 `GET /api/experiments`                 the experiments of the store
-`GET /api/run/EXP/head`                what the page knows besides the messages, and the tail position of that moment
+`GET /api/run/EXP/head`                what the page knows besides the messages, and the tail position of that moment;
+                                       null while EXP does not exist
 `GET /api/run/EXP/messages`            a chunk: the first messages, those behind the cursor `after`, or the last ones
                                        before the cursor `before`, which `and` includes, or before the `end`.
                                        `position` is a tail position that limits them
@@ -74,7 +75,6 @@ def application(
     """
     runs = _Runs(store, stop, replay)
     answers = {
-        "head": runs.head,
         "messages": runs.messages,
         "activity": runs.activity,
         "pairs": runs.pairs,
@@ -86,6 +86,7 @@ def application(
             Route("/", _page),
             Route("/page/{name:path}", _page),
             Route("/api/experiments", runs.experiments),
+            Route("/api/run/{exp:path}/head", runs.head),
             Route("/api/run/{exp:path}/follow", runs.follow),
             *(Route(f"/api/run/{{exp:path}}/{name}", runs.of(answer)) for name, answer in answers.items()),
             *more,
@@ -130,7 +131,12 @@ class _Runs:
         rows = [{**row, **{key: None if row[key] is None else str(row[key]) for key in texts}} for row in found]
         return _json({"experiments": rows, "replay": self._replay()})
 
-    async def head(self, request: Request, run: Served) -> Response:
+    async def head(self, request: Request) -> Response:
+        """Answer with the head; null while the experiment does not exist, which is no error of the page."""
+        try:
+            run = await self._store.run(request.path_params["exp"])
+        except (ExperimentNotFound, StoreNotFound):
+            return _json(None)
         now = await recorders_now(run.log.database, run.of)
         position = {now.ordinals[number]: last for number, last in now.last_seqs.items()}
         messages = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from heapq import merge
 from typing import NamedTuple
 
 from ...db.codes import SEQ_BITS, SEQ_MASK
@@ -38,6 +39,7 @@ class Arrivals:
         self._matching = Matching({})
         self._sent: dict[int, int] = {}
         """Times of sendings by number, in the order in which they were added."""
+        self._unmatched: list[Event] = []
         self._recorders: set[int] = set()
         self._numbers: dict[str, int] = {}
         """Numbers for the names of channels and Messagers."""
@@ -54,15 +56,22 @@ class Arrivals:
                 before += page
         await self.add(before[::-1])
 
-    async def add(self, events: Sequence[Event]) -> list[Arrival]:
-        """Return the receptions among events, in replay order, that belong to a sending."""
-        if any(entry.recorder not in self._recorders for entry in events):
+    async def add(self, batch: Sequence[Event]) -> list[Arrival]:
+        """Return the receptions of a batch, in replay order, that belong to a sending.
+
+        A reception may be committed before its sending, so those without one are matched again with the next batch.
+        """
+        if any(entry.recorder not in self._recorders for entry in batch):
             await self._begin_recorders()
-        found = []
-        for entry in events:
+        found: list[Arrival] = []
+        again, self._unmatched = self._unmatched, []
+        tried = set(map(id, again))
+        for entry in merge(again, batch, key=lambda entry: entry.cursor):
             sending = self._sending_of(entry)
             if sending is not None:
                 found.append(Arrival(sending, entry))
+            elif entry.kind == "received" and id(entry) not in tried:
+                self._unmatched.append(entry)
         return found
 
     def _sending_of(self, entry: Event) -> Cursor | None:

@@ -163,7 +163,7 @@ class Replaying:
             answer = await control_client.ask(path, {**given, "verb": verb})
             if not answer.pop("ok", False):
                 raise StoreError(str(answer.get("error")))
-            return answer
+            return _for_page(answer)
 
         return act
 
@@ -201,8 +201,8 @@ class Replaying:
             process = self._process = await ReplayProcess.start(
                 store=self._store, broker=self._broker, exp_id=exp_id, to_exp=to_exp, live=live
             )
-            about = {"exp_id": exp_id, "to_exp": to_exp}
-            self._tell(phase=Phase.STARTING.value, status=None, lines=[], code=None, **about)
+            self._known["status"] = None
+            self._tell(phase=Phase.STARTING.value, lines=[], code=None, exp_id=exp_id, to_exp=to_exp)
             there = asyncio.Event()
             self._watcher = asyncio.create_task(self._watch_process(process, there))
             await there.wait()
@@ -246,10 +246,18 @@ class Replaying:
                 self._tell(phase=Phase.ENDED.value)
             await asyncio.sleep(NEXT_TRY_S)
 
-    def _tell(self, **changes: Any) -> None:
+    def _tell(self, *, status: dict[str, Any] | None = None, **changes: Any) -> None:
+        if status is not None:
+            self._known["status"] = _for_page(status)
         self._known |= changes
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _for_page(status: dict[str, Any]) -> dict[str, Any]:
+    """Return a status with the position as text: JavaScript's numbers are exact to 2**53 only."""
+    position = status.get("position")
+    return {**status, "position": None if position is None else str(position)}
 
 
 async def _given(request: Request) -> dict[str, Any]:

@@ -193,6 +193,13 @@ def events(sender: int) -> Iterator[NewEvent]:
         yield NewEvent("failed", next(ts), None, b"", meta=meta)
 
 
+def places() -> Iterator[tuple[str, str]]:
+    """Yield each text and the cursor of the message that says it."""
+    for seq, entry in enumerate(events(1), 1):
+        if entry.msg_id is not None:
+            yield str(entry.channel), f"{entry.ts}:1:{seq}"
+
+
 def sent(ts: int, channel: str, payload: bytes, **more: Any) -> NewEvent:
     """Return a sending."""
     return NewEvent("sent", ts, channel, payload, **more)
@@ -261,3 +268,10 @@ async def hostile_times(log: EventLog) -> None:
         ends = zip(times, reversed(times), strict=True)
         heard = [sent(ts, "times", in_json(f"at {other}"))._replace(kind="received") for ts, other in ends]
         await log.append(second, heard)
+
+
+async def main(store: str) -> None:
+    """Record every hostile experiment into a store."""
+    async with EventLog.open(store) as log:
+        await hostile(log)
+        await hostile_times(log)

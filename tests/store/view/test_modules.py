@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,20 @@ import pytest
 from tests.support import programs
 
 HERE = Path(__file__).parent
+PAGE = HERE.parents[2] / "store" / "view" / "page"
 TYPESCRIPT = Path(sys.prefix, "js", "node_modules", "typescript", "bin", "tsc")
 """Installed by `make test`."""
+
+
+SINKS = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|createContextualFragment|parseFromString|srcdoc|setHTML|document\.write"
+    r"|\beval\b|new Function|setTimeout\(\s*[\"'`]|setAttribute\(\s*[\"'`](on|style)|javascript:|\bimport\("
+    r"|window\.open|localStorage|sessionStorage|document\.cookie"
+)
+"""Ways to read text as HTML or script, to open a window, and to keep something on the machine."""
+
+
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
 def run_by_node(*arguments: str | Path) -> None:
@@ -40,3 +53,12 @@ def test_modules_pass_their_own_tests() -> None:
     assert files
     # A module of the page is a module by its content: no package.json says so.
     run_by_node("--disable-warning=MODULE_TYPELESS_PACKAGE_JSON", "--test", *files)
+
+
+def test_no_module_reads_text_as_html_or_script() -> None:
+    files = [file for file in PAGE.rglob("*") if file.suffix in (".js", ".html")]
+    assert len(files) > 20
+    found = [(file.name, each[0]) for file in files for each in SINKS.finditer(COMMENT.sub("", file.read_text()))]
+    assert found == []
+    html = (PAGE / "index.html").read_text()
+    assert not re.search(r" on\w+=| style=|<script>|https?://|=//", html)

@@ -1,0 +1,137 @@
+/** Bars of the timeline: messages by slot of time, and by sender or channel. */
+
+import { roundDown, roundLength } from "./time_ticks.js";
+
+/** @typedef {import("./messages.js").Messages} Messages */
+/** @typedef {import("./types").App} App */
+/** @typedef {import("./time_axis.js").Span} Span */
+/** @typedef {import("./time_axis.js").Viewport} Viewport */
+/** @typedef {"from" | "channel"} By */
+
+/** Names that have a series of their own. */
+export const OWN = 11;
+/** Width of a bar in pixels, at least. */
+const NARROWEST = 3;
+
+/** Names that have a series, largest first. */
+export class Ranking {
+  /** @param {{ at: number, label: string }[]} names positions in `names` @param {number} others number of other names */
+  constructor(names, others) {
+    this.names = names;
+    this.others = others;
+  }
+}
+
+/**
+ * Rank names by their number of messages; the wanted ones come first.
+ * @param {Messages} messages @param {By} by @param {number[]} wanted positions
+ */
+export function rankingOf(messages, by, wanted) {
+  const names = messages[by];
+  const known = by === "from" ? messages.names.agents.length : messages.names.channels.length;
+  const totals = new Float64Array(known);
+  for (let row = 0; row < messages.length; row += 1) totals[names[row]] += 1;
+  const first = new Set(wanted);
+  const found = [...totals.keys()].filter((at) => totals[at] > 0);
+  found.sort((a, b) => Number(first.has(b)) - Number(first.has(a)) || totals[b] - totals[a] || a - b);
+  const kept = found.length <= OWN + 1 ? found : found.slice(0, OWN);
+  return new Ranking(kept.map((at) => ({ at, label: nameOf(messages, by, at) })), found.length - kept.length);
+}
+
+/** Return the name at a position. @param {Messages} messages @param {By} by @param {number} at */
+export function nameOf(messages, by, at) {
+  if (at === 0) return "unknown";
+  return (by === "from" ? messages.names.agents[at]?.text : messages.names.channels[at]) ?? "unknown";
+}
+
+/** Counts of messages in slots. */
+export class Bars {
+  /** @param {bigint} length ns of a slot @param {Span[]} slots ascending @param {{ at: number, label: string, counts: Float64Array }[]} series */
+  constructor(length, slots, series) {
+    this.length = length;
+    this.slots = slots;
+    this.series = series;
+    /** Counts of a series and of those before it. */
+    this.sums = series.map(() => new Float64Array(slots.length));
+    series.forEach(({ counts }, number) => {
+      for (let slot = 0; slot < slots.length; slot += 1) {
+        this.sums[number][slot] = counts[slot] + (number ? this.sums[number - 1][slot] : 0);
+      }
+    });
+    const totals = this.sums.at(-1) ?? new Float64Array(0);
+    this.highest = totals.reduce((a, b) => Math.max(a, b), 0);
+  }
+
+  /** Return the slot at a time; -1 for none. @param {bigint} ts */
+  slotAt(ts) {
+    return this.slots.findIndex(({ since, until }) => since <= ts && ts < until);
+  }
+
+  /** Return the messages in a slot. @param {number} slot */
+  total(slot) {
+    return this.sums.at(-1)?.[slot] ?? 0;
+  }
+}
+
+/** Return slots of a round length for what a viewport shows. @param {Viewport} viewport */
+export function slotsOf(viewport) {
+  const length = roundLength(NARROWEST / viewport.scale);
+  /** @type {Span[]} */
+  const slots = [];
+  for (const span of viewport.spans()) {
+    for (let since = roundDown(span.since, length); since < span.until; since += length) {
+      const last = slots.at(-1);
+      if (last === undefined || last.since < since) slots.push({ since, until: since + length });
+    }
+  }
+  return { length, slots };
+}
+
+/**
+ * Count rows by slot.
+ * @param {Messages} messages @param {Int32Array} rows ascending
+ * @param {Viewport} viewport @param {By} by @param {Ranking} ranking
+ */
+export function barsOf(messages, rows, viewport, by, ranking) {
+  const { length, slots } = slotsOf(viewport);
+  const series = ranking.names.map((name) => ({ ...name, counts: new Float64Array(slots.length) }));
+  const places = new Int32Array(names(messages, by)).fill(series.length);
+  ranking.names.forEach(({ at }, place) => (places[at] = place));
+  const label = `${ranking.others} others`;
+  if (ranking.others) series.push({ at: -1, label, counts: new Float64Array(slots.length) });
+  const column = messages[by];
+  slots.forEach(({ since, until }, slot) => {
+    const end = lowest(messages.ts, rows, until);
+    for (let at = lowest(messages.ts, rows, since); at < end; at += 1) series[places[column[rows[at]]]].counts[slot] += 1;
+  });
+  return new Bars(length, slots, series);
+}
+
+/** @param {Messages} messages @param {By} by */
+function names(messages, by) {
+  return by === "from" ? messages.names.agents.length : messages.names.channels.length;
+}
+
+/**
+ * Ask the source for the counts of a viewport without cuts.
+ * @param {App} app @param {Viewport} viewport @param {By} by
+ */
+export async function askedBars(app, viewport, by) {
+  const { length, slots } = slotsOf(viewport);
+  const { since } = slots[0];
+  const { until } = slots[slots.length - 1];
+  const found = await app.source.activity(app.filter, since, until, slots.length, by);
+  return new Bars(length, slots, found.series);
+}
+
+/** Return the first place in `rows` at or after a time. @param {BigInt64Array} times @param {Int32Array} rows @param {bigint} ts */
+export function lowest(times, rows, ts) {
+  let low = 0;
+  let high = rows.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[rows[middle]] < ts) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
