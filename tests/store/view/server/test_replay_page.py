@@ -95,7 +95,7 @@ async def test_the_page_starts_a_replay_steps_it_seeks_plays_it_and_shows_its_en
         await button(page, "Replay to redis://").click()
         await page.get_by_text("exps:e1-replay:agents:0:chat").wait_for()
         assert f"This publishes 20 messages to {redis.url} on 2 channels" in " ".join((await bar.inner_text()).split())
-        assert await findings(page) == []
+        assert await findings(page, ".replay") == []
         await page.keyboard.press("Enter")  # in the field with the proposed name
         await button(page, "Step").wait_for()
         assert heard.messages == []
@@ -115,7 +115,7 @@ async def test_the_page_starts_a_replay_steps_it_seeks_plays_it_and_shows_its_en
         await bar.get_by_text("at 15 s").wait_for()
         await until(lambda: texts(heard)[2:] == ["message 13", "message 14"])
         assert f"at={15 * SECOND}%3A1%3A16" in page.url, "it stays selected"
-        assert await findings(page) == []
+        assert await findings(page, ".replay") == []
         await bar.get_by_label("speed of the replay").select_option("max")
         await button(page, "▶ Play").click()
         await bar.get_by_text("published 9 messages in").wait_for()
