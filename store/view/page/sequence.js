@@ -133,8 +133,6 @@ export function sequenceView(app) {
     arrows = [];
     hovered = -1;
     texts = new Texts(app.messages, state.get("q"));
-    const first = app.messages.ts.subarray(0, Math.min(app.messages.length, 500));
-    digits = first.some((ts) => ts % 1_000_000_000n !== 0n) ? 3 : 0;
     resize();
     if (anchor !== null) scroll.scrollTop = scale.ys[scale.rows.length ? Math.min(at(anchor.row - offset), scale.rows.length - 1) : 0] - anchor.y;
     if (atEnd && app.source.served && state.get("at") === "") scroll.scrollTop = scale.height;
@@ -328,6 +326,10 @@ export function sequenceView(app) {
   /** @param {Changed} changed */
   function update(changed) {
     if (any(changed, "theme")) palette = new Palette();
+    if (changed.has("messages")) {
+      const first = app.messages.ts.subarray(0, Math.min(app.messages.length, 500));
+      digits = first.some((ts) => ts % 1_000_000_000n !== 0n) ? 3 : 0;
+    }
     if (any(changed, "head", "messages")) losses = new Losses(app.messages, app.head);
     const live = any(changed, "live", "messages") && !any(changed, "at", "q", "who", "view");
     if (live && app.source.served && performance.now() - laidOut < PAUSE) {

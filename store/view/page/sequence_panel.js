@@ -51,6 +51,7 @@ export function sequencePanel(app, ask) {
     const word = app.state.get("q");
     const { chain } = subject.highlight;
     element.hidden = word === "" && app.selected < 0;
+    if (element.hidden) return;
     asking.hidden = word === "";
     about.textContent = `about “${visible(word)}”?`;
     names.replaceChildren(...subject.agents.map((name) => h("option", { value: name })));
