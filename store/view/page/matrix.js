@@ -42,7 +42,7 @@ export function matrixView(app) {
     "div",
     { class: "matrix" },
     h("div", { class: "bar" }, choice, h("div", { class: "switch", role: "group", "aria-label": "show" }, buttons), note),
-    h("div", { class: "pair" }, h("div", { class: "scroll" }, grid.table), h("div", { class: "drawn" }, graph.canvas, hint)),
+    h("div", { class: "halves" }, h("div", { class: "scroll" }, grid.table), h("div", { class: "drawn" }, graph.canvas, hint)),
   );
 
   let asked = 0;
