@@ -72,7 +72,7 @@ export function showComparison(found, sources, linkTo) {
   /** @param {{ from: number, until: number }} fold */
   function folded({ from, until }) {
     const text = plural(until - from, "equal message");
-    return h("article", { class: "pair fold" }, h("button", { type: "button", on: { click: () => unfold(from) } }, `⋯ ${text}`));
+    return h("article", { class: "aligned fold" }, h("button", { type: "button", on: { click: () => unfold(from) } }, `⋯ ${text}`));
   }
 
   /** Find the paths that differ in a row. @param {number} row */
@@ -212,7 +212,7 @@ export function showComparison(found, sources, linkTo) {
       found.notes.length ? h("p", { class: "quiet notes" }, found.notes.map(visible).join("; ")) : null,
       channelList(),
     ),
-    h("main", { class: "comparison-body" }, h("div", { class: "run-heads" }, ...heads), list.element, strip.element),
+    h("main", { class: "comparison-body" }, h("div", { class: "run-heads" }, ...heads), h("div", { class: "comparison-list" }, list.element), strip.element),
   );
 
   /** The channels that differ, each with a way to its first difference. */

@@ -34,7 +34,7 @@ export function madeText({ version, at }) {
 
 /** @param {App} app @param {string} head */
 function copyButton(app, head) {
-  const button = h("button", { type: "button", class: "small", "aria-label": "copy the chain hash" }, "copy");
+  const button = h("button", { type: "button", class: "copy", "aria-label": "copy the chain hash" }, "copy");
   button.addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(head);

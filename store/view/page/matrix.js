@@ -29,7 +29,7 @@ export function matrixView(app) {
   const graph = new Graph((text) => {
     hint.textContent = text;
   });
-  const note = h("p", { class: "quiet note" });
+  const note = h("p", { class: "quiet counted" });
   const choice = h(
     "select",
     { "aria-label": "columns of the matrix", on: { change: () => app.state.set({ across: choice.value }) } },
@@ -210,8 +210,10 @@ function noteOf(app, across, table) {
   if (across !== "to" && app.state.get("across") === "") found.push("No message names its recipient.");
   if (across === "channel") found.push("Columns are channels.");
   if (across === "after") found.push("A cell counts the messages of one agent directly after a message of another, on the same channel.");
-  const most = Math.max(table.rowNames, table.columnNames);
-  if (most > MOST + 1) found.push(`The ${MOST} most active are shown, the others added up.`);
+  if (table.rowNames > MOST + 1) found.push(`Of ${numberText(table.rowNames)} senders, the most active are shown.`);
+  if (across === "channel" && table.columnNames > MOST + 1) {
+    found.push(`Of ${plural(table.columnNames, "channel")}, the ${MOST} busiest are shown.`);
+  }
   if (across !== "to" && !app.source.complete) found.push(`Counted in the ${plural(app.rows.length, "loaded message")}.`);
   return found.join(" ");
 }

@@ -40,7 +40,7 @@ export function badge(app) {
   return h(
     "button",
     {
-      type: "button", class: number > 0 ? "badge bad" : "badge",
+      type: "button", class: number > 0 ? "problem-badge bad" : "problem-badge",
       "aria-label": `${text}: show`,
       on: { click: () => app.state.set({ view: "problems" }) },
     },

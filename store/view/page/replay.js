@@ -114,6 +114,7 @@ export function replayBar(app) {
     const { phase, status: now } = known;
     const active = phase === "running" || phase === "starting";
     running.hidden = !active;
+    controls.hidden = phase !== "running";
     begin.hidden = active || plan.opened || about?.broker === null || !about?.allowed;
     if (active) plan.close();
     ended.hidden = phase !== "ended";
@@ -144,7 +145,12 @@ export function replayBar(app) {
   /** Show the place of the replay in the page. */
   function place() {
     const now = known.status;
-    if (now === null || now.exp_id !== app.head.exp_id || known.phase === "ended") return;
+    if (now === null || now.exp_id !== app.head.exp_id) return;
+    if (known.phase === "ended") {
+      if (shown) app.state.set({ playhead: "" });
+      shown = "";
+      return;
+    }
     const at = `${now.position} ${now.cursor}`;
     if (at === shown || now.position === null) return;
     shown = at;

@@ -117,9 +117,10 @@ export class Texts {
  * @param {number} width
  */
 export function cut(context, text, width) {
-  if (context.measureText(text).width <= width) return text;
+  // Measuring a long text takes long.
+  if (text.length <= LONGEST && context.measureText(text).width <= width) return text;
   let low = 0;
-  let high = text.length;
+  let high = Math.min(text.length, LONGEST);
   while (low < high) {
     const middle = (low + high + 1) >> 1;
     if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;

@@ -26,8 +26,8 @@ export function summary(app) {
   const more = h(
     "button",
     {
-      type: "button", class: "chip more", "aria-expanded": "false", "aria-controls": "summary-details",
-      on: { click: () => open(details.hidden) },
+      type: "button", class: "pill unfold", "aria-expanded": "false", "aria-controls": "summary-details",
+      on: { click: () => open(Boolean(details.hidden)) },
     },
     "details",
   );
@@ -35,7 +35,7 @@ export function summary(app) {
     "header",
     { class: "summary" },
     title,
-    h("div", { class: "said" }, sentence, chapters, more),
+    h("div", { class: "told" }, sentence, chapters, more),
     details,
   );
   /** @type {Numbers | null} */
@@ -137,13 +137,13 @@ function titleOf(app) {
     head.name === null ? null : h("span", { class: "quiet id" }, h("bdi", {}, visible(head.exp_id))),
     h(
       "span",
-      { class: live ? "chip live" : "chip", title: live ? "events are being recorded" : STATUS[head.status] },
+      { class: live ? "pill recording" : "pill", title: live ? "events are being recorded" : STATUS[head.status] },
       live ? "live" : head.status,
     ),
-    ...head.tags.map((tag) => h("span", { class: "chip" }, h("bdi", {}, visible(tag)))),
-    shared ? h("span", { class: "chip noted" }, visible(shared)) : null,
-    head.parent ? h("span", { class: "chip" }, "fork of ", h("bdi", {}, visible(head.parent.exp_id))) : null,
-    head.forks.length ? h("span", { class: "chip" }, plural(head.forks.length, "fork")) : null,
+    ...head.tags.map((tag) => h("span", { class: "pill" }, h("bdi", {}, visible(tag)))),
+    shared ? h("span", { class: "pill noted" }, visible(shared)) : null,
+    head.parent ? h("span", { class: "pill" }, "fork of ", h("bdi", {}, visible(head.parent.exp_id))) : null,
+    head.forks.length ? h("span", { class: "pill" }, plural(head.forks.length, "fork")) : null,
     since === null || until === null
       ? null
       : h(
@@ -164,7 +164,7 @@ function agentButton(app, at) {
   const button = h(
     "button",
     {
-      type: "button", class: "name", title: `read the messages of ${visible(text)}`,
+      type: "button", class: "agent-name", title: `read the messages of ${visible(text)}`,
       on: { click: () => app.state.set({ agent: [id], between: [], view: "read" }) },
     },
     h("bdi", {}, visible(text)),
@@ -202,7 +202,7 @@ function chapter(app, mark, next, oneDay) {
   return h(
     "button",
     {
-      type: "button", class: "chip", title: `${visible(mark.text)}: ${exactText(since)}`,
+      type: "button", class: "pill", title: `${visible(mark.text)}: ${exactText(since)}`,
       on: { click: () => app.state.set({ since: mark.ts, until: next ? next.ts : "" }) },
     },
     h("bdi", {}, text),
@@ -253,7 +253,7 @@ function pairButton(app, one, other) {
   return h(
     "button",
     {
-      type: "button", class: "name",
+      type: "button", class: "agent-name",
       on: { click: () => app.state.set({ between: [agents[one].id, agents[other].id], agent: [], view: "read" }) },
     },
     h("bdi", {}, text),

@@ -54,6 +54,8 @@ class Timeline {
     this._whole = null;
     /** Rows that fit the filter at any time; null if they are to be found. @type {Int32Array | null} */
     this._rows = null;
+    /** @type {import("./timeline_bars.js").Ranking | null} */
+    this._ranking = null;
     this._counted = -Infinity;
     this._later = 0;
     /** Number of the last question to the source. */
@@ -83,13 +85,13 @@ class Timeline {
       viewport: () => this._viewport,
       show: (viewport) => this._show(viewport),
       choose: (ts) => this._choose(ts),
+      hover: (x) => this._hover(x),
     });
     const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ click) =>
       h("button", { type: "button", title, "aria-label": title, on: { click } }, text);
     const buttons = h(
       "div",
       { class: "timeline-buttons", role: "group", "aria-label": "zoom" },
-      this._skip,
       button("−", "zoom out", () => this._zoom(2)),
       button("+", "zoom in", () => this._zoom(0.5)),
       button("All", "show the whole run", () => this._show(null)),
@@ -98,7 +100,7 @@ class Timeline {
     this.element = h(
       "section",
       { class: "timeline", "aria-label": "timeline" },
-      h("div", { class: "timeline-bar" }, this._playback.element, this._legend.element, this._info.element, buttons),
+      h("div", { class: "timeline-bar" }, this._playback.element, this._legend.element, this._info.element, this._skip, buttons),
       this._none,
       this._picture,
     );
@@ -107,8 +109,6 @@ class Timeline {
       event.preventDefault();
       event.stopPropagation();
     });
-    over.addEventListener("pointermove", (event) => this._hover(event.clientX));
-    over.addEventListener("pointerleave", () => this._box.hide());
   }
 
   /** @param {Changed} changed */
@@ -188,9 +188,12 @@ class Timeline {
     const whole = new Viewport(axis, 0n, axis.length, width);
     if (!app.source.complete) this._ask(viewport, whole, changed);
     else {
-      const wanted = by === "from" ? app.state.all("agent").map((id) => app.messages.agentAt.get(id) ?? 0) : [];
-      this._rows ??= rowsOf(app.messages, app.filter, { anyTime: true });
-      const ranking = rankingOf(app.messages, by, wanted);
+      if (this._rows === null || this._ranking === null) {
+        const chosen = by === "from" ? app.state.all("agent").map((id) => app.messages.agentAt.get(id) ?? 0) : [];
+        this._rows = rowsOf(app.messages, app.filter, { anyTime: true });
+        this._ranking = rankingOf(app.messages, by, chosen);
+      }
+      const ranking = this._ranking;
       this._bars = barsOf(app.messages, this._rows, viewport, by, ranking);
       if (viewport.whole) this._whole = this._bars;
       else this._whole ??= barsOf(app.messages, this._rows, whole, by, ranking);
@@ -300,12 +303,12 @@ class Timeline {
     this.app.state.set({ empty: this._skip.getAttribute("aria-pressed") === "true" ? "show" : "skip" });
   }
 
-  /** @param {number} clientX */
-  _hover(clientX) {
+  /** Tell what is at a place. @param {number | null} x */
+  _hover(x) {
     const viewport = this._viewport;
-    if (viewport === null) return;
-    const x = clientX - this._plot.over.getBoundingClientRect().left;
-    this._box.show(this._bars, gapsAt(this.app.head.gaps, viewport, x), viewport.ts(x), x + LEFT, viewport.width + LEFT + RIGHT);
+    if (viewport === null || x === null) return this._box.hide();
+    const gaps = gapsAt(this.app.head.gaps, viewport, x);
+    this._box.show(this._bars, gaps, viewport.ts(x), x + LEFT, viewport.width + LEFT + RIGHT);
   }
 
   _hint() {

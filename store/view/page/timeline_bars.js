@@ -100,9 +100,10 @@ export function barsOf(messages, rows, viewport, by, ranking) {
   const label = `${ranking.others} others`;
   if (ranking.others) series.push({ at: -1, label, counts: new Float64Array(slots.length) });
   const column = messages[by];
+  const counts = series.map((one) => one.counts);
   slots.forEach(({ since, until }, slot) => {
     const end = lowest(messages.ts, rows, until);
-    for (let at = lowest(messages.ts, rows, since); at < end; at += 1) series[places[column[rows[at]]]].counts[slot] += 1;
+    for (let at = lowest(messages.ts, rows, since); at < end; at += 1) counts[places[column[rows[at]]]][slot] += 1;
   });
   return new Bars(length, slots, series);
 }

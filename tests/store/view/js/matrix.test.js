@@ -126,6 +126,8 @@ test("a graph of no, one or two names has places", () => {
 test("names of channels lose what they have in common, and stay different", () => {
   assert.deepEqual(shortened(["exps:1:agents:a:chat", "exps:1:news"]), ["…agents:a:chat", "…news"]);
   assert.deepEqual(shortened(["exps:1:a", "exps:1:ab"]), ["…a", "…ab"]);
+  assert.deepEqual(shortened(["exps:1:agents:a:chat", "exps:1:agents:b:chat"]), ["…a…", "…b…"]);
+  assert.deepEqual(shortened(["exps:1::chat", "exps:1:a:chat"]), ["……", "…a…"]);
   assert.deepEqual(shortened(["news", "notes"]), ["news", "notes"]);
   assert.deepEqual(shortened(["exps:1:news"]), ["exps:1:news"]);
   assert.deepEqual(shortened([]), []);
