@@ -20,7 +20,7 @@ import { durationText, exactText, plural } from "./time.js";
 /** Widths, in pixels: below `NARROW` lanes and times are narrower. */
 const NARROW = 560;
 const LANE = { least: 96, most: 280, narrow: 76 };
-const GUTTER = { plain: 74, exact: 100, narrow: 66 };
+const GUTTER = { plain: 74, exact: 100, narrow: 78 };
 /** Time between two layouts while messages arrive, ms. */
 const PAUSE = 250;
 /** Marks that the program makes itself are no chapters. */
@@ -351,7 +351,7 @@ export function sequenceView(app) {
   function step(by) {
     const { rows } = scale;
     if (rows.length === 0) return;
-    const now = app.selected >= 0 ? at(app.selected) + by : scale.at(scroll.scrollTop + 20);
+    const now = app.selected >= 0 || !Number.isFinite(by) ? at(app.selected) + by : scale.at(scroll.scrollTop + 20);
     const row = rows[Math.min(Math.max(now, 0), rows.length - 1)];
     app.show(row);
     const to = app.messages.to[row];

@@ -87,9 +87,10 @@ test("without `heard` the messages before, to the sender or on the channel, are 
     { from: "c", channel: "yard" },
     { from: "c", to: "b", channel: "inbox" },
     { from: "c", to: "a", channel: "hall" },
+    { from: "c", to: "b", channel: "inbox", kind: "blocked" },
     { from: "b", channel: "hall" },
   ]);
-  const found = knowledge.heard(5);
+  const found = knowledge.heard(6);
   assert.equal(found.known, false);
   assert.equal(found.since, 0);
   assert.deepEqual(found.told.map(({ row, reception }) => [row, reception]), [[1, null], [3, null]]);
@@ -188,10 +189,11 @@ test("where receptions are not known, the first mention to an agent or on its ch
     { from: "a", channel: "hall", text: "fire" },
     { from: "b", channel: "hall", text: "hello" },
     { from: "c", channel: "yard", text: "fire" },
+    { from: "c", to: "b", text: "fire", kind: "failed" },
     { from: "a", channel: "hall", text: "fire, I said" },
     { from: "b", channel: "hall", text: "a fire?" },
   ]);
-  assert.deepEqual(chain(knowledge, "b", "fire"), [["b", 3, "before"], ["a", 0]]);
+  assert.deepEqual(chain(knowledge, "b", "fire"), [["b", 4, "before"], ["a", 0]]);
 });
 
 test("what was heard is brought out by steps, the last message of the first step most", () => {
