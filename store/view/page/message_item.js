@@ -40,7 +40,7 @@ export function messageLine(messages, row, look) {
   const ts = messages.ts[row];
   return h(
     "div",
-    { class: `line ${kind}${look.grouped ? " grouped" : ""}` },
+    { class: `line kind-${kind}${look.grouped ? " grouped" : ""}` },
     h("time", { class: look.sameTime ? "same" : "", title: exactText(ts) }, shortTime(ts, look.digits)),
     look.grouped ? null : who(messages, row, look),
     h("div", { class: "what" }, badges(messages, row, look), said(messages, row, look)),

@@ -1,6 +1,7 @@
 /** Playback within the page: moves the playhead through recorded time and selects the message that is current. */
 
 import { h } from "./dom.js";
+import { isForPage } from "./keys.js";
 import { advanced, speedFor } from "./playing.js";
 import { durationText } from "./time.js";
 import { lowest } from "./timeline_bars.js";
@@ -169,13 +170,13 @@ export function playback(app) {
       }
     },
     key(event) {
-      const target = /** @type {HTMLElement} */ (event.target);
-      if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, select, textarea")) return false;
+      if (!isForPage(event)) return false;
       if (event.key === "," || event.key === ".") {
         void step(event.key === "." ? 1 : -1);
         return true;
       }
-      if (event.key !== " " || target.closest("button, a, summary, [role=button], [role=tab], [role=option]")) return false;
+      const target = event.target instanceof Element ? event.target : null;
+      if (event.key !== " " || target?.closest("button, a, summary, [role=option]")) return false;
       toggle();
       return true;
     },

@@ -26,16 +26,18 @@ export function advanced(now, seconds, speed, next) {
  */
 export function speedFor(times, rows, seconds) {
   if (rows.length < 2) return 1;
-  const gaps = new Float64Array(rows.length - 1);
-  for (let at = 1; at < rows.length; at += 1) gaps[at - 1] = Number(times[rows[at]] - times[rows[at - 1]]) / 1e9;
-  let low = 1e-9;
-  let high = 1e12;
-  for (let round = 0; round < 60; round += 1) {
-    const middle = Math.sqrt(low * high);
-    let total = 0;
-    for (const gap of gaps) total += Math.min(gap / middle, LONGEST_SILENCE);
-    if (total > seconds) low = middle;
-    else high = middle;
+  const silences = new Float64Array(rows.length - 1);
+  for (let at = 1; at < rows.length; at += 1) silences[at - 1] = Number(times[rows[at]] - times[rows[at - 1]]) / 1e9;
+  silences.sort();
+  const longest = silences[silences.length - 1];
+  if (longest === 0) return 1;
+  // faster from silence to silence, until the longer ones, each shortened, and the others take the time
+  let before = 0;
+  for (let at = 0; at < silences.length; at += 1) {
+    const left = seconds - (silences.length - at) * LONGEST_SILENCE;
+    if (left >= 0 && before === 0) return longest / LONGEST_SILENCE; // nothing need be shortened
+    if (left > 0 && before / left <= silences[at] / LONGEST_SILENCE) return before / left;
+    before += silences[at];
   }
-  return high;
+  return before / seconds;
 }

@@ -60,10 +60,12 @@ export function nsOf(seconds) {
 
 /** Return a number with commas. @param {number} value */
 export function numberText(value) {
-  return value.toLocaleString("en-US");
+  return COMMAS.format(value);
 }
 
 /** Return a number with its noun. @param {number} value @param {string} noun */
 export function plural(value, noun) {
   return `${numberText(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
+
+const COMMAS = new Intl.NumberFormat("en-US");

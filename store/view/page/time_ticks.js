@@ -81,7 +81,7 @@ export function ticksOf(viewport) {
   /** @param {bigint} ts */
   function add(ts) {
     const x = viewport.x(ts);
-    if (x < 0 || x > viewport.width - 8) return;
+    if (x < 0 || x > viewport.width - (space > 100 ? 34 : 18)) return;
     if (places.every((other) => Math.abs(other.x - x) >= space * 0.98)) places.push({ x, ts });
   }
 }

@@ -29,8 +29,10 @@ const CHAPTERS = 20;
 const PROBLEMS = 10;
 /** Part of the axis that is free at both ends. */
 const MARGIN = 0.006;
+/** ms without a change before the source is asked. */
+const STILL = 80;
 /** Keys of the state on which the counts depend. */
-const COUNTED = ["messages", "by", "empty", "timeline-later", ...FILTER_KEYS.filter((key) => key !== "since" && key !== "until")];
+const COUNTED = ["by", "empty", ...FILTER_KEYS.filter((key) => key !== "since" && key !== "until")];
 
 /** @param {App} app @returns {View} */
 export function timeline(app) {
@@ -54,10 +56,19 @@ class Timeline {
     this._whole = null;
     /** Rows that fit the filter at any time; null if they are to be found. @type {Int32Array | null} */
     this._rows = null;
+    /** @type {import("./timeline_bars.js").Ranking | null} */
+    this._ranking = null;
     this._counted = -Infinity;
     this._later = 0;
-    /** Number of the last question to the source. */
-    this._asked = 0;
+    /** Number of the counts, which a question to the source contains. */
+    this._counts = 0;
+    this._question = "";
+    /** @type {{ viewport: Viewport, whole: Viewport, question: string, of: string } | null} */
+    this._wanted = null;
+    /** @type {Promise<void> | null} */
+    this._asking = null;
+    /** Of what `_whole` has the counts. */
+    this._wholeOf = "";
 
     this._plot = new Plot();
     this._playback = playback(app);
@@ -83,13 +94,13 @@ class Timeline {
       viewport: () => this._viewport,
       show: (viewport) => this._show(viewport),
       choose: (ts) => this._choose(ts),
+      hover: (x) => this._hover(x),
     });
     const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ click) =>
       h("button", { type: "button", title, "aria-label": title, on: { click } }, text);
     const buttons = h(
       "div",
       { class: "timeline-buttons", role: "group", "aria-label": "zoom" },
-      this._skip,
       button("−", "zoom out", () => this._zoom(2)),
       button("+", "zoom in", () => this._zoom(0.5)),
       button("All", "show the whole run", () => this._show(null)),
@@ -98,7 +109,7 @@ class Timeline {
     this.element = h(
       "section",
       { class: "timeline", "aria-label": "timeline" },
-      h("div", { class: "timeline-bar" }, this._playback.element, this._legend.element, this._info.element, buttons),
+      h("div", { class: "timeline-bar" }, this._playback.element, this._legend.element, this._info.element, this._skip, buttons),
       this._none,
       this._picture,
     );
@@ -107,8 +118,6 @@ class Timeline {
       event.preventDefault();
       event.stopPropagation();
     });
-    over.addEventListener("pointermove", (event) => this._hover(event.clientX));
-    over.addEventListener("pointerleave", () => this._box.hide());
   }
 
   /** @param {Changed} changed */
@@ -116,14 +125,16 @@ class Timeline {
     this._playback.update(changed);
     if (changed.has("messages")) this._rows = null;
     if (changed.has("theme")) this._plot.theme();
-    const counted = COUNTED.some((key) => changed.has(key));
-    const only = [...changed].every((key) => !COUNTED.includes(key) || key === "messages" || key === "timeline-later");
-    const soon = this._counted + (this.app.source.complete ? PAUSE : ASKED_PAUSE) - performance.now();
-    if (counted && only && soon > 0) this._wait(soon);
-    else if (counted) this._count();
+    const { complete } = this.app.source;
+    const now = COUNTED.some((key) => changed.has(key)) || this._axis === null;
+    const more = changed.has("timeline-later") || changed.has(complete ? "messages" : "live");
+    const soon = this._counted + (complete ? PAUSE : ASKED_PAUSE) - performance.now();
+    const counted = now || (more && soon <= 0);
+    if (counted) this._count();
+    else if (more) this._wait(soon);
     if (this._axis === null) return;
     if (changed.has("at") || changed.has("playhead")) this._follow(changed);
-    if (counted || ["timeline", "timeline-answer", "size", "theme", "head"].some((key) => changed.has(key))) this._draw(changed);
+    if (counted || ["timeline", "size", "theme", "head"].some((key) => changed.has(key))) this._draw(changed);
     else if (["since", "until"].some((key) => changed.has(key)) && this._viewport) this._chapters.draw(this._viewport);
     if (this._viewport) this._brush.draw(this._viewport);
     this._info.draw(this._axis.span, this._hint());
@@ -147,8 +158,9 @@ class Timeline {
   _count() {
     const { app } = this;
     this._counted = performance.now();
+    this._counts += 1;
     this._rows = null;
-    this._whole = null;
+    if (app.source.complete) this._whole = null;
     const before = this._axis;
     const span = spanOf(app);
     this._none.hidden = span !== null;
@@ -186,11 +198,14 @@ class Timeline {
     this._viewport = viewport;
     const by = byOf(app);
     const whole = new Viewport(axis, 0n, axis.length, width);
-    if (!app.source.complete) this._ask(viewport, whole, changed);
+    if (!app.source.complete) this._ask(viewport, whole);
     else {
-      const wanted = by === "from" ? app.state.all("agent").map((id) => app.messages.agentAt.get(id) ?? 0) : [];
-      this._rows ??= rowsOf(app.messages, app.filter, { anyTime: true });
-      const ranking = rankingOf(app.messages, by, wanted);
+      if (this._rows === null || this._ranking === null) {
+        const chosen = by === "from" ? app.state.all("agent").map((id) => app.messages.agentAt.get(id) ?? 0) : [];
+        this._rows = rowsOf(app.messages, app.filter, { anyTime: true });
+        this._ranking = rankingOf(app.messages, by, chosen);
+      }
+      const ranking = this._ranking;
       this._bars = barsOf(app.messages, this._rows, viewport, by, ranking);
       if (viewport.whole) this._whole = this._bars;
       else this._whole ??= barsOf(app.messages, this._rows, whole, by, ranking);
@@ -206,24 +221,37 @@ class Timeline {
     this._legend.draw(this._bars, changed.has("theme"));
   }
 
-  /** Ask the source for the bars; until the answer is there the old ones stay.
-   * @param {Viewport} viewport @param {Viewport} whole @param {Changed} changed */
-  _ask(viewport, whole, changed) {
-    if (changed.has("timeline-answer")) return;
-    this._asked += 1;
-    const number = this._asked;
-    const by = byOf(this.app);
-    const both = [askedBars(this.app, viewport, by), viewport.whole || this._whole ? null : askedBars(this.app, whole, by)];
-    Promise.all(both).then(
-      ([bars, all]) => {
-        if (number !== this._asked || bars === null) return;
+  /** Ask the source for the bars; until the answer is there the old ones stay. @param {Viewport} viewport @param {Viewport} whole */
+  _ask(viewport, whole) {
+    const of = [byOf(this.app), this._counts].join();
+    const question = [viewport.from, viewport.to, viewport.width, of].join();
+    if (question === this._question) return;
+    this._question = question;
+    this._wanted = { viewport, whole, question, of };
+    this._asking ??= this._answers();
+  }
+
+  /** Ask one question after the other, of those that wait only the last one. */
+  async _answers() {
+    try {
+      while (this._wanted !== null) {
+        await new Promise((done) => setTimeout(done, STILL));
+        const { viewport, whole, question, of } = this._wanted;
+        this._wanted = null;
+        const by = byOf(this.app);
+        const bars = await askedBars(this.app, viewport, by);
+        const all = viewport.whole ? bars : of === this._wholeOf ? this._whole : await askedBars(this.app, whole, by);
+        if (question !== this._question) continue;
         this._bars = bars;
-        if (all) this._whole = all;
-        else if (viewport.whole) this._whole = bars;
-        this.app.changed("timeline-answer");
-      },
-      (error) => this.app.say(`The timeline could not be counted: ${error instanceof Error ? error.message : error}`),
-    );
+        this._whole = all;
+        this._wholeOf = of;
+        this.app.changed("timeline");
+      }
+    } catch (error) {
+      this._wanted = null;
+      this.app.say(`The timeline could not be counted: ${error instanceof Error ? error.message : error}`);
+    }
+    this._asking = null;
   }
 
   /** @param {TimeAxis} axis @param {number} width */
@@ -300,12 +328,12 @@ class Timeline {
     this.app.state.set({ empty: this._skip.getAttribute("aria-pressed") === "true" ? "show" : "skip" });
   }
 
-  /** @param {number} clientX */
-  _hover(clientX) {
+  /** Tell what is at a place. @param {number | null} x */
+  _hover(x) {
     const viewport = this._viewport;
-    if (viewport === null) return;
-    const x = clientX - this._plot.over.getBoundingClientRect().left;
-    this._box.show(this._bars, gapsAt(this.app.head.gaps, viewport, x), viewport.ts(x), x + LEFT, viewport.width + LEFT + RIGHT);
+    if (viewport === null || x === null) return this._box.hide();
+    const gaps = gapsAt(this.app.head.gaps, viewport, x);
+    this._box.show(this._bars, gaps, viewport.ts(x), x + LEFT, viewport.width + LEFT + RIGHT);
   }
 
   _hint() {

@@ -17,7 +17,8 @@ const STILL = 4;
  * @param {HTMLElement} over the element over the bars
  * @param {HTMLElement} axis the element over the labels of the times
  * @param {HTMLElement} picture the element with the keyboard focus
- * @param {{ viewport: () => Viewport | null, show: (viewport: Viewport) => void, choose: (ts: bigint) => void }} on
+ * @param {{ viewport: () => Viewport | null, show: (viewport: Viewport) => void, choose: (ts: bigint) => void,
+ *   hover: (x: number | null) => void }} on
  */
 export function brush(app, over, axis, picture, on) {
   const range = h("div", { class: "timeline-range" });
@@ -36,8 +37,15 @@ export function brush(app, over, axis, picture, on) {
     return { from: since === "" ? -1 : viewport.x(BigInt(since)), to: until === "" ? viewport.width + 1 : viewport.x(BigInt(until)) };
   };
 
+  let left = 0;
+  // measured here, because during a drag it would lay out the whole page again
+  const measure = () => {
+    left = over.getBoundingClientRect().left;
+  };
+  over.addEventListener("pointerenter", measure);
+  over.addEventListener("pointerdown", measure);
   /** @param {PointerEvent} event */
-  const xOf = (event) => event.clientX - over.getBoundingClientRect().left;
+  const xOf = (event) => event.clientX - left;
 
   /** @param {number} x @param {Viewport} viewport @returns {Gesture} */
   const gestureAt = (x, viewport) => {
@@ -73,10 +81,12 @@ export function brush(app, over, axis, picture, on) {
     if (drag === null) {
       const gesture = gestureAt(x, viewport);
       over.dataset.gesture = gesture === "since" || gesture === "until" ? "edge" : gesture;
+      on.hover(x);
       return;
     }
     if (!drag.moved && Math.abs(x - drag.x) < STILL) return;
     drag.moved = true;
+    on.hover(null);
     app.state.set(rangeOf(drag, x));
   });
 
@@ -86,6 +96,7 @@ export function brush(app, over, axis, picture, on) {
     if (done !== null && !done.moved && event.detail < 2) on.choose(done.viewport.ts(done.x));
   });
   over.addEventListener("pointercancel", () => (drag = null));
+  over.addEventListener("pointerleave", () => on.hover(null));
   over.addEventListener("dblclick", () => app.state.set({ since: "", until: "" }));
 
   panning(axis, on.viewport, on.show);

@@ -13,13 +13,16 @@ import { dayText, durationText, numberText, plural, timeText } from "./time.js";
 /** Names in the box at the pointer. */
 const NAMES = 6;
 
+/** ns */
+const DAY = 86_400e9;
+
 /** Return a span as text, as exact as its length asks for. @param {Span} span */
 export function spanText({ since, until }) {
   const length = Number(until - since);
   const digits = length >= 60e9 ? 0 : length >= 1e9 ? 3 : length >= 1e6 ? 6 : 9;
   const text = (/** @type {bigint} */ ts) => {
     const time = timeText(ts, digits);
-    return length >= 60e9 && time.endsWith(":00") ? time.slice(0, -3) : time;
+    return length >= DAY || (length >= 60e9 && time.endsWith(":00")) ? time.slice(0, -3) : time;
   };
   const [from, to] = [dayText(since), dayText(until)];
   if (from === to) return `${from} ${text(since)} – ${text(until)}`;
@@ -90,9 +93,9 @@ function slotLines(bars, slot) {
 export function rangeInfo(app, zoom) {
   const text = h("span", {});
   const hint = h("span", { class: "timeline-hint" }, "· drag to choose a time");
-  const button = (/** @type {string} */ name, /** @type {() => void} */ click) =>
-    h("button", { type: "button", on: { click } }, name);
-  const buttons = [button("Zoom to range", zoom), button("Clear range", () => app.state.set({ since: "", until: "" }))];
+  const button = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => void} */ click) =>
+    h("button", { type: "button", title, "aria-label": title, on: { click } }, name);
+  const buttons = [button("Zoom", "Zoom to the range", zoom), button("Clear", "Clear the range", () => app.state.set({ since: "", until: "" }))];
   const element = h("div", { class: "timeline-info quiet" }, text, hint, buttons);
   return {
     element,
@@ -102,6 +105,7 @@ export function rangeInfo(app, zoom) {
       const chosen = since !== null || until !== null;
       for (const one of buttons) one.hidden = !chosen;
       hint.hidden = chosen;
+      element.classList.toggle("chosen", chosen);
       if (!chosen) {
         text.textContent = otherwise;
         return;

@@ -112,7 +112,10 @@ export class Plot {
           paths: /** @type {import("./vendor/uPlot.js").Series.PathBuilder} */ ((plot) => this._paths(plot, number)),
         })),
       ],
-      hooks: { drawClear: [(plot) => this._drawGaps(plot)], draw: [(plot) => this._drawCuts(plot)] },
+      hooks: {
+        drawClear: [(plot) => this._drawGaps(plot), (plot) => this._drawCuts(plot, false)],
+        draw: [(plot) => this._drawCuts(plot, true)],
+      },
     };
   }
 
@@ -165,35 +168,33 @@ export class Plot {
     ctx.restore();
   }
 
-  /** @param {uPlot} plot */
-  _drawCuts(plot) {
+  /** Draw the cuts behind the bars, or with `front` their signs on the axis. @param {uPlot} plot @param {boolean} front */
+  _drawCuts(plot, front) {
     const viewport = this._viewport;
     if (viewport === null) return;
     const { ctx, bbox } = plot;
     const ratio = uPlot.pxRatio;
+    const bottom = bbox.top + bbox.height;
     ctx.save();
+    ctx.strokeStyle = this._colours["--quiet"];
+    ctx.lineWidth = ratio;
+    ctx.setLineDash(front ? [] : [2 * ratio, 4 * ratio]);
+    ctx.beginPath();
     for (const cut of viewport.axis.cuts) {
       const x = viewport.x(cut.since);
       if (x < 0 || x > viewport.width) continue;
       const at = bbox.left + Math.round(x * ratio);
-      const bottom = bbox.top + bbox.height;
-      ctx.fillStyle = this._colours["--back"];
-      ctx.fillRect(at - 2 * ratio, bbox.top, 4 * ratio, bbox.height + 2 * ratio);
-      ctx.strokeStyle = this._colours["--quiet"];
-      ctx.lineWidth = ratio;
-      ctx.beginPath();
-      ctx.setLineDash([2 * ratio, 4 * ratio]);
-      ctx.moveTo(at, bbox.top);
-      ctx.lineTo(at, bottom - 6 * ratio);
-      ctx.stroke();
-      ctx.beginPath();
-      ctx.setLineDash([]);
-      for (const side of [-2, 2]) {
-        ctx.moveTo(at + (side - 2) * ratio, bottom + 4 * ratio);
-        ctx.lineTo(at + (side + 2) * ratio, bottom - 4 * ratio);
+      if (front) {
+        for (const side of [-2, 2]) {
+          ctx.moveTo(at + (side - 2) * ratio, bottom + 5 * ratio);
+          ctx.lineTo(at + (side + 2) * ratio, bottom - 3 * ratio);
+        }
+      } else {
+        ctx.moveTo(at, bbox.top);
+        ctx.lineTo(at, bottom);
       }
-      ctx.stroke();
     }
+    ctx.stroke();
     ctx.restore();
   }
 }

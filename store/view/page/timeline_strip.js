@@ -37,7 +37,7 @@ export function chapterStrip(app) {
         const text = name.length === 1 ? name[0] : `${name[0]} … ${name[name.length - 1]}`;
         const many = name.length === 1 ? "" : ` (${plural(name.length, "mark")})`;
         const title = [`${visible(text)}${many}`, group.length === 1 ? visible(group[0].text) : ""].filter(Boolean).join(": ");
-        const button = h("button", { type: "button", class: "chapter", title, tabIndex: -1 });
+        const button = h("button", { type: "button", class: "timeline-chapter", title, tabIndex: -1 });
         button.append(h("bdi", {}, visible(text)));
         const begin = Math.max(from, 0);
         button.style.left = `${begin}px`;

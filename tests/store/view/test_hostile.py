@@ -12,8 +12,11 @@ from tests.store.view.pages import VIEWS, OpenReport, drawn, elements_from_texts
 READ_AT = """async (cursors) => {
   const found = [];
   for (const cursor of cursors) {
+    const changed = new Promise((done) => addEventListener("hashchange", done, { once: true }));
     location.hash = `view=read&at=${cursor}`;
-    for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
+    await changed;
+    await new Promise(requestAnimationFrame);
+    await new Promise((done) => setTimeout(done));
     found.push(document.getElementById("view-read").textContent);
   }
   return found;
