@@ -140,6 +140,7 @@ async def test_the_recorded_channels_are_only_used_after_a_warning(
         assert await button(page, "Step").count() == 0, "the warning is to be read first"
         await name.press("Escape")
         await page.get_by_text("a system that is running").wait_for(state="hidden")
+        await page.wait_for_function("document.activeElement.textContent.startsWith('Replay to redis://')")
         assert heard.messages == []
         await page.close()
 
