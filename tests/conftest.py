@@ -138,6 +138,12 @@ def _database_and_case(item: pytest.Item) -> tuple[str | None, str]:
     return kind, "-".join(part for part in item.callspec.id.split("-") if part != kind)
 
 
+@pytest.fixture(scope="session")
+def nightly(pytestconfig: pytest.Config) -> bool:
+    """True in `make nightly`, where tests that repeat something repeat it more often."""
+    return bool(pytestconfig.getoption("nightly"))
+
+
 @pytest.fixture(autouse=True)
 def scrubbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):

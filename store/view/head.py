@@ -24,6 +24,8 @@ from ..queries.overview import overview
 from ..queries.problems import Problems
 from ..text import plural
 
+MOST_TEXT = 1_000
+"""Characters of the text of a mark, a gap or a problem on a page."""
 MOST_MARKS = 5_000
 """Marks, and gaps, on a page."""
 
@@ -94,8 +96,8 @@ def _problem(one: Problem, shared: Sharing | None) -> dict[str, Any]:
     counted = one.reason if not private or one.kind in (Kind.NEVER, Kind.MISSED, Kind.LATE, Kind.GAP) else ""
     return {
         "kind": str(one.kind),
-        "reason": storable(counted),
-        "text": "" if private else storable(one.text),
+        "reason": _shown(counted),
+        "text": "" if private else _shown(one.text),
         "cursor": None if one.cursor is None else str(one.cursor),
         "ts": None if one.cursor is None else str(one.cursor.ts),
         "message": None if one.event is None else str(one.event.cursor),
@@ -133,7 +135,7 @@ async def _marks_and_gaps(
 
 def mark_of(entry: Event, label: str) -> dict[str, Any]:
     """Return a mark for the page."""
-    return {"ts": str(entry.ts), "cursor": str(entry.cursor), "label": storable(label), "text": entry.text}
+    return {"ts": str(entry.ts), "cursor": str(entry.cursor), "label": _shown(label), "text": _shown(entry.text)}
 
 
 def gap_for_page(entry: Event) -> dict[str, Any]:
@@ -147,8 +149,13 @@ def gap_for_page(entry: Event) -> dict[str, Any]:
         "until": str(until),
         "recorder": entry.recorder if gap.recorder is None else gap.recorder,
         "count": gap.count,
-        "reason": storable(gap.reason),
+        "reason": _shown(gap.reason),
     }
+
+
+def _shown(text: str) -> str:
+    """Return text for the page, a long one cut."""
+    return storable(text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\u2026")
 
 
 def _text(ts: int | None) -> str | None:

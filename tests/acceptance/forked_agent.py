@@ -12,10 +12,15 @@ from messager import Messager, RedisConfig
 from tests.support.forking import Society
 
 
-async def main(agent: int, exp_id: str, port: int, words: str) -> None:
+async def play(agent: int, exp_id: str, port: int, words: str) -> None:
     async with Messager(RedisConfig(server="localhost", port=port), exp_id) as messager:
         await Society(words).agents[agent](messager)
 
 
+def main() -> None:
+    agent, exp_id, port, words = sys.argv[1:]
+    asyncio.run(play(int(agent), exp_id, int(port), words))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))
+    main()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,10 +17,12 @@ from messager_store.replay import virtual_time
 from messager_store.replay.fork import Fork
 from messager_store.replay.recorder_thread import RecorderThread
 from messager_store.replay.virtual_time import virtual_clock
-from tests.support import MESSAGER, ROOT, until
+from tests.support import ROOT, forks, until
+from tests.support.forked_program import ForkedProgram
 from tests.support.forking import LEADER, Society, check_fork, recorded
 
-RUNS = 20
+RUNS = 5
+NIGHTLY_RUNS = 20
 AT = "mark:phase#3"
 
 
@@ -39,25 +39,26 @@ async def _fork_in_virtual_time(store: str, run: int) -> None:
 
 
 @pytest.mark.any_database
-def test_twenty_forks_in_virtual_time_repeat_the_prefix(store: str) -> None:
+def test_forks_in_virtual_time_repeat_the_prefix(store: str, nightly: bool) -> None:
+    runs = range(NIGHTLY_RUNS if nightly else RUNS)
     virtual_time.run(_record_in_virtual_time(store))
-    for run in range(RUNS):
+    for run in runs:
         virtual_time.run(_fork_in_virtual_time(store, run))
 
     async def check() -> None:
         async with EventLog.open(store) as log:
-            for run in range(RUNS):
+            for run in runs:
                 await check_fork(log, "exp-1", f"run-{run}", AT)
 
     asyncio.run(check())
 
 
 @pytest.mark.any_database
-async def test_twenty_forks_over_redis_repeat_the_prefix(log: EventLog, redis: RedisServer) -> None:
+async def test_forks_over_redis_repeat_the_prefix(log: EventLog, redis: RedisServer, nightly: bool) -> None:
     broker = RedisBroker.from_url(redis.url)
     async with Recorder(log, "exp-1", close_experiment=True) as recorder:
         await recorded(broker, recorder, "exp-1", Society("abcd", seed=1).agents)
-    for run in range(RUNS):
+    for run in range(NIGHTLY_RUNS if nightly else RUNS):
         async with Fork(log, "exp-1", f"run-{run}", broker, at=AT, patience=20) as fork:
             report = await fork.play(Society("abXY", seed=run).agents)
         assert report.complete and report.left_out == 0
@@ -66,23 +67,23 @@ async def test_twenty_forks_over_redis_repeat_the_prefix(log: EventLog, redis: R
 
 
 @pytest.fixture
-def programs() -> Iterator[list[subprocess.Popen[str]]]:
+def programs() -> Iterator[list[ForkedProgram]]:
     """Processes of one test. Those that are left are killed."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[ForkedProgram] = []
     yield started
     for program in started:
         with program:
             program.kill()
 
 
-def start(agent: int, exp_id: str, redis: RedisServer, words: str, **env: str) -> subprocess.Popen[str]:
+def start(agent: int, exp_id: str, redis: RedisServer, words: str, **env: str) -> ForkedProgram:
     """Start the program of one agent."""
-    given = [sys.executable, "-m", "tests.acceptance.forked_agent", str(agent), exp_id, str(redis.port), words]
+    given = [str(agent), exp_id, str(redis.port), words]
     outside = {name: value for name, value in os.environ.items() if not name.startswith("MESSAGER_")}
-    return subprocess.Popen(given, cwd=ROOT, env={**outside, **env}, stderr=subprocess.PIPE, text=True)
+    return ForkedProgram("tests.acceptance.forked_agent", given, ROOT, {**outside, **env})
 
 
-def ended(programs: list[subprocess.Popen[str]]) -> None:
+def ended(programs: list[ForkedProgram]) -> None:
     """Wait until all programs have ended."""
     for program in programs:
         _, errors = program.communicate(timeout=60)
@@ -94,7 +95,7 @@ def ended(programs: list[subprocess.Popen[str]]) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.any_database
 async def test_programs_of_five_processes_are_forked_by_the_verb(
-    store: str, redis: RedisServer, programs: list[subprocess.Popen[str]], request: pytest.FixtureRequest
+    store: str, redis: RedisServer, programs: list[ForkedProgram], nightly: bool
 ) -> None:
     """Starting the programs takes most of the time, so all runs are for `--nightly`."""
     programs += [start(agent, "exp-1", redis, "abcd", MESSAGER_STORE=store) for agent in range(2, 6)]
@@ -102,12 +103,10 @@ async def test_programs_of_five_processes_are_forked_by_the_verb(
         await until(lambda: client.pubsub_numpat() == len(programs), 30)
     programs.append(start(LEADER, "exp-1", redis, "abcd", MESSAGER_STORE=store))
     ended(programs)
-    for run in range(RUNS if request.config.getoption("nightly") else 1):
+    for run in range(NIGHTLY_RUNS if nightly else 1):
         into = f"run-{run}"
-        fork = [*MESSAGER, "fork", "exp-1", "--at", AT, "--into", into, "--live", "all", "--json"]
-        verb = subprocess.Popen(
-            [*fork, "--store", store, "--broker", redis.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        fork = ["fork", "exp-1", "--at", AT, "--into", into, "--live", "all", "--json"]
+        verb = ForkedProgram(forks.COMMAND_LINE, [*fork, "--store", store, "--broker", redis.url], ROOT)
         programs.append(verb)
         async with EventLog.open(store) as log:
             await until(lambda log=log, into=into: log.has_experiment(into), 30)

@@ -184,7 +184,7 @@ async def test_it_is_reproduced_over_redis_by_a_variable_in_the_environment(
 
 
 def test_it_is_reproduced_in_virtual_time_with_its_own_pace(
-    patient_simulation: Any, store: str, monkeypatch: pytest.MonkeyPatch
+    patient_simulation: Any, store: str, monkeypatch: pytest.MonkeyPatch, nightly: bool
 ) -> None:
     """Each run is more than a minute of virtual time: 3 s between two fetches, and up to 8 s of thinking."""
     from agentsociety.simulation import agentgroup, agentsociety
@@ -231,7 +231,7 @@ def test_it_is_reproduced_in_virtual_time_with_its_own_pace(
     virtual_time.run(record())
     recording = asyncio.run(loaded())
     assert len(recording.messages) == MESSAGES
-    for seed in range(1, 11):
+    for seed in range(1, 11 if nightly else 4):
         report, lasted = virtual_time.run(again(seed))
         assert report.equal and report.total("matched") == MESSAGES, (seed, report.divergences[:1])
         assert lasted > 60

@@ -30,7 +30,8 @@ from messager_store.replay.recorder_thread import RecorderThread
 from tests.support import five, forks, schedules
 from tests.support.five import SEPARATE, SHARED
 
-RUNS = 20
+RUNS = 4
+NIGHTLY_RUNS = 20
 Groups = list[tuple[int, ...]]
 GROUPS = {"separate": SEPARATE, "shared": SHARED}
 PROGRAMS = {"separate": ["1", "2", "3", "4 5"], "shared": ["1", "2,4", "3", "5"]}
@@ -77,10 +78,10 @@ async def _equal(log: EventLog, exp_id: str, source: str) -> bool:
 @pytest.mark.parametrize("source", GROUPS)
 @pytest.mark.parametrize("over", ["redis", "memory"])
 async def test_all_five_in_one_process_repeat_every_message(
-    store: str, redis: RedisServer, over: str, source: str
+    store: str, redis: RedisServer, over: str, source: str, nightly: bool
 ) -> None:
     async with EventLog.open(store) as log:
-        for run in range(RUNS // 2):
+        for run in range(NIGHTLY_RUNS // 2 if nightly else RUNS):
             broker = open_broker(redis.url) if over == "redis" else MemoryBroker()
             exp_id = f"{source}-{over}-{run}"
             async with Recorder(log, exp_id) as recorder:
@@ -98,7 +99,7 @@ async def test_all_five_in_virtual_time_repeat_every_message(store: str, source:
     """The agents think for seconds. In every second run they are recorded, in another thread."""
     async with EventLog.open(store) as log:
         then = schedules.said(await schedules.read(log, source), source)
-        for run in range(RUNS // 4):
+        for run in range(NIGHTLY_RUNS // 4):
             sent: list[MessageRecord] = []
             replay = Replay(log, source, MemoryBroker(), live="all", patience=60)
             report = await replay.play(
@@ -142,25 +143,27 @@ class Kept:
         self._records.append(record)
 
 
-async def test_without_gates_the_society_says_something_else_in_every_run(store: str, redis: RedisServer) -> None:
-    equal = 0
+async def test_without_gates_the_society_says_something_else_in_every_run(
+    store: str, redis: RedisServer, nightly: bool
+) -> None:
+    equal, runs = 0, NIGHTLY_RUNS if nightly else RUNS
     async with EventLog.open(store) as log:
-        for run in range(RUNS):
+        for run in range(runs):
             async with Recorder(log, f"ungated-{run}") as recorder:
                 await _ungated(open_broker(redis.url), f"ungated-{run}", SEPARATE, recorder)
             equal += await _equal(log, f"ungated-{run}", "separate")
-    print(f"without gates, {equal} of {RUNS} runs were equal")
-    assert equal < RUNS
+    print(f"without gates, {equal} of {runs} runs were equal")
+    assert equal < runs
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", GROUPS)
 def test_four_processes_repeat_every_message_without_a_coordinator(
-    store: str, redis: RedisServer, tmp_path: Path, source: str
+    store: str, redis: RedisServer, tmp_path: Path, source: str, nightly: bool
 ) -> None:
     """They start in any order, the last one late; each run repeats the one before it."""
     before = source
-    for run in range(RUNS // 2):
+    for run in range(NIGHTLY_RUNS // 2 if nightly else RUNS):
         exp_id, folder = f"{source}-processes-{run}", tmp_path / f"{source}-{run}"
         _run_programs(PROGRAMS[source], redis.url, store, exp_id, before, folder)
         assert asyncio.run(_equal_in(store, exp_id, source))

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from messager.testing import RedisServer
-from tests.support import MESSAGER, messager
+from tests.support import forks, messager
+from tests.support.forked_program import ForkedProgram
 from tests.support.traffic import FILES, lines_of, made
 
 pytestmark = pytest.mark.any_database
@@ -61,13 +62,8 @@ def test_traffic_is_imported_replayed_byte_for_byte_and_recorded_again_the_same(
 
     assert run("import", str(source), "--exp", "source").returncode == 0
     assert run("verify", "source").returncode == 0
-    tap = subprocess.Popen(
-        [*MESSAGER, "record", "--exp", "again", "--max-events", str(len(lines))],
-        cwd=tmp_path,
-        env={**os.environ, **settings},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    record = ["record", "--exp", "again", "--max-events", str(len(lines))]
+    tap = ForkedProgram(forks.COMMAND_LINE, record, tmp_path, {**os.environ, **settings})
     assert tap.stderr is not None and "recording" in tap.stderr.readline()
     with (tmp_path / "heard.txt").open("w") as heard:
         subscriber = subprocess.Popen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -60,6 +61,11 @@ class ForkedProgram:
             except TimeoutError:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0) from None
             self._watcher.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._watcher], [], [], 0)[0]:
+            self.wait()
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:

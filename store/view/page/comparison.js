@@ -72,7 +72,7 @@ export function showComparison(found, sources, linkTo) {
   /** @param {{ from: number, until: number }} fold */
   function folded({ from, until }) {
     const text = plural(until - from, "equal message");
-    return h("article", { class: "pair fold" }, h("button", { type: "button", on: { click: () => unfold(from) } }, `⋯ ${text}`));
+    return h("article", { class: "aligned fold" }, h("button", { type: "button", on: { click: () => unfold(from) } }, `⋯ ${text}`));
   }
 
   /** Find the paths that differ in a row. @param {number} row */
@@ -164,13 +164,20 @@ export function showComparison(found, sources, linkTo) {
     select(row >= 0 ? row : (alignment.differences[0] ?? -1));
   }
 
+  let remembered = 0;
   const state = new State(location.hash, () => {
+    remembered ||= window.setTimeout(remember, 200);
+  });
+
+  /** Keep the state in the URL; soon, because browsers refuse many changes at once. */
+  function remember() {
+    remembered = 0;
     try {
       history.replaceState(null, "", `#${state.fragment()}`);
     } catch {
       // in a frame without an origin, as in a notebook
     }
-  });
+  }
 
   const counts = TITLES.map((title, kind) => {
     const number = Object.values(found.counts)[kind];
@@ -212,7 +219,7 @@ export function showComparison(found, sources, linkTo) {
       found.notes.length ? h("p", { class: "quiet notes" }, found.notes.map(visible).join("; ")) : null,
       channelList(),
     ),
-    h("main", { class: "comparison-body" }, h("div", { class: "run-heads" }, ...heads), list.element, strip.element),
+    h("main", { class: "comparison-body" }, h("div", { class: "run-heads" }, ...heads), h("div", { class: "comparison-list" }, list.element), strip.element),
   );
 
   /** The channels that differ, each with a way to its first difference. */

@@ -34,7 +34,7 @@ export function comparisonRow({ kind, sides, selected, paths, select }) {
   const most = selected ? Infinity : kind === EQUAL ? SHOWN_EQUAL : SHOWN;
   const element = h(
     "article",
-    { class: `pair pair-${kind}${selected ? " selected" : ""}`, "aria-current": selected ? "true" : null },
+    { class: `aligned aligned-${kind}${selected ? " selected" : ""}`, "aria-current": selected ? "true" : null },
     kind === ONLY_B ? absent("A") : cell("A", messagesA, a, shortened(wordsA, most), messagesA),
     h("span", { class: "sign", title: TITLES[kind] }, h("span", { "aria-hidden": "true" }, SIGNS[kind]), quiet(TITLES[kind])),
     kind === ONLY_A ? absent("B") : cell("B", messagesB, b, shortened(wordsB, most), messagesA),

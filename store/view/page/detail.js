@@ -7,7 +7,7 @@ import { agentName } from "./message_item.js";
 import { FROM_DERIVED, KINDS, REDACTED, TEXT_CUT, TO_DERIVED } from "./messages.js";
 import { payloadPanel } from "./payload_panel.js";
 import { positionOf } from "./rows.js";
-import { durationText, exactText, numberText, plural } from "./time.js";
+import { durationText, exactText, numberText, plural, timeText } from "./time.js";
 
 /** @typedef {import("./types").App} App */
 /** @typedef {import("./types").View} View */
@@ -24,7 +24,7 @@ const RECEPTIONS = 20;
 export function detail(app, left) {
   const content = h("div", { class: "details-content" });
   const close = h("button", { type: "button", "aria-label": "close the details", on: { click: shut } }, "×");
-  const title = h("h2", { tabIndex: -1 }, "Message");
+  const title = h("h2", { tabIndex: -1 });
   const element = h("section", { class: "details", "aria-label": "details of the message", hidden: true }, h("header", {}, title, close), content);
   let shown = "";
 
@@ -48,7 +48,9 @@ export function detail(app, left) {
       if (now === shown && !changed.has("theme")) return;
       if (now.split(" ")[0] !== shown.split(" ")[0]) content.scrollTop = 0;
       shown = now;
-      content.replaceChildren(...(app.selected < 0 ? [] : parts(app, app.selected)));
+      if (app.selected < 0) return;
+      title.replaceChildren(...heading(app, app.selected));
+      content.replaceChildren(...parts(app, app.selected));
     },
     key(event) {
       if (element.hidden) return false;
@@ -62,6 +64,13 @@ export function detail(app, left) {
       title.focus();
     },
   };
+}
+
+/** @param {App} app @param {number} row */
+function heading({ messages }, row) {
+  const to = messages.to[row];
+  const time = h("time", {}, timeText(messages.ts[row], 3));
+  return [agentName(messages, messages.from[row]), ...(to ? [" › ", agentName(messages, to)] : []), time];
 }
 
 /** Return whether the selected message fits the conditions. @param {App} app */

@@ -8,7 +8,6 @@
  * @property {number} key see receivers.js; NaN for the others
  * @property {string} text
  * @property {string} title
- * @property {number} count messages sent and received
  */
 
 /** Maximum of lanes beside that of the others. */
@@ -27,39 +26,27 @@ export class Lanes {
   constructor(messages, receivers, rows, { byActivity = false, pinned = [] } = {}) {
     const { counts, order } = counted(messages, receivers, rows);
     for (const key of pinned) if (counts.of(key) === 0) order.push(key);
-    order.sort((a, b) => Number(b > 0) - Number(a > 0));
-    const active = [...order].sort((a, b) => counts.of(b) - counts.of(a));
+    const kept = order.length > MOST ? mostActive(order, counts, pinned) : order;
     /** Number of lanes that are folded into the first one. */
-    this.folded = 0;
-    let kept = byActivity ? active.sort((a, b) => Number(b > 0) - Number(a > 0)) : order;
-    if (order.length > MOST) {
-      const chosen = new Set(pinned.slice(0, MOST));
-      for (const key of active) {
-        if (chosen.size === MOST) break;
-        chosen.add(key);
-      }
-      kept = kept.filter((key) => chosen.has(key));
-      this.folded = order.length - kept.length;
-    }
+    this.folded = order.length - kept.length;
+    if (byActivity) kept.sort((a, b) => counts.of(b) - counts.of(a));
+    kept.sort((a, b) => Number(b > 0) - Number(a > 0));
     const { agents, messagers } = messages.names;
     const twice = duplicates(kept.map((key) => (key > 0 ? agents[key].text : "")));
     let unnamed = 0;
     /** @type {Lane[]} */
     this.list = kept.map((key) => {
-      const count = counts.of(key);
       if (key > 0) {
         const { text, id } = agents[key];
-        return { key, text: twice.has(text) ? id : text, title: text, count };
+        return { key, text: twice.has(text) ? id : text, title: text };
       }
-      if (key === 0) return { key, text: "no sender", title: "messages without a sender", count };
+      if (key === 0) return { key, text: "no sender", title: "messages without a sender" };
       const name = messagers[0 - key];
       const text = `Messager ${name.length <= READABLE ? name : (unnamed += 1)}`;
-      return { key, text, title: `Messager ${name}, without a known agent`, count };
+      return { key, text, title: `Messager ${name}, without a known agent` };
     });
     if (this.folded > 0) {
-      const count = counts.sum - kept.reduce((sum, key) => sum + counts.of(key), 0);
-      const title = "to see them, filter by agent, channel or time";
-      this.list.unshift({ key: NaN, text: `${this.folded} others`, title, count });
+      this.list.unshift({ key: NaN, text: `${this.folded} others`, title: "to see them, filter by agent, channel or time" });
     }
     /** @type {Map<number, number>} */
     this._at = new Map(this.list.map(({ key }, at) => [key, at]));
@@ -82,13 +69,14 @@ class Counts {
   constructor(messagers, agents) {
     this._offset = messagers;
     this._counts = new Float64Array(messagers + agents);
-    this.sum = 0;
+    this.most = 0;
   }
 
   /** Count a lane; return its number. @param {number} key */
   add(key) {
-    this.sum += 1;
-    return (this._counts[key + this._offset] += 1);
+    const count = (this._counts[key + this._offset] += 1);
+    if (count > this.most) this.most = count;
+    return count;
   }
 
   /** @param {number} key */
@@ -113,6 +101,18 @@ function counted(messages, receivers, rows) {
     else if (to[row] > 0) count(to[row]);
   }
   return { counts, order };
+}
+
+/** Return `MOST` of the lanes, in their order. @param {number[]} order @param {Counts} counts @param {number[]} pinned */
+function mostActive(order, counts, pinned) {
+  const chosen = new Set(pinned.slice(0, MOST));
+  const lanes = new Uint32Array(counts.most + 1);
+  for (const key of order) if (!chosen.has(key)) lanes[counts.of(key)] += 1;
+  let least = lanes.length - 1;
+  for (let left = MOST - chosen.size - lanes[least]; left > 0; left -= lanes[least]) least -= 1;
+  for (const key of order) if (counts.of(key) > least) chosen.add(key);
+  for (const key of order) if (chosen.size < MOST && counts.of(key) === least) chosen.add(key);
+  return order.filter((key) => chosen.has(key));
 }
 
 /** @param {string[]} texts */

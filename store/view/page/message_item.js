@@ -14,6 +14,8 @@ const LINES = 12;
 const CHARACTERS = 1000;
 /** Characters before and after a hit in the part of a text that is not shown. */
 const AROUND = 100;
+/** Characters of a name of a channel that are shown. */
+const LONGEST = 200;
 /** Problems that are shown with the message. */
 const SHOWN_PROBLEMS = new Set(["never arrived", "missed", "late", "blocked", "failed"]);
 
@@ -38,7 +40,7 @@ export function messageLine(messages, row, look) {
   const ts = messages.ts[row];
   return h(
     "div",
-    { class: `line ${kind}${look.grouped ? " grouped" : ""}` },
+    { class: `line kind-${kind}${look.grouped ? " grouped" : ""}` },
     h("time", { class: look.sameTime ? "same" : "", title: exactText(ts) }, shortTime(ts, look.digits)),
     look.grouped ? null : who(messages, row, look),
     h("div", { class: "what" }, badges(messages, row, look), said(messages, row, look)),
@@ -62,7 +64,7 @@ function who(messages, row, look) {
     agentName(messages, messages.from[row], (flags & FROM_DERIVED) !== 0),
     to ? h("span", { class: "arrow", role: "img", "aria-label": "to" }, "›") : null,
     to ? agentName(messages, to, (flags & TO_DERIVED) !== 0) : null,
-    channel ? h("bdi", { class: "channel", title: visible(messages.names.channels[messages.channel[row]]) }, visible(channel)) : null,
+    channel ? h("bdi", { class: "channel", title: visible(messages.names.channels[messages.channel[row]].slice(0, LONGEST)) }, visible(channel.slice(0, LONGEST))) : null,
   );
 }
 

@@ -8,6 +8,8 @@ import { joined } from "./payloads.js";
 /** @typedef {import("./types").Reception} Reception */
 
 export const KINDS = ["", "sent", "received", "blocked", "failed", "gap", "mark", "asked", "answered"];
+/** Characters of an agent's name that are shown. */
+const LONGEST = 200;
 /** Bits of `flags`. */
 export const FROM_DERIVED = 1;
 export const TO_DERIVED = 2;
@@ -269,7 +271,7 @@ export class Messages {
    */
   name(names) {
     for (const [at, text, id] of names.agents) {
-      this.names.agents[at] = { text, id };
+      this.names.agents[at] = { text: text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text, id };
       this.agentAt.set(id, at);
     }
     for (const [at, text] of names.channels) {

@@ -61,7 +61,7 @@ function contents(problems, kinds) {
     h(
       "button",
       {
-        type: "button", class: "chip",
+        type: "button", class: "pill",
         on: {
           click() {
             const group = document.getElementById(idOf(kind));
@@ -143,7 +143,7 @@ function names(app, row) {
   const from = messages.from[row];
   const to = messages.to[row];
   const target = to > 0 ? name(to) : h("bdi", { class: "quiet" }, visible(messages.names.channels[messages.channel[row]] || "nobody"));
-  return h("span", { class: "who" }, from > 0 ? name(from) : "unknown sender", " → ", target);
+  return h("span", { class: "ends" }, from > 0 ? name(from) : "unknown sender", " → ", target);
 }
 
 /** Return the begin of a text. @param {string} text */

@@ -23,8 +23,10 @@ export function replayPlan(exp_id, post, how) {
   );
   element.addEventListener("submit", async (event) => {
     event.preventDefault();
-    if (name.value.trim() !== asked && !(await ask())) return; // what is shown now is to be read first
-    if (name.value.trim() !== asked) return;
+    if (name.value.trim() !== asked) {
+      await ask(); // what is shown then is to be read first
+      return;
+    }
     go.disabled = true;
     await how.start(asked || null);
     go.disabled = false;
@@ -36,7 +38,7 @@ export function replayPlan(exp_id, post, how) {
   /** The name that `text` is about. @type {string | null} */
   let asked = null;
 
-  /** Show where the replay would publish. Return whether that is possible. @param {boolean} [proposed] */
+  /** Show where the replay would publish; with `proposed`, under a name that the server proposes. */
   async function ask(proposed = false) {
     const wanted = name.value.trim();
     go.disabled = true;
@@ -46,11 +48,9 @@ export function replayPlan(exp_id, post, how) {
       asked = plan.to_exp ?? "";
       text.replaceChildren(...described(plan));
       go.disabled = false;
-      return true;
     } catch (error) {
       asked = null;
       text.replaceChildren(h("p", { class: "replay-error" }, visible(String(/** @type {Error} */ (error).message))));
-      return false;
     }
   }
 

@@ -1,8 +1,7 @@
 /** The names above the lanes of the sequence. A click filters by the agent. */
 
-import { colourOf } from "./colours.js";
+import { colourOf, isDark } from "./colours.js";
 import { h, visible } from "./dom.js";
-import { plural } from "./time.js";
 
 /** @typedef {import("./lanes.js").Lanes} Lanes */
 /** @typedef {import("./types").App} App */
@@ -12,14 +11,18 @@ export function laneNames(app) {
   const names = h("div", {});
   const element = h("div", { class: "sequence-lanes", role: "group", "aria-label": "lanes" }, names);
 
+  let before = "";
+
   /** @param {Lanes} lanes @param {number} width of a lane */
   function update(lanes, width) {
+    const now = JSON.stringify([lanes.list, width, app.state.all("agent"), isDark()]);
+    if (now === before) return;
+    before = now;
     const focused = names.contains(document.activeElement) ? [...names.children].indexOf(/** @type {Element} */ (document.activeElement)) : -1;
     const chosen = app.state.all("agent");
     names.replaceChildren(
-      ...lanes.list.map(({ key, text, title, count }, at) => {
-        const hint = `${visible(title)}: ${plural(count, "message")}`;
-        const name = key > 0 ? button(key, text, hint, chosen) : h("span", { title: hint }, visible(text));
+      ...lanes.list.map(({ key, text, title }, at) => {
+        const name = key > 0 ? button(key, text, chosen) : h("span", { title: visible(title) }, visible(text));
         name.style.left = `${Math.round(at * width) + 2}px`;
         name.style.width = `${Math.round(width) - 4}px`;
         return name;
@@ -29,12 +32,12 @@ export function laneNames(app) {
     if (focused >= 0) /** @type {HTMLElement | undefined} */ (names.children[focused])?.focus({ preventScroll: true });
   }
 
-  /** @param {number} key @param {string} text @param {string} hint @param {string[]} chosen */
-  function button(key, text, hint, chosen) {
+  /** @param {number} key @param {string} text @param {string[]} chosen */
+  function button(key, text, chosen) {
     const { id } = app.messages.names.agents[key];
     const on = chosen.includes(id);
     const click = () => app.state.set({ agent: on ? chosen.filter((one) => one !== id) : [id] });
-    const title = `${hint}. ${on ? "Click to show all again" : "Click to show only its messages"}`;
+    const title = `${visible(text)}: click to show ${on ? "all again" : "only its messages"}`;
     const name = h("button", { type: "button", title, "aria-pressed": String(on), on: { click } }, visible(text));
     name.style.color = colourOf(key);
     return name;

@@ -1,9 +1,10 @@
 /** What happened in the run, on top of the page: its name, one sentence, its chapters, and details on demand. */
 
 import { colourOf } from "./colours.js";
-import { activityOfAgents, described, dialogues } from "./describing.js";
+import { activityOfAgents, described, dialogues, isLive } from "./describing.js";
 import { h, visible } from "./dom.js";
 import { madeText } from "./footer.js";
+import { channelsOf } from "./pairs.js";
 import { badge } from "./problem_kinds.js";
 import { dayText, durationText, exactText, numberText, plural, timeText } from "./time.js";
 
@@ -26,8 +27,8 @@ export function summary(app) {
   const more = h(
     "button",
     {
-      type: "button", class: "chip more", "aria-expanded": "false", "aria-controls": "summary-details",
-      on: { click: () => open(details.hidden) },
+      type: "button", class: "pill unfold", "aria-expanded": "false", "aria-controls": "summary-details",
+      on: { click: () => open(Boolean(details.hidden)) },
     },
     "details",
   );
@@ -35,7 +36,7 @@ export function summary(app) {
     "header",
     { class: "summary" },
     title,
-    h("div", { class: "said" }, sentence, chapters, more),
+    h("div", { class: "told" }, sentence, chapters, more),
     details,
   );
   /** @type {Numbers | null} */
@@ -103,16 +104,10 @@ function replace(element, children) {
 function numbersOf(app, pairs) {
   const { head, messages, source } = app;
   const [since, until] = spanOf(app);
-  let channels = head.channels;
-  if (source.complete) {
-    const seen = new Uint8Array(messages.names.channels.length);
-    for (let row = 0; row < messages.length; row += 1) seen[messages.channel[row]] = 1;
-    channels = seen.subarray(1).reduce((sum, one) => sum + one, 0);
-  }
   return {
     messages: source.complete ? messages.length : (head.messages ?? pairs.reduce((sum, { count }) => sum + count, 0)),
     agents: source.complete ? activityOfAgents(pairs).length : head.agents,
-    channels,
+    channels: source.complete ? channelsOf(messages) : head.channels,
     since,
     until,
     pairs,
@@ -129,7 +124,7 @@ function spanOf({ head, messages, source }) {
 function titleOf(app) {
   const { head } = app;
   const [since, until] = spanOf(app);
-  const live = head.status === "open" && head.recorders.some(({ state }) => state === "alive");
+  const live = isLive(head);
   const days = since === null || until === null ? "" : dayText(since) === dayText(until) ? "" : `${dayText(until)} `;
   const shared = [head.shared, head.selection && `only ${head.selection}`].filter(Boolean).join("; ");
   return [
@@ -137,13 +132,13 @@ function titleOf(app) {
     head.name === null ? null : h("span", { class: "quiet id" }, h("bdi", {}, visible(head.exp_id))),
     h(
       "span",
-      { class: live ? "chip live" : "chip", title: live ? "events are being recorded" : STATUS[head.status] },
+      { class: live ? "pill recording" : "pill", title: live ? "events are being recorded" : STATUS[head.status] },
       live ? "live" : head.status,
     ),
-    ...head.tags.map((tag) => h("span", { class: "chip" }, h("bdi", {}, visible(tag)))),
-    shared ? h("span", { class: "chip noted" }, visible(shared)) : null,
-    head.parent ? h("span", { class: "chip" }, "fork of ", h("bdi", {}, visible(head.parent.exp_id))) : null,
-    head.forks.length ? h("span", { class: "chip" }, plural(head.forks.length, "fork")) : null,
+    ...head.tags.map((tag) => h("span", { class: "pill" }, h("bdi", {}, visible(tag)))),
+    shared ? h("span", { class: "pill noted" }, visible(shared)) : null,
+    head.parent ? h("span", { class: "pill" }, "fork of ", h("bdi", {}, visible(head.parent.exp_id))) : null,
+    head.forks.length ? h("span", { class: "pill" }, plural(head.forks.length, "fork")) : null,
     since === null || until === null
       ? null
       : h(
@@ -164,7 +159,7 @@ function agentButton(app, at) {
   const button = h(
     "button",
     {
-      type: "button", class: "name", title: `read the messages of ${visible(text)}`,
+      type: "button", class: "agent-name", title: `read the messages of ${visible(text)}`,
       on: { click: () => app.state.set({ agent: [id], between: [], view: "read" }) },
     },
     h("bdi", {}, visible(text)),
@@ -202,7 +197,7 @@ function chapter(app, mark, next, oneDay) {
   return h(
     "button",
     {
-      type: "button", class: "chip", title: `${visible(mark.text)}: ${exactText(since)}`,
+      type: "button", class: "pill", title: `${visible(mark.text)}: ${exactText(since)}`,
       on: { click: () => app.state.set({ since: mark.ts, until: next ? next.ts : "" }) },
     },
     h("bdi", {}, text),
@@ -253,7 +248,7 @@ function pairButton(app, one, other) {
   return h(
     "button",
     {
-      type: "button", class: "name",
+      type: "button", class: "agent-name",
       on: { click: () => app.state.set({ between: [agents[one].id, agents[other].id], agent: [], view: "read" }) },
     },
     h("bdi", {}, text),

@@ -28,7 +28,7 @@ class ServedStore:
         self.url = url
         self._log: EventLog | None = None
         self._opening = asyncio.Lock()
-        self._runs: dict[int, Served] = {}
+        self._runs: dict[tuple[int, int], Served] = {}
 
     async def __aenter__(self) -> ServedStore:
         try:
@@ -63,7 +63,7 @@ class ServedStore:
         """Return the experiment of this exp_id, name or prefix. Raises `StoreNotFound` or `ExperimentNotFound`."""
         log = await self.log()
         of = await log.experiment(wanted)
-        run = self._runs.setdefault(of.id, Served(log))
+        run = self._runs.setdefault((of.id, of.created_at), Served(log))  # a removed one may leave its id to another
         run.of = of
         return run
 

@@ -18,6 +18,7 @@ from messager_store.cli.verbs import VERBS
 from messager_store.db.schema import HEAD_REVISION
 from tests.support import MESSAGER, forks, messager
 from tests.support.command_line import LINES, Run, one_line
+from tests.support.forked_program import ForkedProgram
 
 
 def test_help_names_every_verb_and_each_verb_has_its_own(run: Run) -> None:
@@ -120,20 +121,14 @@ def test_diff_compares_each_sender_on_its_own_on_request(imported: Run) -> None:
 
 
 def test_record_replay_diff_verify_and_export(imported: Run, tmp_path: Path, redis: RedisServer) -> None:
-    tap = subprocess.Popen(
-        [*MESSAGER, "record", "--exp", "again", "--max-events", "3", "--close", "--name", "tapped"],
-        cwd=tmp_path,
-        env={**os.environ, "MESSAGER_REDIS": redis.url},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert tap.stderr is not None
-    assert tap.stderr.readline().startswith("recording again from redis://127.0.0.1")
-    done = imported("replay", "game-1", "--speed", "100", "--wait-for-subscribers", "1", "--json")
-    report = json.loads(done.stdout)
-    assert tap.wait(20) == 0
-    assert "recorded 3 messages of again" in tap.stderr.read()
-    tap.stderr.close()
+    record = ["--redis", redis.url, "record", "--exp", "again", "--max-events", "3", "--close", "--name", "tapped"]
+    with ForkedProgram(forks.COMMAND_LINE, record, tmp_path) as tap:
+        assert tap.stderr is not None
+        assert tap.stderr.readline().startswith("recording again from redis://127.0.0.1")
+        done = imported("replay", "game-1", "--speed", "100", "--wait-for-subscribers", "1", "--json")
+        report = json.loads(done.stdout)
+        assert tap.wait(20) == 0
+        assert "recorded 3 messages of again" in tap.stderr.read()
     promised = "published skipped no_subscriber duration_s held_back_s requested_speed achieved_speed lag_ms"
     assert set(promised.split()) <= report.keys() and report["lag_ms"].keys() == {"p50", "p99", "max"}
     assert (report["published"], report["skipped"], report["no_subscriber"]) == (3, 1, 0)
@@ -202,17 +197,12 @@ def test_replay_options_reach_the_library(imported: Run) -> None:
 
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_a_recording_cleanly(run: Run, tmp_path: Path, redis: RedisServer, signal_: int) -> None:
-    tap = subprocess.Popen(
-        [*MESSAGER, "--redis", redis.url, "--store", "tap.db", "record", "ctrl:*", "--exp", "c"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert tap.stderr is not None
-    assert "recording" in tap.stderr.readline()
-    tap.send_signal(signal_)
-    assert tap.wait(10) == 0
-    tap.stderr.close()
+    line = ["--redis", redis.url, "--store", "tap.db", "record", "ctrl:*", "--exp", "c"]
+    with ForkedProgram(forks.COMMAND_LINE, line, tmp_path) as tap:
+        assert tap.stderr is not None
+        assert "recording" in tap.stderr.readline()
+        tap.send_signal(signal_)
+        assert tap.wait(10) == 0
     data = json.loads(run("info", "c", "--store", "tap.db", "--json").stdout)
     assert data["recorders"][0]["state"] == "ended" and data["status"] == "open"
     assert data["recorders"][0]["patterns"] == ["ctrl:*"]
@@ -230,15 +220,8 @@ def test_ctrl_c_elsewhere_is_130(imported: Run, tmp_path: Path, redis: RedisServ
             return sum(calls[name]["calls"] for name in calls if name.startswith("cmdstat_client"))
 
         before = looks()
-        with subprocess.Popen(
-            [*MESSAGER, "replay", "game-1", "--loop", "0", "--wait-for-subscribers", "99", "--redis", redis.url],
-            cwd=tmp_path,
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            # what a shell starts in the background ignores Ctrl-C, and so would this run's children
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        ) as replay:
+        line = ["replay", "game-1", "--loop", "0", "--wait-for-subscribers", "99", "--redis", redis.url]
+        with ForkedProgram(forks.COMMAND_LINE, line, tmp_path) as replay:
             try:
                 while looks() < before + 10:
                     assert replay.poll() is None
@@ -254,27 +237,17 @@ def test_follow_prints_what_is_recorded_until_the_experiment_closes(
 ) -> None:
     from redis import Redis
 
-    environment = {**os.environ, "MESSAGER_REDIS": redis.url}
-    tap = subprocess.Popen(
-        [*MESSAGER, "record", "f:*", "--exp", "f", "--max-events", "20", "--close"],
-        cwd=tmp_path,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert tap.stderr is not None
-    tap.stderr.readline()
-    follow = subprocess.Popen(
-        [*MESSAGER, "events", "f", "--follow", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    )
-    assert follow.stdout is not None
-    with Redis(port=redis.port) as client:
-        for number in range(20):
-            client.publish("f:1", f"{number}")
-    assert [json.loads(line)["payload"] for line in follow.stdout] == [str(number) for number in range(20)]
-    assert (follow.wait(10), tap.wait(10)) == (0, 0)
-    follow.stdout.close()
-    tap.stderr.close()
+    record = ["--redis", redis.url, "record", "f:*", "--exp", "f", "--max-events", "20", "--close"]
+    with ForkedProgram(forks.COMMAND_LINE, record, tmp_path) as tap:
+        assert tap.stderr is not None
+        tap.stderr.readline()
+        with ForkedProgram(forks.COMMAND_LINE, ["events", "f", "--follow", "--json"], tmp_path) as follow:
+            assert follow.stdout is not None
+            with Redis(port=redis.port) as client:
+                for number in range(20):
+                    client.publish("f:1", f"{number}")
+            assert [json.loads(line)["payload"] for line in follow.stdout] == [str(number) for number in range(20)]
+            assert (follow.wait(10), tap.wait(10)) == (0, 0)
 
 
 def test_db_verbs(run: Run, tmp_path: Path) -> None:
@@ -336,22 +309,20 @@ def test_recording_tells_when_redis_goes_and_comes_back_and_when_it_is_closed_un
     from redis import Redis
 
     with redis_server() as server:
-        tap = subprocess.Popen(
-            [*MESSAGER, "record", "--exp", "r", "--redis", server.url], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-        )
-        assert tap.stderr is not None
-        tap.stderr.readline()
-        server.stop(kill=True)
-        assert "is lost; trying again" in tap.stderr.readline()
-        server.start()
-        assert "again; messages may be missing" in tap.stderr.readline()
-        assert messager("close", "r", "--force", cwd=tmp_path).returncode == 0
-        with Redis(port=server.port) as client:
-            while tap.poll() is None:
-                client.publish("c", "x")
-        assert tap.returncode == 2
-        assert "is closed and takes no more events" in tap.stderr.read()
-        tap.stderr.close()
+        record = ["record", "--exp", "r", "--redis", server.url]
+        with ForkedProgram(forks.COMMAND_LINE, record, tmp_path) as tap:
+            assert tap.stderr is not None
+            tap.stderr.readline()
+            server.stop(kill=True)
+            assert "is lost; trying again" in tap.stderr.readline()
+            server.start()
+            assert "again; messages may be missing" in tap.stderr.readline()
+            assert messager("close", "r", "--force", cwd=tmp_path).returncode == 0
+            with Redis(port=server.port) as client:
+                while tap.poll() is None:
+                    client.publish("c", "x")
+            assert tap.returncode == 2
+            assert "is closed and takes no more events" in tap.stderr.read()
 
 
 def test_a_polite_kill_ends_the_demo_with_its_redis(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from messager_store import EventLog, NewEvent
 from messager_store.errors import StoreNotFound, StoreUnavailable
 from messager_store.recording.closing import close
 from messager_store.testing import PostgresServer, execute
-from tests.support import MESSAGER, messager
+from tests.support import forks, messager
 from tests.support.command_line import one_line
+from tests.support.forked_program import ForkedProgram
 from tests.support.logs import filled, sent
 
 pytestmark = pytest.mark.any_database
@@ -29,26 +29,18 @@ WAIT = "waiting for"
 
 
 @contextlib.contextmanager
-def following(folder: Path, store: str, *words: str, exp: str = "e1") -> Iterator[tuple[subprocess.Popen[str], str]]:
+def following(folder: Path, store: str, *words: str, exp: str = "e1") -> Iterator[tuple[ForkedProgram, str]]:
     """Start a verb that follows an experiment; return it with its line about waiting."""
-    process = subprocess.Popen(
-        [*MESSAGER, "--store", store, "events", exp, "--follow", "--json", *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert process.stdout is not None and process.stderr is not None
-    with process.stdout, process.stderr:
+    line = ["--store", store, "events", exp, "--follow", "--json", *words]
+    with ForkedProgram(forks.COMMAND_LINE, line, folder) as process:
+        assert process.stderr is not None
         try:
             yield process, process.stderr.readline()
         finally:
             process.kill()
-            process.wait(10)
 
 
-def printed(process: subprocess.Popen[str]) -> list[int]:
+def printed(process: ForkedProgram) -> list[int]:
     """Return the times of the printed events, in order."""
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stderr) == (0, "")

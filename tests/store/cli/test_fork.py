@@ -15,8 +15,9 @@ import pytest
 
 from messager.testing import RedisServer
 from messager_store import EventLog
-from tests.support import MESSAGER, messager, until
+from tests.support import forks, messager, until
 from tests.support.command_line import one_line
+from tests.support.forked_program import ForkedProgram
 
 Run = Callable[..., Any]
 PROGRAM = """
@@ -108,9 +109,9 @@ def test_a_refused_fork_is_told_in_one_line_and_leaves_nothing(
     assert [row["exp_id"] for row in json.loads(run("ls", "--json").stdout)] == ["e1"]
 
 
-def _started(folder: Path, redis: RedisServer, *arguments: str) -> subprocess.Popen[str]:
-    line = [*MESSAGER, "fork", "e1", "--into", "e2", "--broker", redis.url, *arguments]
-    return subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def _started(folder: Path, redis: RedisServer, *arguments: str) -> ForkedProgram:
+    line = ["fork", "e1", "--into", "e2", "--broker", redis.url, *arguments]
+    return ForkedProgram(forks.COMMAND_LINE, line, folder)
 
 
 async def _exists(folder: Path) -> None:
@@ -149,7 +150,7 @@ async def test_a_program_with_a_store_of_its_own_is_gathered_into_the_fork(
 
 async def _program(
     folder: Path, redis: RedisServer, numbers: list[str], *arguments: str
-) -> tuple[subprocess.Popen[str], subprocess.CompletedProcess[str], str, str]:
+) -> tuple[ForkedProgram, subprocess.CompletedProcess[str], str, str]:
     """Fork e1 with a program that says these numbers; return the verb, the program, and what the verb printed."""
     with _started(folder, redis, *arguments) as verb:
         await _exists(folder)

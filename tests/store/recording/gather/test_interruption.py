@@ -63,14 +63,14 @@ async def test_a_gather_that_ends_anywhere_is_completed_by_the_next_one(
     parts: list[EventLog],
     urls: list[str],
     monkeypatch: pytest.MonkeyPatch,
-    pytestconfig: pytest.Config,
+    nightly: bool,
 ) -> None:
     for number, part in enumerate(parts):
         await recorded(part, 2 * number, 2 * number + 1)
     await erased(parts[1], "2.1.0")
     monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
     await gathered(log, *urls)
-    step = 1 if pytestconfig.getoption("nightly") else 3
+    step = 1 if nightly else 5
     limit = 1 - step
     while True:
         limit += step

@@ -1,0 +1,166 @@
+"""Two runs side by side, in a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page
+
+from messager_store import EventLog, NewEvent, Selection
+from messager_store.view.comparing import report_two
+from tests.store.view import hostile
+from tests.store.view.pages import drawn, elements_from_texts, findings, ready
+from tests.support.browser import PageOpener
+from tests.support.logs import filled, sent
+
+SECOND = 1_000_000_000
+
+
+def run(changes: dict[int, str | None]) -> list[NewEvent]:
+    """Return a hundred messages; some have another text, or are left out (None)."""
+    events = []
+    for at in range(100):
+        text = changes.get(at, f"message number {at} of the run")
+        if text is not None:
+            payload = json.dumps({"content": text, "day": 2 if at in changes else 1}).encode()
+            channel = f"exps:e:agents:{at % 3}:chat"
+            events.append(sent(at * SECOND, payload, channel, from_id=(at + 1) % 3, to_id=at % 3))
+    return events
+
+
+B = {40: "message number 40 of another run", 60: None, 80: "something else entirely"}
+
+
+class Pairs:
+    """Files with two runs, made once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def file(self, *exp_ids: str) -> Path:
+        path = self._folder / f"{'-'.join(exp_ids)}.html"
+        if not path.exists():
+            async with EventLog.open(str(self._folder / "log.db")) as log:
+                if not await log.has_experiment("a"):
+                    await filled(log, run({}), "a")
+                    await filled(log, run(B), "b")
+                    await hostile.hostile(log)
+                    await hostile.hostile_times(log)
+                await report_two(log, *exp_ids, path, Selection())  # type: ignore[arg-type]
+        return path
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
+    return Pairs(tmp_path_factory.mktemp("pairs"))
+
+
+async def selected(page: Page) -> str:
+    """Return the text of the selected row, its white space as single spaces."""
+    await drawn(page)
+    return " ".join((await page.locator("[aria-current=true]").inner_text()).split())
+
+
+async def test_the_page_opens_at_the_first_difference_and_goes_to_the_next_and_back(
+    open_page: PageOpener, pairs: Pairs
+) -> None:
+    page = await ready(await open_page((await pairs.file("a", "b")).as_uri()))
+    counts = " ".join((await page.locator(".counts").inner_text()).split())
+    assert counts == "97 equal 2 changed 1 only in A"
+    assert "message number 40 of the run" in await selected(page)
+    assert await page.locator("[aria-current=true] mark").all_inner_texts() == ["the", "another"]
+    await page.keyboard.press("n")
+    assert "message number 60" in await selected(page) and "not in B" in await selected(page)
+    await page.keyboard.press("n")
+    assert "something else entirely" in await selected(page)
+    await page.keyboard.press("n")  # there is none
+    assert "something else entirely" in await selected(page)
+    await page.keyboard.press("p")
+    await page.get_by_role("button", name="Previous").click()
+    assert "message number 40 of another run" in await selected(page)
+    await page.get_by_role("button", name="1 only in A").click()
+    assert "message number 60" in await selected(page)
+
+
+async def test_a_changed_message_has_the_values_that_differ(open_page: PageOpener, pairs: Pairs) -> None:
+    page = await ready(await open_page((await pairs.file("a", "b")).as_uri()))
+    table = page.locator("[aria-current=true] table")
+    await table.wait_for()
+    rows = [(await row.inner_text()).split("\t") for row in await table.locator("tbody tr").all()]
+    assert [[cell.strip() for cell in row] for row in rows] == [
+        ["$.content", '"message number 40 of the run"', '"message number 40 of another run"'],
+        ["$.day", "1", "2"],
+    ]
+
+
+async def test_equal_stretches_are_folded_and_unfolded(open_page: PageOpener, pairs: Pairs) -> None:
+    page = await ready(await open_page((await pairs.file("a", "b")).as_uri()))
+    await drawn(page)
+    await page.get_by_role("button", name="38 equal messages").click()
+    await drawn(page)
+    assert await page.get_by_text("message number 3 of the run", exact=True).count() == 2
+    assert await page.get_by_role("button", name="38 equal messages").count() == 0
+    await page.keyboard.press("e")
+    await drawn(page)
+    assert await page.get_by_role("button", name="equal messages", exact=False).count() == 1, "only the switch"
+    await page.keyboard.press("e")
+    await drawn(page)
+    assert await page.get_by_role("button", name="15 equal messages").count() == 2
+
+
+async def test_a_link_opens_the_row_that_was_selected(open_page: PageOpener, pairs: Pairs) -> None:
+    page = await ready(await open_page((await pairs.file("a", "b")).as_uri()))
+    await page.keyboard.press("ArrowUp")
+    row = await selected(page)
+    assert "message number 39" in row
+    await page.wait_for_url(f"**#at=a%3A{39 * SECOND}*")
+    other = await ready(await open_page(page.url, beside=page))
+    assert await selected(other) == row
+    await page.keyboard.press("Home")
+    assert "message number 0 " in await selected(page)
+
+
+async def test_each_run_is_a_page_of_its_own(open_page: PageOpener, pairs: Pairs) -> None:
+    page = await ready(await open_page((await pairs.file("a", "b")).as_uri()))
+    await page.get_by_role("link", name="open").nth(1).click()
+    await page.get_by_role("tab", name="Read").wait_for()
+    assert "99 messages" in await page.locator("#page").inner_text()
+    await page.go_back()
+    await page.get_by_role("heading", name="Two runs").wait_for()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
+async def test_axe_finds_nothing_serious_in_two_runs(
+    open_page: PageOpener, pairs: Pairs, width: int, scheme: str
+) -> None:
+    file = await pairs.file("a", "b")
+    page = await ready(await open_page(file.as_uri(), width=width, scheme=scheme))
+    await page.locator("[aria-current=true] table").wait_for()
+    await page.get_by_text("3 of 3 channels with differences").click()
+    assert await findings(page) == []
+
+
+async def test_messages_are_side_by_side_or_on_a_narrow_screen_below_each_other(
+    open_page: PageOpener, pairs: Pairs
+) -> None:
+    page = await ready(await open_page((await pairs.file("a", "b")).as_uri()))
+    cells = page.locator("[aria-current=true] .cell")
+    for width, beside in ((400, False), (1280, True), (2000, True)):
+        await page.set_viewport_size({"width": width, "height": 800})
+        await drawn(page)
+        a, b = [await cells.nth(at).bounding_box() for at in (0, 1)]
+        assert a is not None and b is not None
+        assert (b["x"] >= a["x"] + a["width"]) == beside and (b["y"] >= a["y"] + a["height"]) != beside
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_no_text_of_two_runs_becomes_an_element(open_page: PageOpener, pairs: Pairs) -> None:
+    page = await ready(await open_page((await pairs.file("hostile", "hostile-times")).as_uri()))
+    await page.locator(".comparison-channels summary").click()
+    assert await elements_from_texts(page) == []
+    for _ in range(40):
+        await page.keyboard.press("n")
+        await drawn(page)
+    assert await elements_from_texts(page) == []
