@@ -10,6 +10,7 @@ const KEYS = [
   ["Enter", "details of the message"],
   ["Escape", "close the details; in the search: clear it"],
   ["g, G, Home, End", "first and last message"],
+  ["b, B", "in the sequence: what was known a step before, and back"],
   ["1 to 4", "views"],
   ["Space", "play and pause"],
   [", .", "stop at the previous and the next message"],

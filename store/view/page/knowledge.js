@@ -6,6 +6,7 @@
  * Agents of a group share a Messager; of its messages, an agent hears those to itself and those to nobody in particular.
  */
 
+import { KINDS } from "./messages.js";
 import { Receivers } from "./receivers.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
@@ -135,11 +136,17 @@ export class Knowledge {
     let before = row - 1;
     for (; before >= 0 && (lane === 0 || this.receivers.sender(before) !== lane); before -= 1) {
       const fits = to[before] === 0 ? channel[before] === channel[row] : to[before] === from[row];
-      if (!fits) continue;
+      if (!fits || !this._left(before)) continue;
       if (told.length < LISTED) told.push({ row: before, reception: null });
       else missing += 1;
     }
     return { known: false, lane, since: before, told: told.reverse(), others: 0, missing };
+  }
+
+  /** Return whether a message left its sender. @param {number} row */
+  _left(row) {
+    const kind = KINDS[this.messages.kind[row]];
+    return kind === "sent" || kind === "received";
   }
 
   /** Return whether a reception is one of a lane. @param {number} row @param {Reception} reception @param {number} lane */
@@ -246,7 +253,7 @@ export class Knowledge {
     for (let row = 0; row < end; row += 1) {
       const sender = this.receivers.sender(row);
       if (sender === lane) channels.add(channel[row]);
-      else if (hits[row] === 1 && (to[row] === 0 ? channels.has(channel[row]) : to[row] === lane)) {
+      else if (hits[row] === 1 && this._left(row) && (to[row] === 0 ? channels.has(channel[row]) : to[row] === lane)) {
         return { lane, row, known: "before", reception: null };
       }
     }

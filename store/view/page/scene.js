@@ -4,7 +4,7 @@ import { colourOf, css } from "./colours.js";
 import { visible } from "./dom.js";
 import { fold } from "./fold.js";
 import { NO_TEXT, REDACTED } from "./messages.js";
-import { shortened } from "./shortened.js";
+import { shortNames } from "./short_names.js";
 import { plural } from "./time.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
@@ -133,7 +133,7 @@ export function cut(context, text, width) {
 /** Return the short names of channels, by position: without what all begin with, cut in the middle.
  * @param {string[]} channels */
 export function channelTexts(channels) {
-  return ["", ...shortened(channels.slice(1))].map((name) => {
+  return shortNames(channels).map((name) => {
     const text = visible(name);
     return text.length <= 28 ? text : `${text.slice(0, 10)}…${text.slice(-17)}`;
   });

@@ -20,7 +20,7 @@ import { durationText, exactText, plural } from "./time.js";
 /** Widths, in pixels: below `NARROW` lanes and times are narrower. */
 const NARROW = 560;
 const LANE = { least: 96, most: 280, narrow: 76 };
-const GUTTER = { plain: 74, exact: 100, narrow: 66 };
+const GUTTER = { plain: 74, exact: 100, narrow: 78 };
 /** Time between two layouts while messages arrive, ms. */
 const PAUSE = 250;
 /** Marks that the program makes itself are no chapters. */
@@ -36,7 +36,7 @@ export function sequenceView(app) {
   const names = laneNames(app);
   const hint = h("div", { class: "sequence-hint", hidden: true });
   const empty = h("p", { class: "sequence-empty", hidden: true }, "No message fits the filter.");
-  const panel = sequencePanel(app, ask);
+  const panel = sequencePanel(app);
   const even = h("button", { type: "button", on: { click: () => state.set({ scale: "" }) } }, "Even rows");
   const byTime = h("button", { type: "button", on: { click: () => state.set({ scale: state.get("scale") || "1" }) } }, "True times");
   const closer = h("button", { type: "button", title: "less height", "aria-label": "less height for time", on: { click: () => zoom(0.5) } }, "−");
@@ -73,7 +73,6 @@ export function sequenceView(app) {
   let base = 0;
   /** @type {import("./scene.js").Gap[]} */
   let gaps = [];
-  let unknown = "";
   let hovered = -1;
   let frame = 0;
   let laidOut = 0;
@@ -85,16 +84,6 @@ export function sequenceView(app) {
   function zoom(factor) {
     const now = Math.min(Math.max(Number(state.get("scale") || 1) * factor, 1 / 64), 4096);
     state.set({ scale: String(now) });
-  }
-
-  /** Trace who told an agent. @param {string} name */
-  function ask(name) {
-    const wanted = name.trim();
-    const { agents } = app.messages.names;
-    const at = agents.findIndex((agent, position) => position > 0 && (agent?.id === wanted || agent?.text === wanted));
-    unknown = at < 0 ? wanted : "";
-    state.set({ who: at < 0 ? "" : agents[at].id });
-    app.changed("who");
   }
 
   /** Return the name of a lane. @param {number} key */
@@ -350,8 +339,7 @@ export function sequenceView(app) {
     closer.hidden = wider.hidden = !zoomed;
     order.value = state.get("lanes");
     if (any(changed, "messages", "live", "rows", "at", "q", "who", "back", "only", "agent", "head")) {
-      const agents = lanes.list.filter(({ key }) => key > 0).map(({ text }) => text);
-      panel.update({ highlight, receivers: knowledge.receivers, losses, texts, name: nameOf, digits, agents, unknown });
+      panel.update({ highlight, receivers: knowledge.receivers, losses, texts, name: nameOf, digits });
       if (scroll.clientWidth !== size.width || scroll.clientHeight !== size.height) resize();
     }
     if (any(changed, "at", "view", "only")) reveal();
@@ -363,7 +351,7 @@ export function sequenceView(app) {
   function step(by) {
     const { rows } = scale;
     if (rows.length === 0) return;
-    const now = app.selected >= 0 ? at(app.selected) + by : scale.at(scroll.scrollTop + 20);
+    const now = app.selected >= 0 || !Number.isFinite(by) ? at(app.selected) + by : scale.at(scroll.scrollTop + 20);
     const row = rows[Math.min(Math.max(now, 0), rows.length - 1)];
     app.show(row);
     const to = app.messages.to[row];
@@ -374,10 +362,10 @@ export function sequenceView(app) {
   function key(event) {
     if (event.target instanceof Element && panel.element.contains(event.target) && event.key.startsWith("Arrow")) return false;
     const back = Number(state.get("back") || 1);
-    if (event.key === "ArrowDown") step(1);
-    else if (event.key === "ArrowUp") step(-1);
-    else if (event.key === "Home") step(-Infinity);
-    else if (event.key === "End") step(Infinity);
+    if (event.key === "ArrowDown" || event.key === "j") step(1);
+    else if (event.key === "ArrowUp" || event.key === "k") step(-1);
+    else if (event.key === "Home" || event.key === "g") step(-Infinity);
+    else if (event.key === "End" || event.key === "G") step(Infinity);
     else if (event.key === "Escape" && app.selected >= 0) state.set({ at: "", only: "" });
     else if (event.key === "b" && app.selected >= 0 && highlight.levels.length >= back) state.set({ back: String(back + 1) });
     else if (event.key === "B" && app.selected >= 0) state.set({ back: back > 2 ? String(back - 1) : "" });

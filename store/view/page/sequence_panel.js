@@ -1,9 +1,11 @@
 /** The panel beside the sequence: what the sender of a message knew, and who told whom about a word, as lists. */
 
 import { colourOf } from "./colours.js";
+import { combobox } from "./combobox.js";
 import { h, label, visible } from "./dom.js";
 import { DEEPEST } from "./highlight.js";
 import { KINDS } from "./messages.js";
+import { agentChoices } from "./pickers.js";
 import { durationText, plural, timeText } from "./time.js";
 
 /** @typedef {import("./highlight.js").Highlight} Highlight */
@@ -19,8 +21,6 @@ import { durationText, plural, timeText } from "./time.js";
  * @property {import("./scene.js").Texts} texts
  * @property {(lane: number) => string} name
  * @property {number} digits of times, after the second
- * @property {string[]} agents names to choose from
- * @property {string} unknown a name that is no agent's; "" for none
  */
 
 /** Characters of a text in the panel. */
@@ -28,19 +28,15 @@ const LONGEST = 600;
 /** Messages of a list. */
 const LISTED = 100;
 
-/** @param {App} app @param {(name: string) => void} ask called with the name of the agent of whom to tell who told it */
-export function sequencePanel(app, ask) {
-  const names = h("datalist", { id: "sequence-agents" });
-  const who = h("input", { "aria-label": "agent", list: null, autocomplete: "off", required: true, placeholder: "agent" });
-  who.setAttribute("list", "sequence-agents");
+/** @param {App} app */
+export function sequencePanel(app) {
+  const agent = combobox({
+    label: "Agent",
+    choices: () => agentChoices(app),
+    choose: ({ value }) => app.state.set({ who: value }),
+  });
   const about = h("span", {});
-  const wrong = h("p", { class: "sequence-bad", role: "alert", hidden: true });
-  const submit = (/** @type {Event} */ event) => {
-    event.preventDefault();
-    ask(who.value);
-  };
-  const form = h("form", { on: { submit } }, h("span", {}, "Who told"), who, about, h("button", { type: "submit" }, "Trace"));
-  const asking = h("section", { "aria-label": "who told whom" }, form, names, wrong);
+  const asking = h("section", { class: "sequence-ask", "aria-label": "who told whom" }, "Who told", agent.element, about);
   const first = h("div", {});
   const told = h("div", {});
   const selected = h("div", {});
@@ -54,10 +50,7 @@ export function sequencePanel(app, ask) {
     if (element.hidden) return;
     asking.hidden = word === "";
     about.textContent = `about “${visible(word)}”?`;
-    names.replaceChildren(...subject.agents.map((name) => h("option", { value: name })));
-    wrong.hidden = subject.unknown === "";
-    wrong.textContent = `No agent is called ${visible(subject.unknown)}.`;
-    if (document.activeElement !== who && subject.unknown === "") who.value = proposed();
+    if (document.activeElement !== agent.input) agent.input.value = proposed();
     first.replaceChildren(...(chain !== null || word === "" || app.rows.length === 0 ? [] : firstOf(subject, app.rows[0])));
     told.replaceChildren(...(chain === null || word === "" ? [] : chainOf(subject, chain, word)));
     selected.replaceChildren(...(app.selected < 0 ? [] : messageOf(subject, app.selected)));
