@@ -367,6 +367,7 @@ export function sequenceView(app) {
     else if (event.key === "Home" || event.key === "g") step(-Infinity);
     else if (event.key === "End" || event.key === "G") step(Infinity);
     else if (event.key === "Escape" && app.selected >= 0) state.set({ at: "", only: "" });
+    else if (event.key === "Escape" && state.get("who")) state.set({ who: "", only: "" });
     else if (event.key === "b" && app.selected >= 0 && highlight.levels.length >= back) state.set({ back: String(back + 1) });
     else if (event.key === "B" && app.selected >= 0) state.set({ back: back > 2 ? String(back - 1) : "" });
     else return false;
