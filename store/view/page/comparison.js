@@ -164,13 +164,20 @@ export function showComparison(found, sources, linkTo) {
     select(row >= 0 ? row : (alignment.differences[0] ?? -1));
   }
 
+  let remembered = 0;
   const state = new State(location.hash, () => {
+    remembered ||= window.setTimeout(remember, 200);
+  });
+
+  /** Keep the state in the URL; soon, because browsers refuse many changes at once. */
+  function remember() {
+    remembered = 0;
     try {
       history.replaceState(null, "", `#${state.fragment()}`);
     } catch {
       // in a frame without an origin, as in a notebook
     }
-  });
+  }
 
   const counts = TITLES.map((title, kind) => {
     const number = Object.values(found.counts)[kind];

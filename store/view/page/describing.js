@@ -16,6 +16,11 @@ import { durationText, numberText, plural } from "./time.js";
  * @property {{ from: number, to: number, count: number }[]} pairs 0 is none
  */
 
+/** Return whether events are being recorded. @param {import("./types").Head} head */
+export function isLive({ status, recorders }) {
+  return status === "open" && recorders.some(({ state }) => state === "alive");
+}
+
 /** Count what agents sent and received. @param {Numbers["pairs"]} pairs */
 export function activityOfAgents(pairs) {
   /** @type {Map<number, { at: number, sent: number, received: number }>} */

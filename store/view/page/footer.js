@@ -1,5 +1,6 @@
 /** What the page can be checked by: the chain hash, the result of its verification, and how the page was made. */
 
+import { isLive } from "./describing.js";
 import { h, visible } from "./dom.js";
 import { numberText } from "./time.js";
 
@@ -54,10 +55,10 @@ function copyButton(app, head) {
 
 /** @param {App} app @param {import("./types").Head["verify"]} verify */
 function verdict({ head, source }, verify) {
-  const { events, selection, status } = head;
+  const { events, selection } = head;
   if (verify === null) {
-    const pending = source.served && status !== "open";
-    return h("span", { class: "quiet" }, pending ? "verifying …" : status === "open" ? "not verified: still open" : "not verified");
+    const text = !source.served ? "not verified" : isLive(head) ? "not verified: still recorded" : "verifying …";
+    return h("span", { class: "quiet" }, text);
   }
   if (verify.ok) {
     const whole = selection ? " of the whole experiment" : "";

@@ -2,6 +2,7 @@
 
 import { showComparison } from "./comparison.js";
 import { conversationView } from "./conversation.js";
+import { isLive } from "./describing.js";
 import { h, visible } from "./dom.js";
 import { showExperiments } from "./experiments.js";
 import { FILTER_KEYS, filterOf, rowsOf } from "./filter.js";
@@ -186,7 +187,7 @@ async function begin() {
   const app = appOn(source);
   source.onchange = (keys) => app.changed(...keys);
   if (source.head.status === "open") source.follow();
-  else source.examine().catch((error) => app.say(String(error.message)));
+  if (!isLive(source.head)) source.examine().catch((error) => app.say(String(error.message)));
   return app;
 }
 

@@ -5,7 +5,7 @@ import { FILTER_KEYS } from "./filter.js";
 import { Graph } from "./graph.js";
 import { Grid } from "./grid.js";
 import { Naming } from "./naming.js";
-import { MOST, channelPairs, network, tableOf, turnPairs, usual } from "./pairs.js";
+import { MOST, channelPairs, channelsOf, network, tableOf, turnPairs, usual } from "./pairs.js";
 import { numberText, plural } from "./time.js";
 
 /** @typedef {import("./pairs.js").Across} Across */
@@ -42,7 +42,7 @@ export function matrixView(app) {
     "div",
     { class: "matrix" },
     h("div", { class: "bar" }, choice, h("div", { class: "switch", role: "group", "aria-label": "show" }, buttons), note),
-    h("div", { class: "pair" }, h("div", { class: "scroll" }, grid.table), h("div", { class: "drawn" }, graph.canvas, hint)),
+    h("div", { class: "halves" }, h("div", { class: "scroll" }, grid.table), h("div", { class: "drawn" }, graph.canvas, hint)),
   );
 
   let asked = 0;
@@ -97,7 +97,7 @@ export function matrixView(app) {
     const [, , corner, label] = CHOICES.find(([value]) => value === across) ?? CHOICES[0];
     /** @param {"from" | "to"} side @param {import("./pairs.js").Line} line @param {number} others */
     const heading = (side, { at, total }, others) => ({
-      text: at < 0 && others > 0 ? plural(others, "other") : naming.text(side, at),
+      text: at < 0 && others > 0 && app.source.complete ? plural(others, "other") : naming.text(side, at),
       full: `${naming.whole(side, at)}: ${plural(total, "message")}`,
       open: at > 0 ? () => openName(naming.channels(side) ? "channel" : "agent", at) : null,
       colour: naming.colour(side, at),
@@ -184,7 +184,7 @@ export function matrixView(app) {
 async function counted(app) {
   const chosen = CHOICES.find(([value]) => value === app.state.get("across"))?.[0];
   const pairs = await app.source.pairs({ ...app.filter, between: [] });
-  const across = chosen ?? usual(pairs, app.messages);
+  const across = chosen ?? usual(pairs, app.source.complete ? channelsOf(app.messages) : app.head.channels);
   if (across === "to") return { pairs, across };
   return { pairs: across === "channel" ? channelPairs(app.messages, app.rows) : turnPairs(app.messages, app.rows), across };
 }
@@ -206,15 +206,18 @@ function isPair([one, other], from, to) {
  */
 function noteOf(app, across, table) {
   if (table.total === 0) return "No messages fit the filter.";
+  const { complete } = app.source;
   const found = [];
   if (across !== "to" && app.state.get("across") === "") found.push("No message names its recipient.");
   if (across === "channel") found.push("Columns are channels.");
   if (across === "after") found.push("A cell counts the messages of one agent directly after a message of another, on the same channel.");
-  if (table.rowNames > MOST + 1) found.push(`Of ${numberText(table.rowNames)} senders, the most active are shown.`);
+  if (table.rowNames > MOST + 1) {
+    found.push(complete ? `Of ${numberText(table.rowNames)} senders, the most active are shown.` : "The most active senders are shown.");
+  }
   if (across === "channel" && table.columnNames > MOST + 1) {
     found.push(`Of ${plural(table.columnNames, "channel")}, the ${MOST} busiest are shown.`);
   }
-  if (across !== "to" && !app.source.complete) found.push(`Counted in the ${plural(app.rows.length, "loaded message")}.`);
+  if (across !== "to" && !complete) found.push(`Counted in the ${plural(app.rows.length, "loaded message")}.`);
   return found.join(" ");
 }
 

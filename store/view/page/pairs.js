@@ -50,16 +50,23 @@ export function turnPairs(messages, rows) {
   return crossed(rows, from, before);
 }
 
+/** Return the number of channels of the messages that the page has. @param {Messages} messages */
+export function channelsOf(messages) {
+  const seen = new Uint8Array(messages.names.channels.length);
+  for (let row = 0; row < messages.length; row += 1) seen[messages.channel[row]] = 1;
+  return seen.subarray(1).reduce((sum, one) => sum + one, 0);
+}
+
 /**
  * Return what to count by if nobody has chosen: the recipient where any is known, else the channel, or in one channel
  * the speaker before.
  * @param {Pair[]} pairs by recipient
- * @param {Messages} messages
+ * @param {number} channels
  * @returns {Across}
  */
-export function usual(pairs, messages) {
-  if (pairs.length === 0 || pairs.some(({ to }) => to !== 0)) return "to";
-  return messages.channel.subarray(0, messages.length).some((at) => at !== messages.channel[0]) ? "channel" : "after";
+export function usual(pairs, channels) {
+  if (pairs.length === 0 || pairs.some(({ to }) => to > 0)) return "to";
+  return channels > 1 ? "channel" : "after";
 }
 
 /**

@@ -1,5 +1,6 @@
 /** Kinds of problems: their meaning, their number, and the badge that opens them. docs/analysis.md defines them. */
 
+import { isLive } from "./describing.js";
 import { h } from "./dom.js";
 import { plural } from "./time.js";
 
@@ -22,7 +23,7 @@ export function numberOf(problems) {
 
 /** Return why nothing is known of problems. @param {import("./types").App} app */
 export function unknownYet(app) {
-  if (app.source.served && app.head.status === "open") {
+  if (app.source.served && isLive(app.head)) {
     return "Problems are searched when the recording has ended. Until then, `messager problems` reports those so far.";
   }
   return app.source.served
@@ -35,7 +36,7 @@ export function badge(app) {
   const { problems } = app.head;
   const number = problems === null ? 0 : numberOf(problems);
   const text = problems === null
-    ? app.source.served && app.head.status !== "open" ? "problems: searching …" : "problems: not searched"
+    ? app.source.served && !isLive(app.head) ? "problems: searching …" : "problems: not searched"
     : number > 0 ? plural(number, "problem") : problems.examined ? "no problems" : "arrivals not examined";
   return h(
     "button",

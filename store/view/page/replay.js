@@ -24,8 +24,9 @@ export function replayBar(app) {
 
   /** @type {Replayed} */
   let known = { phase: "none", status: null, lines: [], code: null };
-  /** Position that the page has shown, so that the timeline is only moved when it changes. */
+  /** Position that the page has shown, and the cursor: the page is only moved when they change. */
   let shown = "";
+  let published = "";
 
   const button = (/** @type {string} */ text, /** @type {() => void} */ click) =>
     h("button", { type: "button", on: { click } }, text);
@@ -79,13 +80,14 @@ export function replayBar(app) {
     return found;
   }
 
-  /** Send a request, and show its error. @param {string} verb @param {Record<string, unknown>} [given] */
+  /** Send a request; show its error, and return null then. @param {string} verb @param {Record<string, unknown>} [given] */
   async function send(verb, given) {
     message.textContent = "";
     try {
-      await post(verb, given);
+      return await post(verb, given);
     } catch (error) {
       message.textContent = visible(String(/** @type {Error} */ (error).message));
+      return null;
     }
   }
 
@@ -97,7 +99,10 @@ export function replayBar(app) {
 
   /** Start the replay of the plan. @param {string | null} to_exp */
   async function start(to_exp) {
-    await send("start", { exp_id: app.head.exp_id, to_exp });
+    const started = await send("start", { exp_id: app.head.exp_id, to_exp });
+    if (started === null) return;
+    known = started; // the event may come later
+    draw();
     play.focus();
   }
 
@@ -148,13 +153,13 @@ export function replayBar(app) {
     if (now === null || now.exp_id !== app.head.exp_id) return;
     if (known.phase === "ended") {
       if (shown) app.state.set({ playhead: "" });
-      shown = "";
+      shown = published = "";
       return;
     }
-    const at = `${now.position} ${now.cursor}`;
-    if (at === shown || now.position === null) return;
-    shown = at;
-    app.state.set({ playhead: now.position, ...(follow.checked && now.cursor !== null ? { at: now.cursor } : {}) });
+    if (now.position !== null && now.position !== shown) app.state.set({ playhead: now.position });
+    shown = now.position ?? "";
+    if (follow.checked && now.cursor !== null && now.cursor !== published) app.state.set({ at: now.cursor });
+    published = now.cursor ?? "";
   }
 
   const stream = new EventSource("/api/replay/follow");

@@ -110,6 +110,7 @@ export class ServedSource {
     query.set("buckets", String(buckets));
     query.set("by", by);
     const found = await this._indexed(`${this._url}/activity?${query}`);
+    this.messages.name(found.names);
     return {
       starts: Float64Array.from(found.starts),
       length: found.length,

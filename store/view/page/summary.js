@@ -1,9 +1,10 @@
 /** What happened in the run, on top of the page: its name, one sentence, its chapters, and details on demand. */
 
 import { colourOf } from "./colours.js";
-import { activityOfAgents, described, dialogues } from "./describing.js";
+import { activityOfAgents, described, dialogues, isLive } from "./describing.js";
 import { h, visible } from "./dom.js";
 import { madeText } from "./footer.js";
+import { channelsOf } from "./pairs.js";
 import { badge } from "./problem_kinds.js";
 import { dayText, durationText, exactText, numberText, plural, timeText } from "./time.js";
 
@@ -103,16 +104,10 @@ function replace(element, children) {
 function numbersOf(app, pairs) {
   const { head, messages, source } = app;
   const [since, until] = spanOf(app);
-  let channels = head.channels;
-  if (source.complete) {
-    const seen = new Uint8Array(messages.names.channels.length);
-    for (let row = 0; row < messages.length; row += 1) seen[messages.channel[row]] = 1;
-    channels = seen.subarray(1).reduce((sum, one) => sum + one, 0);
-  }
   return {
     messages: source.complete ? messages.length : (head.messages ?? pairs.reduce((sum, { count }) => sum + count, 0)),
     agents: source.complete ? activityOfAgents(pairs).length : head.agents,
-    channels,
+    channels: source.complete ? channelsOf(messages) : head.channels,
     since,
     until,
     pairs,
@@ -129,7 +124,7 @@ function spanOf({ head, messages, source }) {
 function titleOf(app) {
   const { head } = app;
   const [since, until] = spanOf(app);
-  const live = head.status === "open" && head.recorders.some(({ state }) => state === "alive");
+  const live = isLive(head);
   const days = since === null || until === null ? "" : dayText(since) === dayText(until) ? "" : `${dayText(until)} `;
   const shared = [head.shared, head.selection && `only ${head.selection}`].filter(Boolean).join("; ");
   return [

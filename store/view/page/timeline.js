@@ -29,8 +29,10 @@ const CHAPTERS = 20;
 const PROBLEMS = 10;
 /** Part of the axis that is free at both ends. */
 const MARGIN = 0.006;
+/** ms without a change before the source is asked. */
+const STILL = 80;
 /** Keys of the state on which the counts depend. */
-const COUNTED = ["messages", "by", "empty", "timeline-later", ...FILTER_KEYS.filter((key) => key !== "since" && key !== "until")];
+const COUNTED = ["by", "empty", ...FILTER_KEYS.filter((key) => key !== "since" && key !== "until")];
 
 /** @param {App} app @returns {View} */
 export function timeline(app) {
@@ -58,8 +60,15 @@ class Timeline {
     this._ranking = null;
     this._counted = -Infinity;
     this._later = 0;
-    /** Number of the last question to the source. */
-    this._asked = 0;
+    /** Number of the counts, which a question to the source contains. */
+    this._counts = 0;
+    this._question = "";
+    /** @type {{ viewport: Viewport, whole: Viewport, question: string, of: string } | null} */
+    this._wanted = null;
+    /** @type {Promise<void> | null} */
+    this._asking = null;
+    /** Of what `_whole` has the counts. */
+    this._wholeOf = "";
 
     this._plot = new Plot();
     this._playback = playback(app);
@@ -116,14 +125,16 @@ class Timeline {
     this._playback.update(changed);
     if (changed.has("messages")) this._rows = null;
     if (changed.has("theme")) this._plot.theme();
-    const counted = COUNTED.some((key) => changed.has(key));
-    const only = [...changed].every((key) => !COUNTED.includes(key) || key === "messages" || key === "timeline-later");
-    const soon = this._counted + (this.app.source.complete ? PAUSE : ASKED_PAUSE) - performance.now();
-    if (counted && only && soon > 0) this._wait(soon);
-    else if (counted) this._count();
+    const { complete } = this.app.source;
+    const now = COUNTED.some((key) => changed.has(key)) || this._axis === null;
+    const more = changed.has("timeline-later") || changed.has(complete ? "messages" : "live");
+    const soon = this._counted + (complete ? PAUSE : ASKED_PAUSE) - performance.now();
+    const counted = now || (more && soon <= 0);
+    if (counted) this._count();
+    else if (more) this._wait(soon);
     if (this._axis === null) return;
     if (changed.has("at") || changed.has("playhead")) this._follow(changed);
-    if (counted || ["timeline", "timeline-answer", "size", "theme", "head"].some((key) => changed.has(key))) this._draw(changed);
+    if (counted || ["timeline", "size", "theme", "head"].some((key) => changed.has(key))) this._draw(changed);
     else if (["since", "until"].some((key) => changed.has(key)) && this._viewport) this._chapters.draw(this._viewport);
     if (this._viewport) this._brush.draw(this._viewport);
     this._info.draw(this._axis.span, this._hint());
@@ -147,8 +158,9 @@ class Timeline {
   _count() {
     const { app } = this;
     this._counted = performance.now();
+    this._counts += 1;
     this._rows = null;
-    this._whole = null;
+    if (app.source.complete) this._whole = null;
     const before = this._axis;
     const span = spanOf(app);
     this._none.hidden = span !== null;
@@ -186,7 +198,7 @@ class Timeline {
     this._viewport = viewport;
     const by = byOf(app);
     const whole = new Viewport(axis, 0n, axis.length, width);
-    if (!app.source.complete) this._ask(viewport, whole, changed);
+    if (!app.source.complete) this._ask(viewport, whole);
     else {
       if (this._rows === null || this._ranking === null) {
         const chosen = by === "from" ? app.state.all("agent").map((id) => app.messages.agentAt.get(id) ?? 0) : [];
@@ -209,24 +221,37 @@ class Timeline {
     this._legend.draw(this._bars, changed.has("theme"));
   }
 
-  /** Ask the source for the bars; until the answer is there the old ones stay.
-   * @param {Viewport} viewport @param {Viewport} whole @param {Changed} changed */
-  _ask(viewport, whole, changed) {
-    if (changed.has("timeline-answer")) return;
-    this._asked += 1;
-    const number = this._asked;
-    const by = byOf(this.app);
-    const both = [askedBars(this.app, viewport, by), viewport.whole || this._whole ? null : askedBars(this.app, whole, by)];
-    Promise.all(both).then(
-      ([bars, all]) => {
-        if (number !== this._asked || bars === null) return;
+  /** Ask the source for the bars; until the answer is there the old ones stay. @param {Viewport} viewport @param {Viewport} whole */
+  _ask(viewport, whole) {
+    const of = [byOf(this.app), this._counts].join();
+    const question = [viewport.from, viewport.to, viewport.width, of].join();
+    if (question === this._question) return;
+    this._question = question;
+    this._wanted = { viewport, whole, question, of };
+    this._asking ??= this._answers();
+  }
+
+  /** Ask one question after the other, of those that wait only the last one. */
+  async _answers() {
+    try {
+      while (this._wanted !== null) {
+        await new Promise((done) => setTimeout(done, STILL));
+        const { viewport, whole, question, of } = this._wanted;
+        this._wanted = null;
+        const by = byOf(this.app);
+        const bars = await askedBars(this.app, viewport, by);
+        const all = viewport.whole ? bars : of === this._wholeOf ? this._whole : await askedBars(this.app, whole, by);
+        if (question !== this._question) continue;
         this._bars = bars;
-        if (all) this._whole = all;
-        else if (viewport.whole) this._whole = bars;
-        this.app.changed("timeline-answer");
-      },
-      (error) => this.app.say(`The timeline could not be counted: ${error instanceof Error ? error.message : error}`),
-    );
+        this._whole = all;
+        this._wholeOf = of;
+        this.app.changed("timeline");
+      }
+    } catch (error) {
+      this._wanted = null;
+      this.app.say(`The timeline could not be counted: ${error instanceof Error ? error.message : error}`);
+    }
+    this._asking = null;
   }
 
   /** @param {TimeAxis} axis @param {number} width */

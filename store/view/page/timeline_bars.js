@@ -1,5 +1,6 @@
 /** Bars of the timeline: messages by slot of time, and by sender or channel. */
 
+import { nsOf } from "./time.js";
 import { roundDown, roundLength } from "./time_ticks.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
@@ -114,15 +115,16 @@ function names(messages, by) {
 }
 
 /**
- * Ask the source for the counts of a viewport without cuts.
+ * Ask the source for the counts of a viewport without cuts. The source chooses the slots.
  * @param {App} app @param {Viewport} viewport @param {By} by
  */
 export async function askedBars(app, viewport, by) {
-  const { length, slots } = slotsOf(viewport);
-  const { since } = slots[0];
-  const { until } = slots[slots.length - 1];
-  const found = await app.source.activity(app.filter, since, until, slots.length, by);
-  return new Bars(length, slots, found.series);
+  const { slots } = slotsOf(viewport);
+  const found = await app.source.activity(app.filter, slots[0].since, slots[slots.length - 1].until, slots.length, by);
+  const length = BigInt(Math.max(Math.round(found.length * 1e9), 1));
+  const first = nsOf(found.starts[0] ?? 0);
+  const starts = Array.from(found.starts, (_, at) => first + BigInt(at) * length);
+  return new Bars(length, starts.map((since) => ({ since, until: since + length })), found.series);
 }
 
 /** Return the first place in `rows` at or after a time. @param {BigInt64Array} times @param {Int32Array} rows @param {bigint} ts */

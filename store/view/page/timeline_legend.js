@@ -47,8 +47,8 @@ export function legend(app) {
         ...bars.series.map(({ at, label: name }) => {
           const swatch = h("span", { class: "swatch" });
           swatch.style.background = colourOf(at);
-          const id = at <= 0 ? "" : now === "from" ? app.messages.names.agents[at].id : app.messages.names.channels[at];
-          if (at <= 0) return h("span", { class: "timeline-entry quiet" }, swatch, visible(name));
+          const id = at <= 0 ? "" : now === "from" ? app.messages.names.agents[at]?.id : app.messages.names.channels[at];
+          if (!id) return h("span", { class: "timeline-entry quiet" }, swatch, visible(name));
           const button = h("button", { type: "button", class: "timeline-entry", tabIndex: -1, title: `Show only ${visible(name)}` }, swatch, label(name));
           button.setAttribute("aria-pressed", String(chosen.includes(id)));
           button.addEventListener("click", () =>

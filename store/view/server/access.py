@@ -108,15 +108,15 @@ class Access:
         return None if method in _METHODS else (405, f"{method} is not supported")
 
     async def _enter(self, scope: Scope, headers: Headers, send: Send) -> None:
-        """Give the browser the cookie for a secret that was not used yet."""
-        if not self._has_cookie(headers):
-            given = parse_qs(scope["query_string"].decode("latin-1")).get("secret", [""])[0]
-            found = [entry for entry in self._entries if _equal(entry[0], given)]
-            if not found:
-                await _answer(send, 403, "this link was used before: a link of `messager view` works once")
-                return
-            self._entries.remove(found[0])
-            found[0][1]()
+        """Give the browser the cookie for a secret that was not used yet. With the cookie, it needs no secret."""
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("secret", [""])[0]
+        found = [entry for entry in self._entries if _equal(entry[0], given)]
+        for entry in found:
+            self._entries.remove(entry)
+            entry[1]()
+        if not found and not self._has_cookie(headers):
+            await _answer(send, 403, "this link was used before: a link of `messager view` works once")
+            return
         name, value = self._cookie
         cookie = f"{name}={value}; Path=/; HttpOnly; SameSite=Strict"
         page = _ENTERED.format(home=escape(self._home))

@@ -56,10 +56,10 @@ async def show(page: Page, view: str) -> Locator:
     return panel
 
 
-async def findings(page: Page) -> list[str]:
-    """Return what axe finds serious or critical."""
+async def findings(page: Page, within: str | None = None) -> list[str]:
+    """Return what axe finds serious or critical, in the page or in the elements of a selector."""
     options: Any = {"resultTypes": ["violations"]}
-    found = (await Axe().run(page, options=options)).response["violations"]
+    found = (await Axe().run(page, context=within, options=options)).response["violations"]
     return [
         f"{each['id']}: {each['help']}: {node['html'][:160]} {node['any'][0]['message'] if node['any'] else ''}"
         for each in found

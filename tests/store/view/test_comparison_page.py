@@ -115,6 +115,7 @@ async def test_a_link_opens_the_row_that_was_selected(open_page: PageOpener, pai
     await page.keyboard.press("ArrowUp")
     row = await selected(page)
     assert "message number 39" in row
+    await page.wait_for_url(f"**#at=a%3A{39 * SECOND}*")
     other = await ready(await open_page(page.url, beside=page))
     assert await selected(other) == row
     await page.keyboard.press("Home")

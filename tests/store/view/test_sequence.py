@@ -53,7 +53,11 @@ async def test_the_lanes_are_the_agents_and_a_click_filters_by_one(open_report: 
     assert await counts(page) == "106 messages, 10 lanes"
     names = await lanes(page).get_by_role("button").all_inner_texts()
     assert names[:3] == ["smith", "doctor", "baker"]
-    assert await lanes(page).locator("span").all_inner_texts() == ["Messager driver", "Messager north", "Messager south"]
+    assert await lanes(page).locator("span").all_inner_texts() == [
+        "Messager driver",
+        "Messager north",
+        "Messager south",
+    ]
     await lanes(page).get_by_role("button", name="mayor").click()
     await linked(page, 'agent="mayor"')
     assert (await counts(page)).startswith("17 messages")

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { pairsOf } from "../../../../store/view/page/counting.js";
 import { layout } from "../../../../store/view/page/layout.js";
-import { channelPairs, network, tableOf, turnPairs, usual } from "../../../../store/view/page/pairs.js";
+import { channelPairs, channelsOf, network, tableOf, turnPairs, usual } from "../../../../store/view/page/pairs.js";
 import { shortened } from "../../../../store/view/page/shortened.js";
 import { messagesOf } from "./making.js";
 
@@ -71,12 +71,13 @@ test("the speaker before is known where the filter leaves that message out", asy
 test("columns are recipients where any is known, else channels, and speakers in a single channel", async () => {
   const kind = async (talk) => {
     const messages = await messagesOf(talk);
-    return usual(pairsOf(messages, all(messages)), messages);
+    return usual(pairsOf(messages, all(messages)), channelsOf(messages));
   };
   assert.equal(await kind([...GROUP, { from: "a", to: "b", channel: "x" }]), "to");
   assert.equal(await kind(GROUP), "channel");
   assert.equal(await kind(GROUP.filter(({ channel }) => channel === "x")), "after");
   assert.equal(await kind([]), "to");
+  assert.equal(usual([{ from: -1, to: -1, count: 3 }, { from: 1, to: 0, count: 3 }], 2), "channel");
 });
 
 test("a graph has the most active names, and edges between those only", () => {

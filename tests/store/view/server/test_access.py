@@ -70,12 +70,15 @@ async def test_a_link_lets_a_browser_in_once(entry: tuple[Client, Access]) -> No
     refused(await other.get("/"))
 
 
-async def test_the_browser_that_was_let_in_may_open_its_link_again(entry: tuple[Client, Access]) -> None:
+async def test_a_browser_that_was_let_in_may_open_links_which_uses_them_up(entry: tuple[Client, Access]) -> None:
     client, access = entry
     url = access.entry()
     await client.enter(url)
-    again = await client.enter(url)
-    assert again.status == 200 and b"http-equiv" in again.body
+    other = access.entry()
+    for known in (url, other):
+        again = await client.enter(known)
+        assert again.status == 200 and b"http-equiv" in again.body
+    refused(await Client(client.port).enter(other))
 
 
 async def test_each_link_lets_one_browser_in(entry: tuple[Client, Access]) -> None:

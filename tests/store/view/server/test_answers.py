@@ -153,7 +153,11 @@ async def test_activity_has_every_message_in_its_bucket(log: EventLog, store: st
     await _society(log)
     of = await log.experiment("e1")
     async with viewing(store) as client:
-        for since, until, buckets in ((MINUTE // 2, 100 * MINUTE, 40), (3 * MINUTE + 7, 7 * MINUTE, 100), (0, MINUTE, 1)):
+        for since, until, buckets in (
+            (MINUTE // 2, 100 * MINUTE, 40),
+            (3 * MINUTE + 7, 7 * MINUTE, 100),
+            (0, MINUTE, 1),
+        ):
             query = urlencode({"since": since, "until": until, "buckets": buckets, "by": by, "agent": [0, 1, 2]}, True)
             found = (await client.get(f"/api/run/e1/activity?{query}")).json
             length = round(found["length"] * 1e9)

@@ -95,25 +95,27 @@ async def test_the_page_starts_a_replay_steps_it_seeks_plays_it_and_shows_its_en
         await button(page, "Replay to redis://").click()
         await page.get_by_text("exps:e1-replay:agents:0:chat").wait_for()
         assert f"This publishes 20 messages to {redis.url} on 2 channels" in " ".join((await bar.inner_text()).split())
-        assert await findings(page) == []
+        assert await findings(page, ".replay") == []
         await page.keyboard.press("Enter")  # in the field with the proposed name
         await button(page, "Step").wait_for()
         assert heard.messages == []
-        assert await button(page, "▶ Play").evaluate("each => each === document.activeElement")
+        await page.wait_for_function("document.activeElement.textContent === '▶ Play'")
         await button(page, "Step").click()
         await bar.get_by_text("1 of 20 messages published").wait_for()
         await until(lambda: heard.messages == [("exps:e1-replay:agents:0:chat", '{"content": "message 0"}')])
-        assert "at=0%3A1%3A1" in page.url, "the message is selected"
+        await page.wait_for_url("**#*at=0%3A1%3A1*")  # the message is selected
         await bar.get_by_label("agent of the next message").select_option("1")
         await button(page, "Next of").click()
         await until(lambda: texts(heard) == ["message 0", "message 1"])
+        await page.wait_for_url(f"**#*at={SECOND}%3A1%3A2*")
         await page.evaluate(f"location.hash = 'at={15 * SECOND}:1:16'")
         await drawn(page)
         await bar.get_by_label("with state").check()
         await button(page, "Seek to selected message").click()
         await bar.get_by_text("at 15 s").wait_for()
         await until(lambda: texts(heard)[2:] == ["message 13", "message 14"])
-        assert await findings(page) == []
+        assert f"at={15 * SECOND}%3A1%3A16" in page.url, "it stays selected"
+        assert await findings(page, ".replay") == []
         await bar.get_by_label("speed of the replay").select_option("max")
         await button(page, "▶ Play").click()
         await bar.get_by_text("published 9 messages in").wait_for()
