@@ -3,9 +3,10 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+UPLOT_IN := store/view/page/vendor
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench pictures faults nightly ray clean
+.PHONY: help demo test lint format bench pictures faults nightly ray vendor clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
@@ -45,8 +46,14 @@ nightly: $(VENV)/ray $(VENV)/typescript lint  ## Run the tests with random seeds
 ray: $(VENV)/ray  ## Run the tests that need Ray, which is an 80 MB download
 	$(BIN)/python -m pytest tests/store/test_ray.py
 
-pictures: $(VENV)/demo  ## Draw the pictures of README.md
+pictures: $(VENV)/test  ## Draw the pictures of README.md, and take the screenshots
 	$(BIN)/python docs/pictures.py
+	PYTHONPATH=. $(BIN)/python docs/screenshots.py
+
+vendor:  ## Replace uPlot, which draws the time axis of the page: make vendor UPLOT=1.6.32
+	@mkdir -p build && cd build && rm -rf package && tar -xzf "$$(npm pack --silent uplot@$(UPLOT))"
+	cp build/package/dist/uPlot.iife.min.js build/package/dist/uPlot.min.css build/package/dist/uPlot.d.ts $(UPLOT_IN)
+	cp build/package/LICENSE $(UPLOT_IN)/uPlot.LICENSE
 
 clean:  ## Remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -20,11 +20,13 @@ from . import chat
 from .measure import Stage, Unavailable, Values
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 FLAGS = ["--disable-gpu", "--disable-dev-shm-usage", "--enable-precise-memory-info", "--no-first-run"]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, HEIGHT = 1280, 800
+TIMEOUT = 120_000
+"""Time after which a page that is not there is an error, ms."""
 SECONDS = 3.0
 """Time of a gesture."""
 TYPED = 6
@@ -59,8 +61,8 @@ FRAMES = """() => {
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """Start Chromium. Raises `Unavailable` without it."""
+def chromium() -> Iterator[Page]:
+    """Start Chromium with a page. Raises `Unavailable` without it."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
@@ -72,7 +74,9 @@ def chromium() -> Iterator[Browser]:
         root = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = driver.chromium.launch(executable_path=found, args=[*FLAGS, *root])
         try:
-            yield browser
+            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+            page.set_default_timeout(TIMEOUT)
+            yield page
         finally:
             browser.close()
 
@@ -98,8 +102,7 @@ class Report:
         self._word = next(word for word in re.findall(r"\w+", said[5000].text) if len(word) >= TYPED)[:TYPED]
 
     def ours(self) -> Values:
-        with chromium() as browser:
-            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        with chromium() as page:
             began = time.perf_counter()
             page.goto(self._report.as_uri())
             page.wait_for_selector("body[data-ready]", state="attached")
@@ -114,19 +117,17 @@ class Report:
             assert picture is not None
             brush = _frames(page, _drag(page, picture), (picture["x"] + 80, picture["y"] + picture["height"] / 2))
             page.mouse.up()
-            memory = _memory(browser)
+            memory = _memory(page)
         return {"ready": ready, "search": search, **scroll("scroll"), **brush("brush"), **memory, "heap": heap}
 
     def theirs(self) -> Values:
-        with chromium() as browser:
-            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        with chromium() as page:
             began = time.perf_counter()
             page.goto(self._table.as_uri())
             page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
             ready = time.perf_counter() - began
-            memory = _memory(browser)
-        with chromium() as browser:
-            page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+            memory = _memory(page)
+        with chromium() as page:
             page.goto(self._texts.as_uri())
             search = self._typed(page, LOOP)
             page.goto(self._empty.as_uri())
@@ -188,9 +189,10 @@ def _heap(page: Page) -> float:
     return used / 1e6
 
 
-def _memory(browser: Browser) -> dict[str, float]:
+def _memory(page: Page) -> dict[str, float]:
     """Return the resident memory of the largest page's process, and its maximum until now, MB."""
-    session = browser.new_browser_cdp_session()
+    assert page.context.browser is not None
+    session = page.context.browser.new_browser_cdp_session()
     processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
     found = [_status(each["id"]) for each in processes if each["type"] == "renderer"]
     return {"memory": max(each["VmRSS"] for each in found), "peak": max(each["VmHWM"] for each in found)}

@@ -1,6 +1,6 @@
 """Take the screenshots of README.md and docs/viewing.md: `docs/pictures/view-*.png`.
 
-    python docs/screenshots.py        # or: make pictures
+    PYTHONPATH=. python docs/screenshots.py        # or: make pictures
 
 They show `examples/town.py` in Chromium, which Debian has as the package chromium.
 """
