@@ -20,10 +20,13 @@ from ..queries.comparison.compare import compare
 from ..queries.comparison.match import Match
 from ..queries.comparison.result import Comparison, Counts
 from ..queries.comparison.rows import KINDS, AlignedRows
+from ..queries.comparison.shared_paths import shared_paths
 from ..text import plural, safe
 from .page import document, part
 from .report import MOST, Progress, packed, run_parts
 
+EXAMINED = 1_000
+"""Differences in which paths are looked for that most of them share, such as that of a time."""
 _COMPARED = ("sent", "received")
 """Kinds of events that are messages, if none are selected."""
 
@@ -49,10 +52,11 @@ async def comparison(
             _check(of, sum(row.kinds["sent"] for row in await each.recorders(of)))
     rows = AlignedRows()
     found = await compare(
-        log, a, b, log_b=log_b, selection=selection, match=match, details=1, rows=rows, progress=progress
+        log, a, b, log_b=log_b, selection=selection, match=match, details=EXAMINED, rows=rows, progress=progress
     )
     _check(a, found.messages_a)
     _check(b, found.messages_b)
+    shared = shared_paths(found.differences)
     return {
         "a": found.a,
         "b": found.b,
@@ -63,6 +67,9 @@ async def comparison(
         "channels": found.channels,
         "differing": found.differing,
         "notes": _notes(found),
+        "shared": None
+        if shared is None
+        else {"messages": shared.messages, "examined": shared.changed, "paths": list(shared.paths)},
         "kinds": list(_COMPARED) if selection.kinds is None else sorted(selection.kinds),
         "rows": _encoded(rows),
     }

@@ -21,9 +21,11 @@ const CHANNELS = 500;
  * Show two runs in place of the page. The state has the selected row: `at` is `a:` or `b:` and the cursor of its message.
  * @param {Comparison} found
  * @param {[Source, Source]} sources
- * @param {(side: "a" | "b") => string} linkTo URL of the page of one run
+ * @param {object} urls
+ * @param {(side: "a" | "b") => string} urls.run page of one run
+ * @param {(paths: string[]) => string} [urls.without] page of both runs, compared without some paths
  */
-export function showComparison(found, sources, linkTo) {
+export function showComparison(found, sources, urls) {
   const [messagesA, messagesB] = sources.map(({ messages }) => messages);
   const alignment = new Alignment(found, messagesA, messagesB);
   const rows = new FoldedRows(alignment);
@@ -195,8 +197,9 @@ export function showComparison(found, sources, linkTo) {
       { class: "run-head" },
       h("span", { class: "side" }, side.toUpperCase()),
       h("strong", {}, label(head.name || head.exp_id)),
+      head.name ? label(head.exp_id, "quiet") : null,
       h("span", { class: "quiet" }, plural(messages.length, "message")),
-      h("a", { href: linkTo(side) }, "open"),
+      h("a", { href: urls.run(side) }, "open"),
     );
   });
   foldButton.setAttribute("aria-pressed", "true");
@@ -217,10 +220,25 @@ export function showComparison(found, sources, linkTo) {
         foldButton,
       ),
       found.notes.length ? h("p", { class: "quiet notes" }, found.notes.map(visible).join("; ")) : null,
+      sharedPaths(),
       channelList(),
     ),
     h("main", { class: "comparison-body" }, h("div", { class: "run-heads" }, ...heads), h("div", { class: "comparison-list" }, list.element), strip.element),
   );
+
+  /** The paths in which most changed messages differ only, and how to leave them out. */
+  function sharedPaths() {
+    if (found.shared === null) return null;
+    const { messages, examined, paths } = found.shared;
+    const first = examined < found.counts.changed ? "first " : "";
+    const names = paths.map(visible).join(" and ");
+    const text = `${numberText(messages)} of the ${first}${numberText(examined)} changed messages differ only in `;
+    const options = paths.map((path) => path.replace(/^\$\./, ""));
+    const remedy = urls.without
+      ? h("a", { href: urls.without(options) }, `compare without ${names}`)
+      : h("code", {}, options.map((path) => `--ignore ${visible(path)}`).join(" "));
+    return h("p", { class: "notes" }, text, h("span", { class: "mono" }, names), ": ", remedy, urls.without ? null : " compares the rest");
+  }
 
   /** The channels that differ, each with a way to its first difference. */
   function channelList() {

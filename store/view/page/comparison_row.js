@@ -85,7 +85,7 @@ function cell(side, messages, row, words, first) {
       "p",
       { class: "cell-head" },
       h("span", { class: "side", "aria-hidden": "true" }, side),
-      h("span", { class: "who" }, ...sender, ...recipient),
+      sender.length || recipient.length ? h("span", { class: "who" }, ...sender, ...recipient) : null,
       label(names.channels[channel[row]] ?? "", "quiet channel"),
       h("time", { class: "quiet", title: exactText(ts[row]) }, timeText(ts[row])),
     ),

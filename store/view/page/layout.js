@@ -90,14 +90,14 @@ function move(x, y, pulls, distance, gravity, most) {
 }
 
 /**
- * Stretch the values of some places to the range from 0 to `most`; if they hardly differ they become half of it.
+ * Stretch the values of some places to the range from 0 to `most`.
  * @param {number[]} values @param {number[]} places @param {number} most
  */
 function fit(values, places, most) {
   const chosen = places.map((place) => values[place]);
   const low = Math.min(...chosen);
-  const range = Math.max(...chosen) - low;
-  for (const place of places) values[place] = most * (range < 1e-3 ? 0.5 : (values[place] - low) / range);
+  const range = Math.max(Math.max(...chosen) - low, 1e-9);
+  for (const place of places) values[place] = (most * (values[place] - low)) / range;
 }
 
 /**

@@ -154,18 +154,24 @@ async function ofFile() {
     if (new State(location.hash, () => {}).get("run") !== run) location.reload();
   });
   if (run === "a" || run === "b") return appOn(await fileSource(run === "b" ? 1 : 0));
-  showComparison(found, [await fileSource(0), await fileSource(1)], (side) => `#run=${side}`);
+  showComparison(found, [await fileSource(0), await fileSource(1)], { run: (side) => `#run=${side}` });
   document.body.dataset.ready = "";
   return null;
 }
 
-/** Show two experiments of the server side by side. @param {string} a @param {string} b */
-async function compared(a, b) {
-  const found = await json(`/api/compare?${new URLSearchParams({ a, b })}`);
+/** Show two experiments of the server side by side. @param {string} a @param {string} b
+ * @param {string[]} ignored paths that are left out */
+async function compared(a, b, ignored) {
+  const given = (/** @type {Record<string, string>} */ names, /** @type {string[]} */ paths) =>
+    new URLSearchParams([...Object.entries(names), ...paths.map((path) => ["ignore", path])]);
+  const found = await json(`/api/compare?${given({ a, b }, ignored)}`);
   const sources = /** @type {[Source, Source]} */ ([await served(a), await served(b)]);
   if (!sources.every(({ complete }) => complete)) throw new Error("too many messages to compare here: use messager report");
   document.title = `${visible(found.a)} and ${visible(found.b)} - messager`;
-  showComparison(found, sources, (side) => `/?${new URLSearchParams({ exp: found[side] })}`);
+  showComparison(found, sources, {
+    run: (side) => `/?${new URLSearchParams({ exp: found[side] })}`,
+    without: (paths) => `/?${given({ exp: found.a, with: found.b }, [...ignored, ...paths])}`,
+  });
   document.body.dataset.ready = "";
 }
 
@@ -176,7 +182,7 @@ async function begin() {
   const exp = asked.get("exp");
   const other = asked.get("with");
   if (exp !== null && other !== null) {
-    await compared(exp, other);
+    await compared(exp, other, asked.getAll("ignore"));
     return null;
   }
   if (exp === null) {

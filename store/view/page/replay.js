@@ -65,7 +65,7 @@ export function replayBar(app) {
   );
   const ended = h("div", { class: "replay-ended", hidden: true });
   const begin = button(about.broker === null ? "" : `Replay to ${visible(about.broker)} …`, openPlan);
-  const plan = replayPlan(app.head.exp_id, post, { start, cancel: () => begin.focus() });
+  const plan = replayPlan(app.head.exp_id, post, { start, cancel });
   element.append(begin, plan.element, running, ended, message);
 
   /** Send a request. @param {string} verb @param {Record<string, unknown>} [given] @returns {Promise<any>} */
@@ -95,6 +95,11 @@ export function replayBar(app) {
     message.textContent = "";
     begin.hidden = true;
     await plan.open();
+  }
+
+  function cancel() {
+    draw();
+    begin.focus();
   }
 
   /** Start the replay of the plan. @param {string | null} to_exp */

@@ -23,11 +23,7 @@ export function replayPlan(exp_id, post, how) {
   );
   element.addEventListener("submit", async (event) => {
     event.preventDefault();
-    if (name.value.trim() !== asked) {
-      await ask(); // what is shown then is to be read first
-      return;
-    }
-    go.disabled = true;
+    go.disabled = true; // as while `ask` waits: what it shows is to be read first
     await how.start(asked || null);
     go.disabled = false;
   });
@@ -45,6 +41,7 @@ export function replayPlan(exp_id, post, how) {
     try {
       const plan = await post("plan", { exp_id, ...(proposed ? {} : { to_exp: wanted || null }) });
       if (proposed) name.value = plan.to_exp ?? "";
+      else if (name.value.trim() !== wanted) return; // another answer comes
       asked = plan.to_exp ?? "";
       text.replaceChildren(...described(plan));
       go.disabled = false;

@@ -3,6 +3,7 @@
 import { distance } from "./arrows.js";
 import { h, label } from "./dom.js";
 import { draw } from "./drawing.js";
+import { FILTER_KEYS } from "./filter.js";
 import { highlightOf, withRows } from "./highlight.js";
 import { Knowledge } from "./knowledge.js";
 import { Lanes } from "./lanes.js";
@@ -76,6 +77,9 @@ export function sequenceView(app) {
   let hovered = -1;
   let frame = 0;
   let laidOut = 0;
+  /** Timer of the layout that was put off; 0 for none. */
+  let late = 0;
+  let loading = false;
   /** @type {import("./arrows.js").Arrow[]} */
   let arrows = [];
   const size = { width: 0, height: 0, gutter: 0, lane: 0 };
@@ -243,9 +247,8 @@ export function sequenceView(app) {
   scroll.addEventListener("scroll", () => {
     hide();
     paintSoon();
-    if (app.source.complete) return;
-    if (scroll.scrollTop < size.height / 2) app.source.more("before");
-    else if (scroll.scrollTop > scale.height - size.height * 1.5) app.source.more("after");
+    if (scroll.scrollTop < size.height / 2) load("before");
+    else if (scroll.scrollTop > scale.height - size.height * 1.5) load("after");
   }, { passive: true });
   new ResizeObserver(() => {
     if (scroll.clientWidth !== size.width || scroll.clientHeight !== size.height) app.changed("size");
@@ -267,6 +270,14 @@ export function sequenceView(app) {
     const row = rowAt(event);
     if (row >= 0) app.show(row);
   });
+
+  /** Load more messages, unless that is being done. @param {"before" | "after"} direction */
+  async function load(direction) {
+    if (loading || app.source.complete) return;
+    loading = true;
+    await app.source.more(direction).catch((error) => app.say(String(error.message)));
+    loading = false;
+  }
 
   /** Return the row of the nearest arrow; -1 if none is near. @param {MouseEvent} event */
   function rowAt(event) {
@@ -320,14 +331,16 @@ export function sequenceView(app) {
       digits = first.some((ts) => ts % 1_000_000_000n !== 0n) ? 3 : 0;
     }
     if (any(changed, "head", "messages")) losses = new Losses(app.messages, app.head);
-    const live = any(changed, "live", "messages") && !any(changed, "at", "q", "who", "view");
-    if (live && app.source.served && performance.now() - laidOut < PAUSE) {
-      setTimeout(() => app.changed("live"), PAUSE);
+    const live = any(changed, "live", "messages") && !any(changed, "at", "view", "sequence", ...FILTER_KEYS);
+    if (live && app.source.served && base === app.messages.base && performance.now() - laidOut < PAUSE) {
+      if (late === 0) late = setTimeout(() => app.changed("sequence"), PAUSE);
     } else {
+      clearTimeout(late);
+      late = 0;
       const shown = [highlight.rows, app.selected];
-      if (any(changed, "messages", "live", "at", "q", "who", "back")) findHighlight();
+      if (any(changed, "messages", "live", "sequence", "at", "q", "who", "back")) findHighlight();
       const brought = shown[0] !== highlight.rows;
-      if (brought || any(changed, "rows", "live", "head", "scale", "lanes", "only", "agent")) {
+      if (brought || any(changed, "rows", "live", "sequence", "head", "scale", "lanes", "only", "agent")) {
         layOut();
         laidOut = performance.now();
       }
@@ -338,7 +351,7 @@ export function sequenceView(app) {
     byTime.setAttribute("aria-pressed", String(Boolean(zoomed)));
     closer.hidden = wider.hidden = !zoomed;
     order.value = state.get("lanes");
-    if (any(changed, "messages", "live", "rows", "at", "q", "who", "back", "only", "agent", "head")) {
+    if (any(changed, "messages", "live", "sequence", "rows", "at", "q", "who", "back", "only", "agent", "head")) {
       panel.update({ highlight, receivers: knowledge.receivers, losses, texts, name: nameOf, digits });
       if (scroll.clientWidth !== size.width || scroll.clientHeight !== size.height) resize();
     }
@@ -367,6 +380,7 @@ export function sequenceView(app) {
     else if (event.key === "Home" || event.key === "g") step(-Infinity);
     else if (event.key === "End" || event.key === "G") step(Infinity);
     else if (event.key === "Escape" && app.selected >= 0) state.set({ at: "", only: "" });
+    else if (event.key === "Escape" && state.get("who")) state.set({ who: "", only: "" });
     else if (event.key === "b" && app.selected >= 0 && highlight.levels.length >= back) state.set({ back: String(back + 1) });
     else if (event.key === "B" && app.selected >= 0) state.set({ back: back > 2 ? String(back - 1) : "" });
     else return false;

@@ -40,7 +40,7 @@ export function sequencePanel(app) {
   const first = h("div", {});
   const told = h("div", {});
   const selected = h("div", {});
-  const element = h("aside", { class: "sequence-panel", "aria-label": "what was known" }, asking, first, told, selected);
+  const element = h("section", { class: "sequence-panel", "aria-label": "what was known" }, asking, first, told, selected);
 
   /** @param {Subject} subject */
   function update(subject) {

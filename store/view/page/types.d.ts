@@ -163,6 +163,8 @@ export interface Comparison {
   channels: number;
   differing: number;
   notes: string[];
+  /** Paths in which most of the examined changed messages differ only. */
+  shared: { messages: number; examined: number; paths: string[] } | null;
   /** Kinds of the messages that were compared. */
   kinds: string[];
   rows: { kind: number[]; a: number[]; b: number[]; length: number[] };

@@ -143,7 +143,13 @@ export class VirtualList {
     clearTimeout(this._rest);
     const most = this._most();
     if ((top <= 0 && !this.atStart) || (top >= most - 1 && !this.atEnd)) this._align();
-    else this._rest = setTimeout(() => this._align(), REST);
+    else this._rest = setTimeout(() => this._rested(), REST);
+  }
+
+  /** Set the bar to the place, unless it was moved and the event is still to come. */
+  _rested() {
+    if (this.element.scrollTop === this._top) this._align();
+    else this._scrolled();
   }
 
   /** Go to the item at a fraction of the list. @param {number} top */

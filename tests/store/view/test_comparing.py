@@ -87,6 +87,18 @@ async def test_notes_tell_how_names_and_values_were_compared(log: EventLog) -> N
     ]
 
 
+async def test_the_paths_are_named_in_which_changed_messages_differ_only(log: EventLog) -> None:
+    def timed(begin: float) -> list[NewEvent]:
+        return [sent(at, json.dumps({"t": begin + at, "content": f"text {at}"}).encode()) for at in range(5)]
+
+    found = await two(log, timed(0), timed(0.5))
+    assert found["counts"]["changed"] == 5
+    assert found["shared"] == {"messages": 5, "examined": 5, "paths": ["$.t"]}
+    runs = await log.experiment("a"), await log.experiment("b")
+    without = await comparison(log, *runs, Selection(), match=Match(ignore=("t",)))
+    assert without["equal"] and without["shared"] is None
+
+
 async def test_the_file_has_both_runs_and_their_alignment(log: EventLog, tmp_path: Path) -> None:
     await filled(log, said("one two three"), "a")
     await filled(log, said("one zwei three four"), "b")

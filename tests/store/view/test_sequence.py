@@ -25,7 +25,7 @@ RED = """canvas => {
 
 
 def panel(page: Page) -> Locator:
-    return page.get_by_role("complementary", name="what was known")
+    return page.get_by_role("region", name="what was known")
 
 
 def lanes(page: Page) -> Locator:

@@ -68,6 +68,10 @@ async def test_what_only_b_has_stands_among_the_messages_of_other_channels_where
     assert await shown(log, a, b) == [
         *("= x:1", "= y:1", "b neu:1", "= x:2", "b neu:2", "= y:2", "= x:3", "= y:3", "b neu:3"),
     ]
+    # the messages of x before it in B are behind its neighbours in A
+    assert await shown(log, "y:1 y:2 x:1 x:2", "y:1 x:1 x:2 y:neu y:2") == [
+        *("= y:1", "b y:neu", "= y:2", "= x:1", "= x:2"),
+    ]
     # x is late in B: what only B has on y still stands between its neighbours on y
     assert await shown(log, "x:1 x:2 y:1 y:2", "y:1 y:neu y:2 x:1 x:2") == [
         *("= x:1", "= x:2", "= y:1", "b y:neu", "= y:2"),

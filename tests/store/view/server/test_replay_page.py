@@ -36,7 +36,7 @@ def chat(exp_id: str = "e1") -> list[NewEvent]:
     return [
         sent(
             at * SECOND,
-            json.dumps({"content": f"message {at}"}).encode(),
+            json.dumps({"content": f"message {at}", "t": f"{exp_id} {at}"}).encode(),
             f"exps:{exp_id}:agents:{at % 2}:chat",
             from_id=at % 2,
         )
@@ -62,11 +62,11 @@ async def viewing(store: Path, broker: str, exp: str = "exp=e1", **options: Any)
 
 @pytest.fixture
 async def store(tmp_path: Path) -> Path:
-    """A store with the experiments e1 and e2, which differ in one message."""
+    """A store with the experiments e1 and e2, which differ in their times and in one message."""
     path = tmp_path / "runs.db"
     async with EventLog.open(str(path)) as log:
         other = chat("e2")
-        other[7] = other[7]._replace(payload=b'{"content": "another message"}')
+        other[7] = other[7]._replace(payload=b'{"content": "another message", "t": ""}')
         for exp_id, events in (("e1", chat()), ("e2", other)):
             writer = await log.register(of := await log.create_experiment(exp_id), role="tap")
             await log.append(writer, events)
@@ -102,7 +102,9 @@ async def test_the_page_starts_a_replay_steps_it_seeks_plays_it_and_shows_its_en
         await page.wait_for_function("document.activeElement.textContent === '▶ Play'")
         await button(page, "Step").click()
         await bar.get_by_text("1 of 20 messages published").wait_for()
-        await until(lambda: heard.messages == [("exps:e1-replay:agents:0:chat", '{"content": "message 0"}')])
+        await until(
+            lambda: heard.messages == [("exps:e1-replay:agents:0:chat", '{"content": "message 0", "t": "e1 0"}')]
+        )
         await page.wait_for_url("**#*at=0%3A1%3A1*")  # the message is selected
         await bar.get_by_label("agent of the next message").select_option("1")
         await button(page, "Next of").click()
@@ -138,6 +140,7 @@ async def test_the_recorded_channels_are_only_used_after_a_warning(
         assert await button(page, "Step").count() == 0, "the warning is to be read first"
         await name.press("Escape")
         await page.get_by_text("a system that is running").wait_for(state="hidden")
+        await page.wait_for_function("document.activeElement.textContent.startsWith('Replay to redis://')")
         assert heard.messages == []
         await page.close()
 
@@ -175,6 +178,9 @@ async def test_two_experiments_of_the_server_are_compared(open_page: PageOpener,
             await page.get_by_label(f"compare {exp_id}").check()
         await page.get_by_role("button", name="Compare two").click()
         await ready(page)
+        await page.get_by_role("button", name="20 changed").wait_for()
+        await page.get_by_role("link", name="compare without $.t").click()
+        await page.get_by_text("19 equal").wait_for()
         row = page.locator("[aria-current=true]")
         await row.wait_for()
         assert "message 7" in await row.inner_text() and "another message" in await row.inner_text()
