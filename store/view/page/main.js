@@ -118,6 +118,7 @@ export function appOn(source) {
   document.getElementById("page")?.replaceWith(page);
   // The address of the event: the state may have been written to that of the page meanwhile.
   addEventListener("hashchange", (event) => state.load(new URL(event.newURL).hash));
+  addEventListener("pagehide", write);
   addEventListener("resize", () => changed("size"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => changed("theme"));
   addEventListener("keydown", (event) => {

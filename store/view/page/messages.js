@@ -93,8 +93,6 @@ export class Messages {
     this._parts = [];
     /** @type {number[]} First row of each part, and the number of rows. */
     this._firsts = [0];
-    /** @type {Map<string, number> | null} Row + base by cursor. */
-    this._places = null;
   }
 
   /**
@@ -214,14 +212,12 @@ export class Messages {
 
   /** Return the row of a cursor; -1 if it is not there. @param {string} cursor */
   row(cursor) {
-    if (this._places === null) {
-      this._places = new Map();
-      for (let row = 0; row < this.length; row += 1) {
-        this._places.set(`${this.recorder[row]}:${this.seq[row]}`, row + this.base);
-      }
+    const [ts, recorder, seq] = cursor.split(":").map((part) => (/^-?\d{1,19}$/.test(part) ? BigInt(part) : null));
+    if (ts === null || recorder === undefined || seq === undefined) return -1;
+    for (let row = this.rowAt(ts); row < this.length && this.ts[row] === ts; row += 1) {
+      if (this.recorder[row] === Number(recorder) && this.seq[row] === Number(seq)) return row;
     }
-    const place = this._places.get(cursor.slice(cursor.indexOf(":") + 1));
-    return place === undefined ? -1 : place - this.base;
+    return -1;
   }
 
   /** Return the first row at or after a time in ns. @param {bigint} ts */
@@ -300,7 +296,6 @@ export class Messages {
   _count() {
     this._firsts = [0];
     for (const part of this._parts) this._firsts.push(/** @type {number} */ (this._firsts.at(-1)) + part.rows);
-    this._places = null;
   }
 
   /** @param {number} row @returns {[Part, number]} */

@@ -2,7 +2,7 @@
 
 import { colourOf } from "./colours.js";
 import { visible } from "./dom.js";
-import { shortened } from "./shortened.js";
+import { shortNames } from "./short_names.js";
 
 /** @typedef {import("./pairs.js").Across} Across */
 /** @typedef {"from" | "to"} Side */
@@ -17,7 +17,7 @@ export class Naming {
   constructor({ names }, across) {
     this._names = names;
     this._across = across;
-    this._short = across === "channel" ? ["", ...shortened(names.channels.slice(1))] : [];
+    this._short = across === "channel" ? shortNames(Array.from(names.channels, (name) => name ?? "")) : [];
   }
 
   /** Return whether the names of a side are channels. @param {Side} side */

@@ -38,6 +38,8 @@ class EventStream:
         self._stop = stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         sending = asyncio.create_task(self._send(send))
         ends = {sending, asyncio.create_task(_left(receive)), asyncio.create_task(self._stop.wait())}
         try:
@@ -48,15 +50,13 @@ class EventStream:
             await asyncio.wait(ends)
         if not sending.cancelled():
             sending.result()
+        await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": f"retry: {RETRY_MS}\n\n".encode(), "more_body": True})
         async with aclosing(self._events):
             async for event in self._events:
                 await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
 
 
 async def _left(receive: Receive) -> None:

@@ -160,7 +160,7 @@ async def test_no_text_of_two_runs_becomes_an_element(open_page: PageOpener, pai
     page = await ready(await open_page((await pairs.file("hostile", "hostile-times")).as_uri()))
     await page.locator(".comparison-channels summary").click()
     assert await elements_from_texts(page) == []
-    for _ in range(40):
+    for _ in range(20):
         await page.keyboard.press("n")
         await drawn(page)
     assert await elements_from_texts(page) == []

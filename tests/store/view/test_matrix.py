@@ -138,7 +138,7 @@ async def test_messages_without_recipients_are_counted_by_channel(open_page: Pag
     page = await ready(await open_page(f"{await group_chat(tmp_path, ['red', 'blue'])}#view=matrix"))
     await expect(page.get_by_text("No message names its recipient.")).to_be_visible()
     assert await table(page) == [
-        ["from ＼ channel", "…red", "…blue", "total"],
+        ["from ＼ channel", "red", "blue", "total"],
         ["a", "10", "10", "20"],
         ["b", "10", "10", "20"],
         ["c", "10", "10", "20"],

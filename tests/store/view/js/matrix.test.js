@@ -4,7 +4,6 @@ import { test } from "node:test";
 import { pairsOf } from "../../../../store/view/page/counting.js";
 import { layout } from "../../../../store/view/page/layout.js";
 import { channelPairs, channelsOf, network, tableOf, turnPairs, usual } from "../../../../store/view/page/pairs.js";
-import { shortened } from "../../../../store/view/page/shortened.js";
 import { messagesOf } from "./making.js";
 
 const GROUP = [
@@ -124,14 +123,4 @@ test("a graph of no, one or two names has places", () => {
     assert.ok([...x, ...y].every((value) => value >= 0 && value <= 1));
     assert.ok(Math.hypot(x[0] - x[1], y[0] - y[1]) > 0.1);
   }
-});
-
-test("names of channels lose what they have in common, and stay different", () => {
-  assert.deepEqual(shortened(["exps:1:agents:a:chat", "exps:1:news"]), ["…agents:a:chat", "…news"]);
-  assert.deepEqual(shortened(["exps:1:a", "exps:1:ab"]), ["…a", "…ab"]);
-  assert.deepEqual(shortened(["exps:1:agents:a:chat", "exps:1:agents:b:chat"]), ["…a…", "…b…"]);
-  assert.deepEqual(shortened(["exps:1::chat", "exps:1:a:chat"]), ["……", "…a…"]);
-  assert.deepEqual(shortened(["news", "notes"]), ["news", "notes"]);
-  assert.deepEqual(shortened(["exps:1:news"]), ["exps:1:news"]);
-  assert.deepEqual(shortened([]), []);
 });
