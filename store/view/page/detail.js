@@ -152,11 +152,12 @@ function fields(app, row) {
 /** Return a button to the cause. @param {App} app @param {number} row */
 function cause(app, row) {
   const { messages } = app;
-  const place = `${messages.cause_recorder[row]}:${messages.cause_seq[row]}`;
-  const found = messages.row(`0:${place}`);
-  if (found < 0) return h("span", { class: "mono" }, place);
+  const [recorder, seq] = [messages.cause_recorder[row], messages.cause_seq[row]];
+  const found = messages.rowOf(recorder, seq);
+  if (found < 0) return h("span", { class: "mono" }, `${recorder}:${seq}`);
   const text = messages.text(found);
-  const button = h("button", { type: "button", class: "cause", on: { click: () => app.show(messages.row(`0:${place}`)) } });
+  const show = () => app.show(messages.rowOf(recorder, seq));
+  const button = h("button", { type: "button", class: "cause", on: { click: show } });
   button.append(agentName(messages, messages.from[found]), h("bdi", { dir: "auto" }, ` ${text.slice(0, 80)}${text.length > 80 ? "…" : ""}`));
   return button;
 }

@@ -167,7 +167,7 @@ export class Knowledge {
     const rows = [];
     let now = row;
     while (messages.cause_recorder[now] > 0) {
-      const cause = messages.row(`0:${messages.cause_recorder[now]}:${messages.cause_seq[now]}`);
+      const cause = messages.rowOf(messages.cause_recorder[now], messages.cause_seq[now]);
       if (cause < 0 || cause === row || rows.includes(cause)) return { rows, missing: cause < 0 };
       rows.push(cause);
       now = cause;

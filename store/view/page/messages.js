@@ -220,6 +220,14 @@ export class Messages {
     return -1;
   }
 
+  /** Return the row of a recorder's message; -1 if it is not there. Reads all rows. @param {number} recorder @param {number} seq */
+  rowOf(recorder, seq) {
+    for (let row = 0; row < this.length; row += 1) {
+      if (this.seq[row] === seq && this.recorder[row] === recorder) return row;
+    }
+    return -1;
+  }
+
   /** Return the first row at or after a time in ns. @param {bigint} ts */
   rowAt(ts) {
     let low = 0;
