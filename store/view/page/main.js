@@ -138,7 +138,7 @@ function instead(text, role = "status") {
 async function served(exp) {
   const head = await headOf(exp);
   document.title = `${visible(head.name || head.exp_id)} - messager`;
-  const source = new ServedSource(head, exp);
+  const source = new ServedSource(head, head.exp_id); // a name may become that of another experiment
   const state = new State(location.hash, () => {});
   await source.begin(filterOf(state), state.get("at"), (done, total) => {
     instead(`Loading ${numberText(done)} of ${numberText(total)} messages …`);
