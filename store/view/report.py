@@ -148,7 +148,7 @@ async def run_parts(
     data = described | {
         "problems": None if found is None else problems_of(found, shared),
         "verify": verdict_of(verdict, shared),
-        "selection": chosen if shared is None else shared.text(chosen),
+        "selection": chosen if shared is None or not chosen else "selected messages",  # the filters may tell names
         "shared": _changes(shared),
         "made": {"version": __version__, "at": iso(time.time_ns())},
     }

@@ -5,7 +5,7 @@ import { conversationView } from "./conversation.js";
 import { isLive } from "./describing.js";
 import { h, visible } from "./dom.js";
 import { showExperiments } from "./experiments.js";
-import { FILTER_KEYS, filterOf, rowsOf } from "./filter.js";
+import { CONTENT_KEYS, FILTER_KEYS, filterOf, rowsOf, rowsWithin } from "./filter.js";
 import { footer } from "./footer.js";
 import { matrixView } from "./matrix.js";
 import { problemsView } from "./problems.js";
@@ -50,6 +50,7 @@ export function appOn(source) {
     state,
     source,
     filter: filterOf(state),
+    fitting: new Int32Array(0),
     rows: new Int32Array(0),
     selected: -1,
     changed,
@@ -86,7 +87,10 @@ export function appOn(source) {
     if (filtered) app.filter = filterOf(state);
     if (filtered || (keys.has("at") && !loaded())) fetchMessages();
     if (keys.has("messages") || filtered) {
-      app.rows = rowsOf(app.messages, app.filter);
+      if (keys.has("messages") || CONTENT_KEYS.some((key) => keys.has(key))) {
+        app.fitting = rowsOf(app.messages, app.filter, { anyTime: true });
+      }
+      app.rows = rowsWithin(app.messages, app.fitting, app.filter);
       keys.add("rows");
     }
     if (keys.has("messages") || keys.has("at")) app.selected = state.get("at") ? app.messages.row(state.get("at")) : -1;

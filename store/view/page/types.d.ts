@@ -232,6 +232,8 @@ export interface App {
   state: State;
   source: Source;
   filter: Filter;
+  /** Rows that fit the filter at any time, ascending. */
+  fitting: Int32Array;
   /** Rows that fit the filter, ascending. */
   rows: Int32Array;
   /** Row of the selected message (`state.at`); -1 for none. */

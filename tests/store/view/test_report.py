@@ -76,8 +76,10 @@ async def test_a_pseudonymised_report_of_two_runs_names_no_agent_anywhere(log: E
 @pytest.mark.any_database
 async def test_a_path_that_is_erased_is_not_in_the_report(log: EventLog) -> None:
     await filled(log, [sent(1, b'{"content": "a secret", "n": 1}')])
-    page = await page_of(log, "e1", Selection(), shared=sharing(["content"], pseudonymise=False))
-    assert b"a secret" not in unpacked(page.html)
+    shared, chosen = sharing(["content"], pseudonymise=False), "--grep secret"
+    page = await page_of(log, "e1", Selection(grep="secret"), chosen=chosen, shared=shared)
+    assert page.messages == 1
+    assert b"secret" not in unpacked(page.html)
     assert b'"n": 1' in unpacked(page.html)
 
 
