@@ -52,7 +52,9 @@ export function appOn(source) {
     filter: filterOf(state),
     fitting: new Int32Array(0),
     rows: new Int32Array(0),
-    selected: -1,
+    get selected() {
+      return state.get("at") ? app.messages.row(state.get("at")) : -1;
+    },
     changed,
     show(row, view) {
       const values = { at: app.messages.cursor(row), ...(view ? { view } : {}) };
@@ -93,14 +95,13 @@ export function appOn(source) {
       app.rows = rowsWithin(app.messages, app.fitting, app.filter);
       keys.add("rows");
     }
-    if (keys.has("messages") || keys.has("at")) app.selected = state.get("at") ? app.messages.row(state.get("at")) : -1;
     begun = true;
     for (const view of always) view.update(keys);
   }
 
   /** Return whether the selected message is loaded, or none is selected. */
   function loaded() {
-    return source.complete || state.get("at") === "" || app.messages.row(state.get("at")) >= 0;
+    return source.complete || state.get("at") === "" || app.selected >= 0;
   }
 
   /** Load the messages that fit the filter, unless all are there. */

@@ -237,7 +237,7 @@ export interface App {
   /** Rows that fit the filter, ascending. */
   rows: Int32Array;
   /** Row of the selected message (`state.at`); -1 for none. */
-  selected: number;
+  readonly selected: number;
   /** Note changes; every view is updated in the next frame. */
   changed(...keys: string[]): void;
   /** Select a message, show it, and with `view` switch to a view. */
