@@ -1,8 +1,8 @@
 /** Problems of the recording by kind, each with the way to its place. */
 
-import { colourOf } from "./colours.js";
 import { h, visible } from "./dom.js";
 import { MEANING, numberOf, unknownYet } from "./problem_kinds.js";
+import { agentName, speaker } from "./speaker.js";
 import { dayText, exactText, numberText, plural, timeText } from "./time.js";
 
 /** @typedef {import("./types").App} App */
@@ -135,15 +135,9 @@ function item(app, one) {
 /** @param {App} app @param {number} row */
 function names(app, row) {
   const { messages } = app;
-  const name = (/** @type {number} */ at) => {
-    const made = h("bdi", {}, visible(messages.names.agents[at].text));
-    made.style.color = colourOf(at);
-    return made;
-  };
-  const from = messages.from[row];
   const to = messages.to[row];
-  const target = to > 0 ? name(to) : h("bdi", { class: "quiet" }, visible(messages.names.channels[messages.channel[row]] || "nobody"));
-  return h("span", { class: "ends" }, from > 0 ? name(from) : "unknown sender", " → ", target);
+  const target = to > 0 ? agentName(messages, to) : h("bdi", { class: "quiet" }, visible(messages.names.channels[messages.channel[row]] || "nobody"));
+  return h("span", { class: "ends" }, speaker(messages, row), " → ", target);
 }
 
 /** Return the begin of a text. @param {string} text */

@@ -13,6 +13,7 @@ import { ROW, Scale } from "./scale.js";
 import { channelTexts, Palette, Texts } from "./scene.js";
 import { laneNames } from "./sequence_lanes.js";
 import { sequencePanel } from "./sequence_panel.js";
+import { messagerText } from "./speaker.js";
 import { durationText, exactText, plural } from "./time.js";
 
 /** @typedef {import("./scene.js").Scene} Scene */
@@ -95,7 +96,7 @@ export function sequenceView(app) {
     const lane = lanes.list[lanes.placeOf(key)];
     if (lane) return lane.text;
     if (key > 0) return app.messages.names.agents[key].text;
-    return key < 0 ? `Messager ${app.messages.names.messagers[0 - key]}` : "no sender";
+    return messagerText(app.messages.names.messagers[0 - key]);
   }
 
   /** Find what is brought out. */

@@ -1,6 +1,6 @@
 /** Strips of the timeline: chapters between marks above it, problems below it. Their buttons are one stop of the tab key. */
 
-import { h, visible } from "./dom.js";
+import { h, shortId, visible } from "./dom.js";
 import { plural } from "./time.js";
 
 /** @typedef {import("./types").App} App */
@@ -36,7 +36,7 @@ export function chapterStrip(app) {
         const name = group.map(({ label }) => label);
         const text = name.length === 1 ? name[0] : `${name[0]} … ${name[name.length - 1]}`;
         const many = name.length === 1 ? "" : ` (${plural(name.length, "mark")})`;
-        const title = [`${visible(text)}${many}`, group.length === 1 ? visible(group[0].text) : ""].filter(Boolean).join(": ");
+        const title = [`${shortId(text)}${many}`, group.length === 1 ? shortId(group[0].text) : ""].filter(Boolean).join(": ");
         const button = h("button", { type: "button", class: "timeline-chapter", title, tabIndex: -1 });
         button.append(h("bdi", {}, visible(text)));
         const begin = Math.max(from, 0);
