@@ -246,7 +246,8 @@ export function conversationView(app) {
       const top = at < 0 ? null : list.topOf(at);
       details.update(changed);
       list.resize(top === null ? list.at : at, top === null ? list.offset : -top);
-      if (at >= 0 && (changed.has("at") || changed.has("view"))) list.reveal(at);
+      if (at >= 0 && changed.has("at") && changed.has("view")) list.center(at);
+      else if (at >= 0 && (changed.has("at") || changed.has("view"))) list.reveal(at);
       for (let each = list.first; each < list.end; each += 1) select(each);
     },
     key(event) {

@@ -4,7 +4,8 @@
 const ONE = [
   ...["view", "q", "since", "until", "at", "by", "run"],
   ...["empty"], // timeline
-  ...["sort", "across", "matrix"], // matrix
+  ...["sort"], // problems
+  ...["across", "matrix"], // matrix
   ...["scale", "lanes", "who", "back", "only"], // sequence
 ];
 /** Keys with a time, ns UTC. */
