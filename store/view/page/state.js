@@ -12,6 +12,8 @@ const ONE = [
 const TIMES = ["since", "until"];
 /** Keys with several values. */
 const MANY = ["agent", "between", "channel", "kind"];
+/** Without the trace of the searched word, which ends with the search. */
+const NO_TRACE = { who: "", back: "", only: "" };
 /** Keys of the moment, which are not in the URL. */
 const MOMENT = ["playhead", "playing"];
 
@@ -42,7 +44,8 @@ export class State {
    */
   set(values) {
     const keys = [];
-    for (const [key, value] of Object.entries(values)) {
+    const traced = values.q === "" && this.get("who") !== "";
+    for (const [key, value] of Object.entries(traced ? { ...NO_TRACE, ...values } : values)) {
       if (Array.isArray(value)) {
         if (this.all(key).join("\0") === value.join("\0")) continue;
         this.many[key] = value;
