@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 
 from ...db.databases import in_memory
 from ...errors import ExperimentNotFound, StoreNotFound
 from ...experiments.records import Experiment
 from ...log.event_log import EventLog
+from ...log.messages import Sources
+from ...log.selection import Selection
 from ...queries import side_tables
 from ...queries.index import index_or_warn
-from ..columns import Names
+from ..columns import ON_THE_PAGE, Names
 from .message_rule import CurrentRule
 
 PATIENCE_S = 0.5
@@ -51,10 +54,10 @@ class ServedStore:
                 self._log = await EventLog.open(self.url, create=False)
             return self._log
 
-    async def has(self, wanted: str) -> bool:
-        """Return whether there is such an experiment. Raises `AmbiguousExperiment`."""
+    async def prepare(self, wanted: str) -> bool:
+        """Begin to choose the messages of an experiment, if there is one; return whether. Raises `AmbiguousExperiment`."""
         try:
-            await self.run(wanted)
+            (await self.run(wanted)).prepare()
         except (StoreNotFound, ExperimentNotFound):
             return False
         return True
@@ -81,12 +84,25 @@ class Served:
         self.rule = CurrentRule()
         self._indexing: asyncio.Task[bool] | None = None
         self._indexed = 0, 0
+        self._choosing: asyncio.Task[Sources] | None = None
 
     async def close(self) -> None:
         """End the indexing; what was indexed remains."""
-        if self._indexing is not None:
-            self._indexing.cancel()
-            await asyncio.gather(self._indexing, return_exceptions=True)
+        tasks = [task for task in (self._indexing, self._choosing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def prepare(self) -> None:
+        """Begin to choose the messages, which takes a second for ten million events. A request meets its errors."""
+        self._choosing = asyncio.create_task(self.rule.sources(self.log, self.of))
+
+    async def sources(self, selection: Selection) -> Sources:
+        """Return the choice of the messages of a selection."""
+        rule = copy(await self.rule.sources(self.log, self.of))
+        if selection.kinds is not None:
+            rule.kinds = selection.kinds & ON_THE_PAGE
+        return rule
 
     async def indexing(self) -> list[int] | None:
         """Return the number of events that are indexed and their total; None if the experiment is indexed.
