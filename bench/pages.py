@@ -54,9 +54,10 @@ LOOP = f"""word => new Promise(done => {{
 }})"""
 """The same for a loop over an array of lower-case texts, which shows the first 40."""
 FRAMES = """() => {
+  const begun = window.frames_ !== undefined;
   window.frames_ = [];
   const next = now => { window.frames_.push(now); requestAnimationFrame(next); };
-  requestAnimationFrame(next);
+  if (!begun) requestAnimationFrame(next);
 }"""
 
 

@@ -20,7 +20,7 @@ FORBIDDEN = """() => {
   for (const each of page.querySelectorAll("*")) {
     const bad = /^on|^(src|srcdoc|srcset|action|formaction|ping|background)$/;
     if ([...each.attributes].some(({ name }) => bad.test(name))) found.push(each);
-    if (each.matches("[href], [*|href]") && !/^#|^blob:/.test(each.getAttribute("href") ?? "")) found.push(each);
+    if (each.matches("[href], [*|href]") && !/^[#?]|^blob:/.test(each.getAttribute("href") ?? "")) found.push(each);
   }
   return found.map((each) => each.outerHTML.slice(0, 200));
 }"""
