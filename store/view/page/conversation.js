@@ -60,7 +60,7 @@ export function conversationView(app) {
   /** @param {number} at */
   function key(at) {
     const before = at > 0 ? rows[at - 1] + messages.base : app.filter.since;
-    if (at === rows.length) return `end ${before} ${app.filter.until} ${messages.length === 0} ${app.source.complete}`;
+    if (at === rows.length) return `end ${before} ${app.filter.until} ${messages.length === 0} ${app.source.complete} ${app.source.loading}`;
     const id = rows[at] + messages.base;
     return `${id} ${before} ${whole.has(id)}`;
   }
@@ -104,6 +104,7 @@ export function conversationView(app) {
   }
 
   function nothing() {
+    if (app.source.loading) return h("p", { class: "nothing" }, "Loading messages …");
     if (messages.length === 0 && app.source.complete) return h("p", { class: "nothing" }, "There are no messages yet.");
     if (!isFiltered(app.state)) return h("p", { class: "nothing" }, "There are no messages.");
     const clear = h("button", { type: "button", on: { click: () => app.state.set(NO_CONDITIONS) } }, "Remove all conditions");
@@ -172,7 +173,10 @@ export function conversationView(app) {
     base = messages.base;
     const count = rows.length + 1;
     const lost = !old.atEnd && old.row < 0;
-    if (!placed || lost) {
+    if (app.source.loading && rows.length === 0) {
+      list.set(count, 0, 0, { fresh });
+      placed = false;
+    } else if (!placed || lost) {
       list.set(count, 0, 0, { fresh });
       if (selectedAt() >= 0) list.reveal(selectedAt());
       else if (isLive() && app.source.atEnd && app.filter.until === null) list.moveToEnd();

@@ -39,6 +39,13 @@ export function appOn(source) {
     for (const key of keys) waiting.add(key);
     if (frame === 0) frame = requestAnimationFrame(draw);
   };
+  /** Draw at once: nothing may use rows of before the change. @param {string[]} keys */
+  const drawNow = (keys) => {
+    for (const key of keys) waiting.add(key);
+    cancelAnimationFrame(frame);
+    draw();
+  };
+
   const state = new State(location.hash, (keys) => {
     changed(...keys);
     remember();
@@ -53,6 +60,7 @@ export function appOn(source) {
     rows: new Int32Array(0),
     selected: -1,
     changed,
+    drawNow,
     show(row, view) {
       const values = { at: app.messages.cursor(row), ...(view ? { view } : {}) };
       state.set(values);
@@ -192,7 +200,8 @@ async function begin() {
   }
   const source = await served(exp);
   const app = appOn(source);
-  source.onchange = (keys) => app.changed(...keys);
+  source.onchange = app.drawNow;
+  source.onfailure = (error) => app.say(error.message);
   if (source.head.status === "open") source.follow();
   if (!isLive(source.head)) source.examine().catch((error) => app.say(String(error.message)));
   return app;

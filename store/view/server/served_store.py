@@ -55,7 +55,7 @@ class ServedStore:
             return self._log
 
     async def prepare(self, wanted: str) -> bool:
-        """Begin to choose the messages of an experiment, if there is one; return whether. Raises `AmbiguousExperiment`."""
+        """Begin to choose the messages of an experiment; return whether it exists. Raises `AmbiguousExperiment`."""
         try:
             (await self.run(wanted)).prepare()
         except (StoreNotFound, ExperimentNotFound):
