@@ -116,6 +116,7 @@ export function conversationView(app) {
     for (let at = list.first; at < list.end; at += 1) select(at);
     if (!list.atEnd && !app.source.complete) app.source.atEnd = false;
     if (list.atEnd) unseen = 0;
+    if (!app.source.complete && !app.source.atEnd) unseen = 0;
     newest.hidden = list.atEnd || !isLive();
     newest.textContent = unseen ? `${numberText(unseen)} new ↓` : "Newest ↓";
     if (app.source.complete || !placed) return;
@@ -168,7 +169,8 @@ export function conversationView(app) {
     const selectedRow = app.selected + shift;
     const was = positionOf(rows, selectedRow);
     const top = app.selected >= 0 && rows[was] === selectedRow ? list.topOf(was) : null;
-    if (!list.atEnd && app.rows.length > rows.length) unseen += app.rows.length - rows.length;
+    const last = rows.length ? rows[rows.length - 1] - shift : -1;
+    if (!list.atEnd && placed && (app.source.complete || app.source.atEnd)) unseen += app.rows.length - positionOf(app.rows, last + 1);
     rows = app.rows;
     base = messages.base;
     const count = rows.length + 1;

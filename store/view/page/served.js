@@ -48,6 +48,8 @@ export class ServedSource {
     this._filter = new URLSearchParams();
     /** @type {Promise<unknown>} Loads, one after the other. */
     this._loading = Promise.resolve();
+    /** @type {Promise<void>} The first load: counts take longer, and would slow it. */
+    this._first = Promise.resolve();
     /** Number of selections. */
     this._selected = 0;
     /** @type {(keys: string[]) => void} */
@@ -65,7 +67,7 @@ export class ServedSource {
     if (this.head.messages !== null && this.head.messages <= WHOLE) {
       await this._loadAll(progress);
     } else {
-      this.select(filter, at).catch((error) => this.onfailure(error));
+      this._first = this.select(filter, at).catch((error) => this.onfailure(error));
     }
   }
 
@@ -133,7 +135,7 @@ export class ServedSource {
         if (before) this.atEnd = false;
       }
       this._found();
-      this.onchange(rows ? ["messages"] : ["live"]);
+      this.onchange(["messages"]);
       return rows;
     });
   }
@@ -170,7 +172,7 @@ export class ServedSource {
     if (parameters(filter).size === 0 && this.head.messages === null) {
       this.head.messages = pairs.reduce((/** @type {number} */ sum, /** @type {any} */ { count }) => sum + count, others);
       this._found();
-      this.onchange(["live"]);
+      this.onchange(["head"]);
     }
     return others ? [...pairs, { from: -1, to: -1, count: others }] : pairs;
   }
@@ -231,8 +233,9 @@ export class ServedSource {
     }
   }
 
-  /** Return an answer, when the experiment is indexed. @param {string} url */
+  /** Return an answer, when the messages are there and the experiment is indexed. @param {string} url */
   async _indexed(url) {
+    await this._first;
     for (;;) {
       const found = await json(url);
       this.head.indexing = found.indexing ?? null;
