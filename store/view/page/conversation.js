@@ -38,6 +38,7 @@ export function conversationView(app) {
   let placed = false;
   /** Number of names when the looks were decided. */
   let named = 0;
+  let merges = 0;
   /** Messages that came at the end since it was left. */
   let unseen = 0;
 
@@ -175,15 +176,20 @@ export function conversationView(app) {
     base = messages.base;
     const count = rows.length + 1;
     const lost = !old.atEnd && old.row < 0;
+    const { atEnd } = app.source; // a place that is not the end sets it to false
     if (app.source.loading && rows.length === 0) {
       list.set(count, 0, 0, { fresh });
       placed = false;
     } else if (!placed || lost) {
       list.set(count, 0, 0, { fresh });
       if (selectedAt() >= 0) list.reveal(selectedAt());
-      else if (isLive() && app.source.atEnd && app.filter.until === null) list.moveToEnd();
+      else if (isLive() && atEnd && app.filter.until === null) {
+        app.source.atEnd = true;
+        list.moveToEnd();
+      }
       placed = true;
-    } else if (followed && isLive()) {
+      moved();
+    } else if (followed && isLive() && (app.source.complete || atEnd)) {
       list.set(count, count - 1, 0, { fresh });
     } else if (top !== null && top > -list.height && top < list.height && selectedAt() >= 0) {
       list.set(count, selectedAt(), -top, { fresh });
@@ -246,7 +252,9 @@ export function conversationView(app) {
       if (changed.has("messages")) asked = new Set();
       const before = digits;
       if (changed.has("messages")) digits = Math.max(digits, digitsOf(messages.ts, messages.length));
-      const looks = newNames() || digits !== before || ["head", "theme", "q"].some((name) => changed.has(name));
+      const merged = messages.merges !== merges;
+      merges = messages.merges;
+      const looks = newNames() || merged || digits !== before || ["head", "theme", "q"].some((name) => changed.has(name));
       if (changed.has("rows") || changed.has("messages") || looks) replace(looks);
       const at = selectedAt();
       const top = at < 0 ? null : list.topOf(at);

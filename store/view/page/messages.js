@@ -79,6 +79,8 @@ export class Messages {
     this.length = 0;
     /** Number of rows that were dropped at the begin, minus those that were put before it: `base + row` stays. */
     this.base = 0;
+    /** Number of times that messages were put between others: `base + row` did not stay then. */
+    this.merges = 0;
     /** ns UTC */
     this.ts = new BigInt64Array(0);
     /** Seconds UTC, for drawing. */
@@ -321,6 +323,7 @@ export class Messages {
    * @param {number} first @param {Record<string, any>} added @param {Reception[][]} received @param {Part} part
    */
   _merge(first, added, received, part) {
+    this.merges += 1;
     const old = this.length - first;
     /** @type {number[]} Rows in their new order: those from `first` on, then the added ones. */
     const order = [];

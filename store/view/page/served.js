@@ -135,7 +135,7 @@ export class ServedSource {
         if (before) this.atEnd = false;
       }
       this._found();
-      this.onchange(["messages"]);
+      this.onchange(rows ? ["messages"] : ["live"]);
       return rows;
     });
   }
@@ -212,7 +212,7 @@ export class ServedSource {
       this._next(async () => {
         // After the stream was closed, a new one begins at the position: its events come again.
         if (this._stream === stream) await this._take(batch, event.lastEventId);
-      });
+      }).catch((error) => this.onfailure(error));
     });
     stream.addEventListener("behind", () => location.reload());
     stream.addEventListener("closed", () => {
@@ -269,7 +269,6 @@ export class ServedSource {
       const late = !this._reached.before && first !== "" && this.messages.cursor(0) !== first;
       if (late) await this._begin("", true);
       if (this.messages.trim(WINDOW)) this._reached.before = false;
-      this._found();
     }
     if (batch.marks?.length || batch.gaps?.length) {
       this.head.marks.push(...(batch.marks ?? []));
@@ -279,6 +278,7 @@ export class ServedSource {
     if (batch.last_ts) this.head.last_ts = batch.last_ts;
     if (batch.first_ts) this.head.first_ts ??= batch.first_ts;
     if (this.head.messages !== null) this.head.messages += batch.messages;
+    if (!this.complete) this._found();
     this.onchange(keys);
   }
 
