@@ -73,6 +73,10 @@ class Sharing:
         """Start the export of an experiment with these agents."""
         self._names = Pseudonyms(agents) if self.pseudonymise else None
 
+    def text(self, text: str) -> str:
+        """Return text with pseudonyms for names of agents, if they get any."""
+        return text if self._names is None else self._names.text(text)
+
     def event(self, entry: Event) -> Event:
         """Return the changed event."""
         if self.clean is not None:

@@ -39,7 +39,7 @@ class Cursor(NamedTuple):
     def parse(cls, text: str) -> Cursor:
         """Return the cursor that was written as `text`. Raises `BadCursor`."""
         found = _CURSOR.fullmatch(text)
-        if not found:
+        if not found or not -(2**63) <= int(found[1]) < 2**63:
             raise BadCursor(text)
         return cls(int(found[1]), int(found[2]), int(found[3]))
 

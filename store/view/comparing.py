@@ -21,7 +21,7 @@ from ..queries.comparison.match import Match
 from ..queries.comparison.result import Comparison, Counts
 from ..queries.comparison.rows import KINDS, AlignedRows
 from ..queries.comparison.shared_paths import shared_paths
-from ..text import plural, safe
+from ..text import plural
 from .page import document, part
 from .report import MOST, Progress, packed, run_parts
 
@@ -85,17 +85,20 @@ async def report_two(
     log_b: EventLog | None = None,
     match: Match | None = None,
     chosen: str = "",
-    shared: Callable[[], Sharing | None] = lambda: None,
+    shared: Sharing | None = None,
     progress: Progress | None = None,
 ) -> tuple[int, int]:
     """Write two experiments, side by side, as a page to a file; return their numbers of messages.
 
-    `shared` makes what erases or pseudonymises a run. Raises `StoreError` as `comparison` and `report.report` do.
+    `shared` erases or pseudonymises both, with the same pseudonyms. Raises `StoreError` as `comparison` and
+    `report.report` do.
     """
     other = log_b or log
     runs = (log, await log.experiment(a)), (other, await other.experiment(b))
+    if shared is not None:
+        shared.begin([agent for store, of in runs for agent in await store.agents(of)])
     made = [
-        await run_parts(*each, number, selection, chosen=chosen, shared=shared(), progress=progress)
+        await run_parts(*each, number, selection, chosen=chosen, shared=shared, progress=progress)
         for number, each in enumerate(runs)
     ]
 
@@ -105,11 +108,15 @@ async def report_two(
 
     (_, of_a), (_, of_b) = runs
     found = await comparison(log, of_a, of_b, selection, log_b=log_b, match=match, progress=note)
-    title = f"{safe(of_a.name or of_a.exp_id)} and {safe(of_b.name or of_b.exp_id)} - messager"
-    html = document(title, part("comparison", 0, packed(found)) + "".join(parts for _, parts in made))
+    if shared is not None:
+        names = {"a": shared.text(found["a"]), "b": shared.text(found["b"])}
+        found = found | names | {"shared": None}  # paths are parts of payloads
+    title = " and ".join(run.title for run in made)
+    elements = part("comparison", 0, packed(found)) + "".join(run.elements for run in made)
+    html = document(f"{title} - messager", elements)
     with open_output(path) as file:
         file.write(html.encode("utf-8", "replace"))
-    return made[0][0], made[1][0]
+    return made[0].messages, made[1].messages
 
 
 def _check(of: Experiment, messages: int) -> None:

@@ -40,7 +40,7 @@ async def head(
         found = shared.header(found)
     marks, gaps, notes = await _marks_and_gaps(log, of, selection, shared)
     return {
-        "exp_id": of.exp_id,
+        "exp_id": of.exp_id if shared is None else shared.text(of.exp_id),
         "name": found["name"],
         "tags": found["tags"],
         "meta": found["meta"],
@@ -60,9 +60,7 @@ async def head(
                 "recorder": row.ordinal,
                 "role": row.role,
                 "state": row.state,
-                "patterns": []
-                if shared is not None and shared.pseudonymise
-                else [storable(one) for one in row.patterns],
+                "patterns": [] if private else [storable(one) for one in row.patterns],
                 "started_at": str(row.started_at),
                 "complete_until": str(row.complete_until),
                 "ended_at": _text(row.ended_at),
@@ -81,14 +79,17 @@ def problems_of(found: Problems, shared: Sharing | None = None) -> dict[str, Any
     return {
         "counts": {str(kind): found.number(kind) for kind in found.counts},
         "details": [_problem(one, shared) for one in found.details],
-        "notes": list(found.notes),
+        "notes": [note if shared is None else shared.text(note) for note in found.notes],
         "examined": found.examined,
     }
 
 
-def verdict_of(found: Verdict) -> dict[str, Any]:
-    """Return the result of a verification for the page."""
-    return {"ok": found.ok, "head": found.head, "problems": found.problems, "notes": found.notes}
+def verdict_of(found: Verdict, shared: Sharing | None = None) -> dict[str, Any]:
+    """Return the result of a verification for the page. With pseudonyms, it is brief: its details name places."""
+    problems, notes = found.problems, found.notes
+    if shared is not None and shared.pseudonymise:
+        problems, notes = [plural(len(problems), "problem")] if problems else [], []
+    return {"ok": found.ok, "head": found.head, "problems": problems, "notes": notes}
 
 
 def _problem(one: Problem, shared: Sharing | None) -> dict[str, Any]:
@@ -120,14 +121,14 @@ async def _marks_and_gaps(
     async with aclosing(pages):
         async for page in pages:
             for entry in page:
-                label = labels.next(str((entry.meta or {}).get("name", ""))) if entry.kind == "mark" else ""
+                changed = entry if shared is None else shared.event(entry)
+                label = labels.next(str((changed.meta or {}).get("name", ""))) if entry.kind == "mark" else ""
                 if entry.cursor not in span:
                     continue
                 chosen = marks if entry.kind == "mark" else gaps
                 if len(chosen) >= MOST_MARKS:
                     left_out += 1
                     continue
-                changed = entry if shared is None else shared.event(entry)
                 chosen.append(mark_of(changed, label) if entry.kind == "mark" else gap_for_page(changed))
     notes = [f"{plural(left_out, 'more mark')} and gaps are not shown"] if left_out else []
     return marks, gaps, notes

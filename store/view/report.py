@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from messager import __version__
 
@@ -94,8 +94,20 @@ async def page_of(
 ) -> Page:
     """Return an experiment as a page. Raises `StoreError` for more than `most` messages."""
     of = await log.experiment(exp)
-    count, parts = await run_parts(log, of, 0, selection, chosen=chosen, shared=shared, most=most, progress=progress)
-    return Page(document(f"{safe(of.name or of.exp_id)} - messager", parts), count)
+    if shared is not None:
+        shared.begin(await log.agents(of))
+    run = await run_parts(log, of, 0, selection, chosen=chosen, shared=shared, most=most, progress=progress)
+    return Page(document(f"{run.title} - messager", run.elements), run.messages)
+
+
+class RunParts(NamedTuple):
+    """One experiment in a document."""
+
+    messages: int
+    """Their number."""
+    title: str
+    elements: str
+    """Elements with its data."""
 
 
 async def run_parts(
@@ -108,15 +120,13 @@ async def run_parts(
     shared: Sharing | None = None,
     most: int = MOST,
     progress: Progress | None = None,
-) -> tuple[int, str]:
-    """Return the number of messages of an experiment, and the elements with its data for a document."""
+) -> RunParts:
+    """Return an experiment for a document. `shared` must have begun."""
 
     def note(what: str) -> Callable[[int, int], None] | None:
         return None if progress is None else lambda done, total: progress(done, total, what)
 
     await index_or_warn(log, of, progress=note("indexing"))
-    if shared is not None:
-        shared.begin(await log.agents(of))
     parts: list[str] = []
     count = 0
     made = chunks(log, of, selection, Names(), change=None if shared is None else shared.event)
@@ -137,12 +147,13 @@ async def run_parts(
     verdict = await verify(log, of, progress=note("verifying"))
     data = described | {
         "problems": None if found is None else problems_of(found, shared),
-        "verify": verdict_of(verdict),
-        "selection": chosen,
+        "verify": verdict_of(verdict, shared),
+        "selection": chosen if shared is None or not chosen else "selected messages",  # the filters may tell names
         "shared": _changes(shared),
         "made": {"version": __version__, "at": iso(time.time_ns())},
     }
-    return count, part("head", run, packed(data)) + "".join(parts)
+    title = safe(described["name"] or described["exp_id"])
+    return RunParts(count, title, part("head", run, packed(data)) + "".join(parts))
 
 
 def packed(data: Any) -> bytes:

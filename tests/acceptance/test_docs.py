@@ -304,7 +304,7 @@ def test_commands_in_the_readme_are_ones_that_there_are(tmp_path: Path, redis: R
         helped = messager(verb, "--help", cwd=tmp_path).stdout
         for option in (word for word in words[2:] if word.startswith("-")):
             assert re.search(rf"{re.escape(option)}\b", helped), (words, option)
-        if VERBS[verb].section in ("Read", "Analyse") and not {"--follow", "again", "-o"} & {*words}:
+        if VERBS[verb].section in ("Read", "Analyse") and not {"view", "--follow", "again", "-o"} & {*words}:
             done = messager(*words[1:], cwd=tmp_path)
             assert done.returncode == 0 or (done.returncode == 1 and verb == "problems"), (words, done.stderr)
         if verb == "replay" and "--dry-run" in words:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
-from collections.abc import Iterator
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
+import pytest_asyncio
 
 from tests.support import until
 from tests.support.browser import PageOpener
@@ -77,27 +77,23 @@ async def test_it_accepts_what_the_test_expects_and_reports_if_it_did_not_happen
     assert await open_page.watch.check() == ["did not happen: console.error: b"]
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    page = b"<!doctype html><title>t</title>"
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # a connection that the browser does not use
+        await reader.readuntil(b"\r\n\r\n")
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(page)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + page)
+        await writer.drain()
+    writer.close()
 
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<!doctype html><title>t</title>")
 
-
-@pytest.fixture
-def origins() -> Iterator[list[str]]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def origins() -> AsyncIterator[list[str]]:
     """Two servers of pages on this machine."""
-    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Quiet) for _ in range(2)]
+    servers = [await asyncio.start_server(_answer, "127.0.0.1", 0) for _ in range(2)]
+    yield [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
     for server in servers:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield [f"http://127.0.0.1:{server.server_address[1]}" for server in servers]
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+        server.close()
 
 
 async def test_a_served_page_may_ask_its_own_origin_only(open_page: PageOpener, origins: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +64,14 @@ async def command(
     if other is not None:
         filters.refuse("last_per", "context", reason="messages are compared in order: leave it out")
     counts: tuple[int, ...]
-    how: Any = {"selection": selection, "chosen": filters.typed()}
+    shared = sharing(paths, pseudonymise=pseudonymise)
+    how: Any = {"selection": selection, "chosen": filters.typed(), "shared": shared}
     async with open_log(store) as log, open_log(store_b or store) as log_b:
         await filters.note_unknown(log, await log.experiment(exp))
         with Progress("reading", "messages") as progress:
             if other is None:
-                how["shared"] = sharing(paths, pseudonymise=pseudonymise)
                 counts = (await report(log, exp, output, progress=progress, **how),)
             else:
-                how["shared"] = partial(sharing, paths, pseudonymise=pseudonymise)
                 counts = await report_two(log, exp, other, output, log_b=log_b, match=match, progress=progress, **how)
     note_where(selection)
     size = "" if output == "-" else f" ({_size(output) / 1e6:,.1f} MB)"

@@ -6,8 +6,10 @@ import { KINDS } from "./messages.js";
 /** @typedef {import("./messages.js").Messages} Messages */
 /** @typedef {import("./state.js").State} State */
 
+/** Keys of the state that the filter depends on, besides its times. */
+export const CONTENT_KEYS = ["q", "agent", "between", "channel", "kind"];
 /** Keys of the state that the filter depends on. */
-export const FILTER_KEYS = ["q", "agent", "between", "channel", "kind", "since", "until"];
+export const FILTER_KEYS = [...CONTENT_KEYS, "since", "until"];
 
 /** @param {State} state @returns {Filter} */
 export function filterOf(state) {
@@ -60,6 +62,29 @@ export function rowsOf(messages, filter, { anyTime = false } = {}) {
     count += 1;
   }
   return found.subarray(0, count);
+}
+
+/**
+ * Return those of some rows, ascending, that are in the time of a filter.
+ * @param {Messages} messages
+ * @param {Int32Array} rows
+ * @param {Filter} filter
+ */
+export function rowsWithin({ ts }, rows, { since, until }) {
+  const first = since === null ? 0 : lowest(ts, rows, since);
+  return rows.subarray(first, until === null ? rows.length : Math.max(lowest(ts, rows, until), first));
+}
+
+/** Return the first place in `rows` at or after a time. @param {BigInt64Array} times @param {Int32Array} rows @param {bigint} ts */
+export function lowest(times, rows, ts) {
+  let low = 0;
+  let high = rows.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[rows[middle]] < ts) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 /** @param {number[]} pair @param {number} from @param {number} to */

@@ -43,6 +43,8 @@ import { Receivers } from "./receivers.js";
  * @property {number} first row of its first message with the word; -1 if it is not known to have said it
  */
 
+const MOST_CAUSES = 100;
+
 /** Messages before a sending that are listed if it is not known what was heard. */
 export const LISTED = 30;
 
@@ -157,7 +159,7 @@ export class Knowledge {
   }
 
   /**
-   * Return the messages that led to a message by `cause`, the nearest first.
+   * Return the messages that led to a message by `cause`, the nearest first, at most `MOST_CAUSES`.
    * @param {number} row
    * @returns {{ rows: number[], missing: boolean }} `missing`: the last one has a cause that is not on the page
    */
@@ -166,7 +168,7 @@ export class Knowledge {
     /** @type {number[]} */
     const rows = [];
     let now = row;
-    while (messages.cause_recorder[now] > 0) {
+    while (messages.cause_recorder[now] > 0 && rows.length < MOST_CAUSES) {
       const cause = messages.rowOf(messages.cause_recorder[now], messages.cause_seq[now]);
       if (cause < 0 || cause === row || rows.includes(cause)) return { rows, missing: cause < 0 };
       rows.push(cause);

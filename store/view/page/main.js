@@ -5,7 +5,7 @@ import { conversationView } from "./conversation.js";
 import { isLive } from "./describing.js";
 import { h, visible } from "./dom.js";
 import { showExperiments } from "./experiments.js";
-import { FILTER_KEYS, filterOf, rowsOf } from "./filter.js";
+import { CONTENT_KEYS, FILTER_KEYS, filterOf, rowsOf, rowsWithin } from "./filter.js";
 import { footer } from "./footer.js";
 import { matrixView } from "./matrix.js";
 import { problemsView } from "./problems.js";
@@ -57,8 +57,11 @@ export function appOn(source) {
     state,
     source,
     filter: filterOf(state),
+    fitting: new Int32Array(0),
     rows: new Int32Array(0),
-    selected: -1,
+    get selected() {
+      return state.get("at") ? app.messages.row(state.get("at")) : -1;
+    },
     changed,
     drawNow,
     show(row, view) {
@@ -94,17 +97,19 @@ export function appOn(source) {
     if (filtered) app.filter = filterOf(state);
     if (filtered || (keys.has("at") && !loaded())) fetchMessages();
     if (keys.has("messages") || filtered) {
-      app.rows = rowsOf(app.messages, app.filter);
+      if (keys.has("messages") || CONTENT_KEYS.some((key) => keys.has(key))) {
+        app.fitting = rowsOf(app.messages, app.filter, { anyTime: true });
+      }
+      app.rows = rowsWithin(app.messages, app.fitting, app.filter);
       keys.add("rows");
     }
-    if (keys.has("messages") || keys.has("at")) app.selected = state.get("at") ? app.messages.row(state.get("at")) : -1;
     begun = true;
     for (const view of always) view.update(keys);
   }
 
   /** Return whether the selected message is loaded, or none is selected. */
   function loaded() {
-    return source.complete || state.get("at") === "" || app.messages.row(state.get("at")) >= 0;
+    return source.complete || state.get("at") === "" || app.selected >= 0;
   }
 
   /** Load the messages that fit the filter, unless all are there. */
@@ -146,7 +151,7 @@ function instead(text, role = "status") {
 async function served(exp) {
   const head = await headOf(exp);
   document.title = `${visible(head.name || head.exp_id)} - messager`;
-  const source = new ServedSource(head, exp);
+  const source = new ServedSource(head, head.exp_id); // a name may become that of another experiment
   const state = new State(location.hash, () => {});
   await source.begin(filterOf(state), state.get("at"), (done, total) => {
     instead(`Loading ${numberText(done)} of ${numberText(total)} messages …`);

@@ -1,10 +1,10 @@
 /** Playback within the page: moves the playhead through recorded time and selects the message that is current. */
 
 import { h } from "./dom.js";
+import { lowest } from "./filter.js";
 import { isForPage } from "./keys.js";
 import { advanced, speedFor } from "./playing.js";
 import { durationText } from "./time.js";
-import { lowest } from "./timeline_bars.js";
 
 /** @typedef {import("./types").App} App */
 /** @typedef {import("./types").View} View */

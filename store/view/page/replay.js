@@ -124,7 +124,8 @@ export function replayBar(app) {
     const { phase, status: now } = known;
     const active = phase === "running" || phase === "starting";
     running.hidden = !active;
-    controls.hidden = phase !== "running";
+    const own = now === null || now.exp_id === app.head.exp_id;
+    controls.hidden = phase !== "running" || !own; // another experiment's is driven from its page
     begin.hidden = active || plan.opened || about?.broker === null || !about?.allowed;
     if (active) plan.close();
     ended.hidden = phase !== "ended";
@@ -136,11 +137,11 @@ export function replayBar(app) {
       if (active) status.textContent = "starting";
       return;
     }
-    status.replaceChildren(statusText(now, known.to_exp ?? null));
+    status.replaceChildren(own ? "" : `of ${visible(now.exp_id)}, `, statusText(now, known.to_exp ?? null));
     const paused = now.paused;
     play.textContent = paused ? "▶ Play" : "⏸ Pause";
     if (document.activeElement !== speed) setSpeed(String(now.speed));
-    seek.disabled = !paused || app.selected < 0 || now.live !== null || now.exp_id !== app.head.exp_id;
+    seek.disabled = !paused || app.selected < 0 || now.live !== null;
     speed.disabled = now.live !== null;
     waiting.textContent = visible(waitingText(now));
     cast.replaceChildren(castList(now.live));

@@ -17,7 +17,7 @@ export function shortNames(names) {
 
 /** Return the length of the common begin of names, up to behind a separator. @param {string[]} names */
 function common(names) {
-  let length = Math.min(...names.map((name) => name.length)) - 1;
+  let length = names.reduce((least, name) => Math.min(least, name.length), Infinity) - 1;
   for (const name of names) while (!name.startsWith(names[0].slice(0, length))) length -= 1;
   while (length > 0 && !SEPARATOR.test(names[0][length - 1])) length -= 1;
   return Math.max(length, 0);

@@ -7,6 +7,8 @@ const ONE = [
   ...["sort", "across", "matrix"], // matrix
   ...["scale", "lanes", "who", "back", "only"], // sequence
 ];
+/** Keys with a time, ns UTC. */
+const TIMES = ["since", "until"];
 /** Keys with several values. */
 const MANY = ["agent", "between", "channel", "kind"];
 /** Keys of the moment, which are not in the URL. */
@@ -79,6 +81,7 @@ export class State {
     this.many = {};
     const given = new URLSearchParams(fragment.replace(/^#/, ""));
     for (const key of ONE) this.one[key] = given.get(key) ?? "";
+    for (const key of TIMES) if (!/^-?\d{1,19}$/.test(this.one[key])) this.one[key] = "";
     for (const key of MANY) this.many[key] = given.getAll(key);
   }
 }

@@ -1,11 +1,11 @@
 /** The timeline: messages over time, with marks, gaps, problems, the chosen range and the current moment. */
 
 import { h } from "./dom.js";
-import { FILTER_KEYS, rowsOf } from "./filter.js";
+import { FILTER_KEYS, lowest } from "./filter.js";
 import { playback } from "./playback.js";
 import { emptyTimes, TimeAxis, Viewport } from "./time_axis.js";
 import { lengthText } from "./time_ticks.js";
-import { askedBars, Bars, barsOf, lowest, rankingOf } from "./timeline_bars.js";
+import { askedBars, Bars, barsOf, rankingOf } from "./timeline_bars.js";
 import { brush } from "./timeline_brush.js";
 import { gapsAt, rangeInfo, pointerBox } from "./timeline_info.js";
 import { byOf, legend } from "./timeline_legend.js";
@@ -60,6 +60,8 @@ class Timeline {
     this._answered = 0;
     /** Rows that fit the filter at any time; null if they are to be found. @type {Int32Array | null} */
     this._rows = null;
+    /** @type {ReturnType<typeof emptyTimes> | null} Times without messages; null if they may have changed. */
+    this._empty = null;
     /** @type {import("./timeline_bars.js").Ranking | null} */
     this._ranking = null;
     this._counted = -Infinity;
@@ -127,7 +129,7 @@ class Timeline {
   /** @param {Changed} changed */
   update(changed) {
     this._playback.update(changed);
-    if (changed.has("messages")) this._rows = null;
+    if (changed.has("messages")) this._rows = this._empty = null;
     if (changed.has("theme")) this._plot.theme();
     const { complete } = this.app.source;
     const now = COUNTED.some((key) => changed.has(key)) || this._axis === null;
@@ -170,7 +172,8 @@ class Timeline {
     this._none.hidden = span !== null;
     this._picture.hidden = span === null;
     if (span === null) return;
-    const cuts = app.source.complete ? emptyTimes(app.messages.ts.subarray(0, app.messages.length)) : [];
+    this._empty ??= app.source.complete ? emptyTimes(app.messages.ts.subarray(0, app.messages.length)) : [];
+    const cuts = this._empty;
     const all = new TimeAxis(span, []);
     const less = new TimeAxis(span, cuts);
     const empty = app.state.get("empty");
@@ -206,7 +209,7 @@ class Timeline {
     else {
       if (this._rows === null || this._ranking === null) {
         const chosen = by === "from" ? app.state.all("agent").map((id) => app.messages.agentAt.get(id) ?? 0) : [];
-        this._rows = rowsOf(app.messages, app.filter, { anyTime: true });
+        this._rows = app.fitting;
         this._ranking = rankingOf(app.messages, by, chosen);
       }
       const ranking = this._ranking;

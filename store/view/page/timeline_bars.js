@@ -1,5 +1,6 @@
 /** Bars of the timeline: messages by slot of time, and by sender or channel. */
 
+import { lowest } from "./filter.js";
 import { nsOf } from "./time.js";
 import { roundDown, roundLength } from "./time_ticks.js";
 
@@ -125,16 +126,4 @@ export async function askedBars(app, viewport, by) {
   const first = nsOf(found.starts[0] ?? 0);
   const starts = Array.from(found.starts, (_, at) => first + BigInt(at) * length);
   return new Bars(length, starts.map((since) => ({ since, until: since + length })), found.series);
-}
-
-/** Return the first place in `rows` at or after a time. @param {BigInt64Array} times @param {Int32Array} rows @param {bigint} ts */
-export function lowest(times, rows, ts) {
-  let low = 0;
-  let high = rows.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (times[rows[middle]] < ts) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }

@@ -236,10 +236,12 @@ export interface App {
   state: State;
   source: Source;
   filter: Filter;
+  /** Rows that fit the filter at any time, ascending. */
+  fitting: Int32Array;
   /** Rows that fit the filter, ascending. */
   rows: Int32Array;
   /** Row of the selected message (`state.at`); -1 for none. */
-  selected: number;
+  readonly selected: number;
   /** Note changes; every view is updated in the next frame. */
   changed(...keys: string[]): void;
   /** Note changes of the source, and update every view at once: no view uses rows of before. */

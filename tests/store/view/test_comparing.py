@@ -124,8 +124,7 @@ async def test_a_pseudonymised_file_has_no_name_beside_the_messages(log: EventLo
     for name in ("a", "b"):
         events = [one._replace(from_id="Rosalind") for one in said("one two", f"exps:{name}:agents:Rosalind:chat")]
         await filled(log, events, name)
-    shared = lambda: Sharing(pseudonymise=True)  # noqa: E731
-    await report_two(log, "a", "b", tmp_path / "two.html", Selection(), shared=shared)
+    await report_two(log, "a", "b", tmp_path / "two.html", Selection(), shared=Sharing(pseudonymise=True))
     found = parts((tmp_path / "two.html").read_text())
     for data in (*found["comparison", 0], *found["head", 0], *found["head", 1]):
         assert b"Rosalind" not in zlib.decompress(data)
