@@ -17,6 +17,8 @@ export class WholeSource {
     this.messages = messages;
     this.complete = true;
     this.atEnd = true;
+    this.loading = false;
+    this.away = false;
     this.served = served;
     /** @type {number | null} */
     this.total = messages.length;
