@@ -12,7 +12,7 @@ import { problemsView } from "./problems.js";
 import { replayBar } from "./replay.js";
 import { searchBar } from "./search.js";
 import { sequenceView } from "./sequence.js";
-import { firstHead, json, ServedSource } from "./served.js";
+import { EXAMINED, firstHead, json, ServedSource } from "./served.js";
 import { filePart, fileSource, isFile } from "./source.js";
 import { State } from "./state.js";
 import { summary } from "./summary.js";
@@ -208,7 +208,7 @@ async function begin() {
   source.onchange = app.drawNow;
   source.onfailure = (error) => app.say(error.message);
   if (source.head.status === "open") source.follow();
-  if (!isLive(source.head)) source.examine().catch((error) => app.say(String(error.message)));
+  if (!isLive(source.head) && source.head.events <= EXAMINED) source.examine().catch((error) => app.say(String(error.message)));
   return app;
 }
 

@@ -18,6 +18,8 @@ import { Messages } from "./messages.js";
 const WHOLE = 300_000;
 /** Messages of a window, at most. */
 const WINDOW = 100_000;
+/** Events of an experiment that is examined without being asked, at most: problems and verification read all of them. */
+export const EXAMINED = 1_000_000;
 /** Messages in one answer. */
 const PAGE = 8_000;
 /** Messages in the first answer, which comes sooner. */
@@ -30,6 +32,7 @@ export class ServedSource {
     this.head = head;
     this.messages = new Messages();
     this.served = true;
+    this.examining = false;
     this.complete = false;
     /** @type {number | null} */
     this.total = head.messages;
@@ -220,13 +223,15 @@ export class ServedSource {
       this._next(async () => {
         Object.assign(this.head, await json(`${this._url}/head`));
         this.onchange(["head"]);
-        await this.examine();
+        if (this.head.events <= EXAMINED) await this.examine();
       });
     });
   }
 
   /** Ask for what takes longer than the head: problems, and the verification. */
   async examine() {
+    this.examining = true;
+    this.onchange(["head"]);
     for (const name of /** @type {const} */ (["problems", "verify"])) {
       Object.assign(this.head, { [name]: await this._indexed(`${this._url}/${name}`) });
       this.onchange(["head"]);

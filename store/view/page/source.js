@@ -20,9 +20,12 @@ export class WholeSource {
     this.loading = false;
     this.away = false;
     this.served = served;
+    this.examining = false;
     /** @type {number | null} */
     this.total = messages.length;
   }
+
+  async examine() {}
 
   async select() {}
 

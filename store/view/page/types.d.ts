@@ -206,6 +206,10 @@ export interface Source {
   away: boolean;
   /** True if the page is served. */
   served: boolean;
+  /** True while, or after, problems and the verification were asked for. */
+  examining: boolean;
+  /** Ask for problems and the verification, which read the whole experiment. */
+  examine(): Promise<void>;
   /** Number of messages that fit the filter; null if unknown. */
   total: number | null;
   /** Make the messages of a filter available, near a cursor. */
