@@ -41,7 +41,7 @@ export function rankingOf(messages, by, wanted) {
 }
 
 /** Return the name at a position. @param {Messages} messages @param {By} by @param {number} at */
-export function nameOf(messages, by, at) {
+function nameOf(messages, by, at) {
   if (at === 0) return "unknown";
   return (by === "from" ? messages.names.agents[at]?.text : messages.names.channels[at]) ?? "unknown";
 }
@@ -76,7 +76,7 @@ export class Bars {
 }
 
 /** Return slots of a round length for what a viewport shows. @param {Viewport} viewport */
-export function slotsOf(viewport) {
+function slotsOf(viewport) {
   const length = roundLength(NARROWEST / viewport.scale);
   /** @type {Span[]} */
   const slots = [];
