@@ -1,7 +1,7 @@
 /** Problems of the recording by kind or by time, each with the way to its place. */
 
 import { h, visible } from "./dom.js";
-import { isGrave, MEANING, numberOf, unknownYet } from "./problem_kinds.js";
+import { isGrave, mayExamine, MEANING, numberOf, unknownYet } from "./problem_kinds.js";
 import { agentName, speaker } from "./speaker.js";
 import { dayText, exactText, numberText, plural, timeText } from "./time.js";
 
@@ -38,7 +38,7 @@ export function problemsView(app) {
 /** @param {App} app */
 function content(app) {
   const { problems } = app.head;
-  if (problems === null) return [h("p", { class: "none" }, unknownYet(app))];
+  if (problems === null) return [h("p", { class: "none" }, unknownYet(app)), ...(mayExamine(app) ? [examineButton(app)] : [])];
   const number = numberOf(problems);
   const kinds = Object.keys(MEANING).filter((kind) => problems.counts[kind]);
   kinds.push(...Object.keys(problems.counts).filter((kind) => !(kind in MEANING)));
@@ -56,6 +56,12 @@ function content(app) {
     ...(app.state.get("sort") === "time" ? [ordered(app, number)] : grouped(app, problems, kinds)),
     ...notes,
   ];
+}
+
+/** @param {App} app */
+function examineButton({ source, say }) {
+  const examine = () => source.examine().catch((error) => say(String(error.message)));
+  return h("p", { class: "none" }, h("button", { type: "button", on: { click: examine } }, "Search for problems, and verify"));
 }
 
 /** @param {App} app */

@@ -74,8 +74,10 @@ export function searchBar(app) {
   function countText() {
     const { rows, messages, source } = app;
     if (!source.complete) {
-      const total = isFiltered(app.state) ? null : app.head.messages;
-      return total === null ? `${plural(rows.length, "message")} loaded` : `${numberText(rows.length)} loaded of ${plural(total, "message")}`;
+      if (source.loading) return "Loading …";
+      if (source.total !== null && source.total <= rows.length) return rows.length === 0 ? "No message fits" : plural(rows.length, "message");
+      if (isFiltered(app.state)) return `At least ${plural(rows.length, "message")}`;
+      return source.total === null ? `${plural(rows.length, "message")} loaded` : `${numberText(rows.length)} loaded of ${plural(source.total, "message")}`;
     }
     if (!isFiltered(app.state)) return plural(messages.length, "message");
     return rows.length === 0 ? "No message fits" : `${numberText(rows.length)} of ${plural(messages.length, "message")}`;

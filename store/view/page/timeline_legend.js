@@ -15,7 +15,8 @@ const MOST_AGENTS = 30;
 export function byOf(app) {
   const by = app.state.get("by");
   if (by === "from" || by === "channel") return by;
-  return app.messages.names.agents.length - 1 <= MOST_AGENTS ? "from" : "channel";
+  const agents = app.source.complete ? app.messages.names.agents.length - 1 : app.head.agents;
+  return agents <= MOST_AGENTS ? "from" : "channel";
 }
 
 /** @param {App} app */

@@ -56,6 +56,8 @@ CHOSEN = """before => {
 
 async def chosen_range(page: Page, before: tuple[int, int] = (0, 0)) -> tuple[int, int]:
     """Return begin and end of the range in the URL, once it is another one than before."""
+    await drawn(page)
+    await page.evaluate("dispatchEvent(new Event('pagehide'))")  # the URL is written at once, and not later
     since, until = await (await page.wait_for_function(CHOSEN, arg=f"{before[0]},{before[1]}")).json_value()
     return int(since), int(until)
 
