@@ -245,7 +245,7 @@ async def test_a_link_to_a_narrow_range_opens_the_timeline_at_it(open_report: Op
 
 async def test_the_timeline_is_folded_and_the_link_keeps_that(open_report: OpenReport) -> None:
     page = await open_report("town")
-    button = page.get_by_role("button", name="Timeline", exact=True)
+    button = page.get_by_role("button", name="Timeline")
     picture = page.get_by_role("group", name="messages over time")
     await expect(picture).to_be_visible()
     await button.press("Enter")
