@@ -108,6 +108,7 @@ function actions(app, row) {
     from ? action(app, ["Only ", name(from)], only({ agent: [agents[from].id] })) : null,
     channel ? action(app, "Only this channel", only({ channel: [channels[channel]] })) : null,
     action(app, "Around this moment (± 30 s)", only(around)),
+    action(app, "The minute before", only({ since: String(ts - 2n * AROUND), until: String(ts + 1n) })),
     h("button", { type: "button", on: { click: () => app.show(app.selected, "sequence") } }, "What did it know?"),
   );
 }

@@ -4,6 +4,7 @@ import { arrowOf, drawArrow } from "./arrows.js";
 import { visible } from "./dom.js";
 import { KINDS } from "./messages.js";
 import { cut } from "./scene.js";
+import { joined } from "./spans.js";
 import { timeText } from "./time.js";
 
 /** @typedef {import("./arrows.js").Arrow} Arrow */
@@ -79,25 +80,34 @@ function lanes({ context, lanes: { list }, palette, width, height, gutter, lane,
   context.setLineDash([]);
 }
 
-/** Draw gaps as red bands in the lanes of their recorder. @param {Scene} scene */
+/** Draw gaps as red bands in the lanes of their recorder; those that overlap are one band. @param {Scene} scene */
 function gaps(scene) {
   const { context, scale, palette, receivers, top, height, gutter, lane, left } = scene;
   const wide = Math.min(lane * 0.6, 60);
-  context.fillStyle = palette.css.bad;
-  context.strokeStyle = palette.css.bad;
-  context.lineWidth = 1;
+  /** @type {Map<number, [number, number][]>} Begins and ends by lane. */
+  const spans = new Map();
   for (const { recorder, since, until } of scene.gaps) {
-    const begin = scale.gap(since);
-    const end = Math.max(scale.y(until), begin + 8) - top;
-    if (end < 0 || begin - top > height) continue;
+    const begin = scale.gap(since) - top;
+    const end = Math.max(scale.y(until) - top, begin + 8);
+    if (end < 0 || begin > height) continue;
     for (const key of receivers.recordedBy(recorder)) {
       const at = scene.lanes.placeOf(key);
       if (at < 0) continue;
-      const x = Math.round(gutter + (at + 0.5) * lane - left - wide / 2) + 0.5;
+      const known = spans.get(at);
+      if (known === undefined) spans.set(at, [[begin, end]]);
+      else known.push([begin, end]);
+    }
+  }
+  context.fillStyle = palette.css.bad;
+  context.strokeStyle = palette.css.bad;
+  context.lineWidth = 1;
+  for (const [at, all] of spans) {
+    const x = Math.round(gutter + (at + 0.5) * lane - left - wide / 2) + 0.5;
+    for (const [begin, end] of joined(all)) {
       context.globalAlpha = 0.2;
-      context.fillRect(x, begin - top, wide, end - begin + top);
+      context.fillRect(x, begin, wide, end - begin);
       context.globalAlpha = 1;
-      context.strokeRect(x, Math.round(begin - top) + 0.5, wide, Math.round(end - begin + top));
+      context.strokeRect(x, Math.round(begin) + 0.5, wide, Math.round(end - begin));
     }
   }
 }

@@ -2,6 +2,7 @@
 
 import { combobox } from "./combobox.js";
 import { h } from "./dom.js";
+import { fold } from "./fold.js";
 import { KINDS } from "./messages.js";
 import { parseRange, rangeText } from "./time_range.js";
 
@@ -10,6 +11,7 @@ import { parseRange, rangeText } from "./time_range.js";
 /** @typedef {{ element: HTMLElement, opened: () => void }} Panel */
 
 const AROUND = 30_000_000_000n;
+const MINUTE = 60_000_000_000n;
 
 /** @param {App} app @param {() => void} done called after a choice @returns {Panel} */
 export function channelPanel(app, done) {
@@ -73,9 +75,9 @@ export function timePanel(app, done) {
   const input = h("input", { type: "text", "aria-label": "Time", spellcheck: false, autocomplete: "off", size: 34 });
   const near = () => (app.selected >= 0 ? app.messages.ts[app.selected] : BigInt(app.head.first_ts ?? 0));
   const apply = () => {
-    const range = parseRange(input.value, near());
+    const range = parseRange(input.value, near()) ?? atMark(app, input.value);
     wrong.hidden = range !== null;
-    wrong.textContent = `This is no range of time. Write it as ${example()}.`;
+    wrong.textContent = `This is no range of time, and no mark. Write it as ${example()}.`;
     if (range === null) return;
     app.state.set({ since: String(range.since ?? ""), until: String(range.until ?? "") });
     done();
@@ -92,22 +94,39 @@ export function timePanel(app, done) {
     app.state.set({ since: String(near() - AROUND), until: String(near() + AROUND + 1n) });
     done();
   });
+  const before = h("button", { type: "button" }, "The minute before it");
+  before.addEventListener("click", () => {
+    app.state.set({ since: String(near() - MINUTE), until: String(near() + 1n) });
+    done();
+  });
   const element = h(
     "div",
     { class: "time-panel" },
     h("div", { class: "field" }, input, h("button", { type: "button", on: { click: apply } }, "Apply")),
     wrong,
-    h("p", { class: "quiet" }, "UTC. A day, a minute, or from - to; the end is not included."),
-    around,
+    h("p", { class: "quiet" }, "UTC. A day, a minute, from - to, or the label of a mark; the end is not included."),
+    h("div", { class: "field" }, around, before),
   );
   const opened = () => {
     input.value = rangeText(app.filter.since, app.filter.until);
     input.placeholder = example();
-    around.hidden = app.selected < 0;
+    around.hidden = before.hidden = app.selected < 0;
     wrong.hidden = true;
     input.focus();
   };
   return { element, opened };
+}
+
+/**
+ * Return the time around the first mark of a label, `fire` or `mark:fire`; null if there is none.
+ * @param {App} app @param {string} text
+ */
+function atMark({ head }, text) {
+  const wanted = fold(text.trim().replace(/^mark:\s*/i, ""));
+  const mark = head.marks.find(({ label }) => fold(label) === wanted);
+  if (mark === undefined) return null;
+  const ts = BigInt(mark.ts);
+  return { since: ts - AROUND, until: ts + AROUND + 1n };
 }
 
 /** @param {App} app @returns {Panel} */
@@ -130,7 +149,7 @@ export function kindPanel(app) {
 
 /** @param {bigint} ts */
 function minute(ts) {
-  return ts - (ts % 60_000_000_000n);
+  return ts - (ts % MINUTE);
 }
 
 /** @param {string[]} values @param {string} value */

@@ -3,7 +3,7 @@
 /** Keys with one value. */
 const ONE = [
   ...["view", "q", "since", "until", "at", "by", "run"],
-  ...["empty"], // timeline
+  ...["empty", "fold"], // timeline
   ...["sort"], // problems
   ...["across", "matrix"], // matrix
   ...["scale", "lanes", "who", "back", "only"], // sequence

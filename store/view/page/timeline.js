@@ -25,7 +25,7 @@ const ASKED_PAUSE = 1000;
 const RESTING = 5;
 /** Height of the picture in CSS pixels, and that on narrow pages. */
 const HEIGHT = 150;
-const LOW = 122;
+const LOW = 96;
 const NARROW = 600;
 const CHAPTERS = 20;
 const PROBLEMS = 10;
@@ -34,7 +34,7 @@ const MARGIN = 0.006;
 /** ms without a change before the source is asked. */
 const STILL = 80;
 /** Keys of the state on which the counts depend. */
-const COUNTED = ["by", "empty", ...FILTER_KEYS.filter((key) => key !== "since" && key !== "until")];
+const COUNTED = ["by", "empty", "fold", ...FILTER_KEYS.filter((key) => key !== "since" && key !== "until")];
 
 /** @param {App} app @returns {View} */
 export function timeline(app) {
@@ -111,11 +111,16 @@ class Timeline {
       button("+", "zoom in", () => this._zoom(0.5)),
       button("All", "show the whole run", () => this._show(null)),
     );
+    this._fold = h(
+      "button",
+      { type: "button", class: "timeline-fold", on: { click: () => app.state.set({ fold: this._folded() ? "" : "timeline" }) } },
+      "Timeline",
+    );
     this._none = h("p", { class: "timeline-none quiet", hidden: true }, "No messages yet: the timeline has nothing to show.");
     this.element = h(
       "section",
       { class: "timeline", "aria-label": "timeline" },
-      h("div", { class: "timeline-bar" }, this._playback.element, this._legend.element, this._info.element, this._skip, buttons),
+      h("div", { class: "timeline-bar" }, this._playback.element, this._legend.element, this._info.element, this._skip, buttons, this._fold),
       this._none,
       this._picture,
     );
@@ -131,6 +136,9 @@ class Timeline {
     this._playback.update(changed);
     if (changed.has("messages")) this._rows = this._empty = null;
     if (changed.has("theme")) this._plot.theme();
+    this.element.dataset.folded = String(this._folded());
+    this._fold.setAttribute("aria-expanded", String(!this._folded()));
+    if (this._folded()) return;
     const { complete } = this.app.source;
     const now = COUNTED.some((key) => changed.has(key)) || this._axis === null;
     const more = changed.has("timeline-later") || changed.has(complete ? "messages" : "live");
@@ -149,6 +157,10 @@ class Timeline {
   /** @param {KeyboardEvent} event */
   key(event) {
     return this._playback.key?.(event) ?? false;
+  }
+
+  _folded() {
+    return this.app.state.get("fold") === "timeline";
   }
 
   /** Count again later. @param {number} pause ms */

@@ -2,6 +2,7 @@
 
 import { colourOf, css } from "./colours.js";
 import { h } from "./dom.js";
+import { joined } from "./spans.js";
 import { ticksOf } from "./time_ticks.js";
 import { OWN } from "./timeline_bars.js";
 
@@ -154,16 +155,17 @@ export class Plot {
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
     ctx.fillStyle = this._colours["--bad"];
-    for (const gap of this._gaps) {
-      const from = viewport.x(BigInt(gap.since));
-      const to = Math.max(viewport.x(BigInt(gap.until)), from + 2);
-      if (to < 0 || from > viewport.width) continue;
-      const begin = bbox.left + Math.max(from, 0) * ratio;
-      const size = (Math.min(to, viewport.width) - Math.max(from, 0)) * ratio;
+    /** @type {[number, number][]} */
+    const spans = this._gaps.map(({ since, until }) => {
+      const from = viewport.x(BigInt(since));
+      return [Math.max(from, 0), Math.min(Math.max(viewport.x(BigInt(until)), from + 2), viewport.width)];
+    });
+    for (const [from, to] of joined(spans.filter(([from, to]) => from < to))) {
+      const begin = bbox.left + from * ratio;
       ctx.globalAlpha = 0.22;
-      ctx.fillRect(begin, bbox.top, size, bbox.height);
+      ctx.fillRect(begin, bbox.top, (to - from) * ratio, bbox.height);
       ctx.globalAlpha = 1;
-      ctx.fillRect(begin, bbox.top, size, 3 * ratio);
+      ctx.fillRect(begin, bbox.top, (to - from) * ratio, 3 * ratio);
     }
     ctx.restore();
   }

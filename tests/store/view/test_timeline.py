@@ -241,3 +241,41 @@ async def test_a_link_to_a_narrow_range_opens_the_timeline_at_it(open_report: Op
     other = await open_report("town", f"since={since}&until={until}")
     box = await other.locator(".timeline-range").bounding_box()
     assert box is not None and box["width"] > 600
+
+
+async def test_the_timeline_is_folded_and_the_link_keeps_that(open_report: OpenReport) -> None:
+    page = await open_report("town")
+    button = page.get_by_role("button", name="Timeline")
+    picture = page.get_by_role("group", name="messages over time")
+    await expect(picture).to_be_visible()
+    await button.press("Enter")
+    await expect(picture).to_be_hidden()
+    await expect(button).to_have_attribute("aria-expanded", "false")
+    assert (await state(page, fold=True))["fold"] == ["timeline"]
+    await page.reload()
+    await expect(button).to_have_attribute("aria-expanded", "false")
+    await button.press("Enter")
+    await expect(picture).to_be_visible()
+    await expect(page.get_by_role("toolbar", name="legend").get_by_role("button")).not_to_have_count(0)
+
+
+async def test_a_mark_and_the_minute_before_a_message_are_chosen_as_a_time(open_report: OpenReport) -> None:
+    page = await open_report("town", "q=bridge")
+    moment = page.get_by_role("search").get_by_role("button", name="Around a moment")
+    time = page.get_by_role("textbox", name="Time")
+    chosen = []
+    for label in ("fire", "mark:fire"):
+        await moment.press("Enter")
+        await time.fill(label)
+        await time.press("Enter")
+        await expect(time).to_be_hidden()
+        chosen.append(await chosen_range(page))
+        await page.get_by_role("button", name="remove time").click()
+        await state(page, since=False)
+    assert chosen[0] == chosen[1] and chosen[0][1] - chosen[0][0] == 60_000_000_001
+    await page.locator("article").first.click()
+    at = (await state(page, at=True))["at"][0]
+    await moment.press("Enter")
+    await page.get_by_role("button", name="The minute before it").click()
+    ts = int(at.split(":")[0])
+    assert await chosen_range(page) == (ts - 60_000_000_000, ts + 1)

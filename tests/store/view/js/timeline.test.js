@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { joined } from "../../../../store/view/page/spans.js";
 import { emptyTimes, TimeAxis, Viewport } from "../../../../store/view/page/time_axis.js";
 import { lengthText, LENGTHS, roundDown, ticksOf } from "../../../../store/view/page/time_ticks.js";
 import { barsOf, rankingOf } from "../../../../store/view/page/timeline_bars.js";
@@ -148,4 +149,8 @@ test("spans are told as exactly as their length asks for", () => {
   assert.equal(until(2_000n), "2026-03-01 08:00:00.000000000 – 08:00:00.000002000");
   assert.equal(until(3n * DAY), "2026-03-01 08:00 – 2026-03-04 08:00");
   assert.equal(spanText({ since: MORNING - 28_800n * SECOND, until: MORNING + 57_600n * SECOND }), "2026-03-01");
+});
+
+test("spans that overlap are drawn as one", () => {
+  assert.deepEqual(joined([[5, 9], [0, 2], [1, 6], [20, 30], [9, 10]]), [[0, 10], [20, 30]]);
 });
