@@ -16,8 +16,6 @@ from pathlib import Path
 FOLDER = Path(__file__).with_name("page")
 MAIN = "main.js"
 VENDOR = "vendor/uPlot.iife.min.js"
-FILES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-"""Suffixes of the files that a server sends, with their types."""
 
 _STYLE = re.compile(r'<link rel="stylesheet" href="/page/([^"]+)">')
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([a-z_]+\.js)";$', re.M)

@@ -14,6 +14,7 @@ from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, open_log, store_option
 from ..output import note
 from ..progress import Progress
+from ..sharing_notes import note_sharing
 
 
 @click.command()
@@ -73,12 +74,7 @@ async def command(
             count = await write(log, exp, output, progress=progress, shared=shared, selection=selection)
     note_where(selection)
     note(f"exported {plural(count, 'event')} to {output}")
-    if shared is not None and shared.clean is not None:
-        whole = f", {shared.clean.unreadable:,} of them completely: not JSON" if shared.clean.unreadable else ""
-        note(f"{plural(shared.clean.changed, 'payload')} redacted{whole}")
-    if shared is not None and shared.no_text:
-        are = "are" if shared.no_text != 1 else "is"
-        note(f"{plural(shared.no_text, 'payload')} {are} not text: no names were replaced in them")
+    note_sharing(shared)
 
 
 def _writer(output: str, by: str | None, *, messages: bool) -> Callable[..., Awaitable[int]]:

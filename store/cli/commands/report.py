@@ -13,6 +13,7 @@ from ..match_options import given_match, match_options
 from ..options import asynchronous, open_log, store_option
 from ..output import note
 from ..progress import Progress
+from ..sharing_notes import note_sharing
 
 
 @click.command()
@@ -76,6 +77,7 @@ async def command(
     note_where(selection)
     size = "" if output == "-" else f" ({_size(output) / 1e6:,.1f} MB)"
     note(f"wrote {' and '.join(plural(count, 'message') for count in counts)} to {output}{size}")
+    note_sharing(shared)
 
 
 def _size(output: str) -> int:

@@ -48,6 +48,7 @@ async def command(
         from ...view.server.access import Access
         from ...view.server.app import application
         from ...view.server.comparing import compare_route
+        from ...view.server.control_client import listens
         from ...view.server.replaying import Replaying
         from ...view.server.served_store import ServedStore
         from ...view.server.serving import listening, serve
@@ -69,12 +70,19 @@ async def command(
         listener = stack.enter_context(listening(port))
         home = f"/?{urlencode({'exp': exp})}" if exp else "/"
         access = Access(application(served, stop, replay=replaying.head, more=more), listener.getsockname()[1], home)
+<<<<<<< HEAD
         missing = exp is not None and not await served.prepare(exp)
+=======
+        missing = exp is not None and not await served.has(exp)
+        idle = control is not None and not await listens(control)
+>>>>>>> main
 
         def started(url: str) -> None:
             click.echo(url)
             if missing:
                 note(f"waiting for {safe(str(exp))}")
+            if idle:
+                note(f"waiting for a replay at {control}")
             note("the link works once; Ctrl-C ends the server")
 
         await serve(access, listener, stop, started=started, browser=not no_open)

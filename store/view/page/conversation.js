@@ -8,6 +8,7 @@ import { isForPage } from "./keys.js";
 import { messageLine, shortTime } from "./message_item.js";
 import { positionOf } from "./rows.js";
 import { channelLabels } from "./short_names.js";
+import { speakerText } from "./speaker.js";
 import { numberText } from "./time.js";
 import { VirtualList } from "./virtual_list.js";
 
@@ -213,8 +214,7 @@ export function conversationView(app) {
   function choose(at) {
     const row = rows[at];
     app.show(row);
-    const name = visible(messages.names.agents[messages.from[row]].text);
-    app.say(`${name}: ${messages.text(row).slice(0, 300)}`);
+    app.say(`${visible(speakerText(messages, row))}: ${messages.text(row).slice(0, 300)}`);
   }
 
   function firstVisible() {
@@ -260,7 +260,8 @@ export function conversationView(app) {
       const top = at < 0 ? null : list.topOf(at);
       details.update(changed);
       list.resize(top === null ? list.at : at, top === null ? list.offset : -top);
-      if (at >= 0 && (changed.has("at") || changed.has("view"))) list.reveal(at);
+      if (at >= 0 && changed.has("at") && changed.has("view")) list.center(at);
+      else if (at >= 0 && (changed.has("at") || changed.has("view"))) list.reveal(at);
       for (let each = list.first; each < list.end; each += 1) select(each);
     },
     key(event) {

@@ -24,13 +24,20 @@ function content(app) {
     h("span", {}, "head ", h("code", { title: `chain hash of the experiment: ${head}` }, `${head.slice(0, 12)}…`), " ", copyButton(app, head)),
     verdict(app, verify),
     h("span", { class: "quiet made" }, madeText(made)),
-    h("span", { class: "quiet" }, "Nothing on this page leaves your machine."),
+    h("span", { class: "quiet" }, leavingText(app.head)),
   ];
 }
 
 /** Return by what and when the page was made. @param {import("./types").Head["made"]} made */
 export function madeText({ version, at }) {
   return `messager ${visible(version)}, made ${visible(at.slice(0, 16).replace("T", " "))} UTC`;
+}
+
+/** Return what leaves the machine. @param {import("./types").Head} head */
+function leavingText({ replay }) {
+  if (!replay?.allowed) return "Nothing on this page leaves your machine.";
+  const broker = replay.broker === null ? "its broker" : visible(replay.broker);
+  return `A replay publishes to ${broker}; nothing else leaves your machine.`;
 }
 
 /** @param {App} app @param {string} head */

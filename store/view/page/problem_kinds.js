@@ -16,6 +16,14 @@ export const MEANING = {
   "unclean end": "These recorders ended without saying so: the last messages may be missing.",
 };
 
+/** Kinds in which every message arrived. */
+const LIGHT = new Set(["arrived twice", "late"]);
+
+/** Return whether something is missing, or may be. @param {import("./types").Problem} problem */
+export function isGrave({ kind }) {
+  return !LIGHT.has(kind);
+}
+
 /** Return the number of all problems. @param {import("./types").Problems} problems */
 export function numberOf(problems) {
   return Object.values(problems.counts).reduce((sum, count) => sum + count, 0);

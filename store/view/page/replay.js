@@ -4,7 +4,7 @@
  * `store/view/server/replaying.py` has the requests. Before a replay is started, the bar shows where it publishes.
  */
 
-import { h, visible } from "./dom.js";
+import { h, label, visible } from "./dom.js";
 import { replayPlan } from "./replay_plan.js";
 import { castList, statusText, waitingText } from "./replay_status.js";
 
@@ -53,7 +53,7 @@ export function replayBar(app) {
     ...[play, step, next, agent, seek],
     h("label", {}, withState, " with state"),
     h("label", {}, "speed ", speed),
-    ...(about.attached ? [] : [stop]),
+    ...(about.attached === null ? [stop] : []),
   );
   const running = h(
     "div",
@@ -64,9 +64,11 @@ export function replayBar(app) {
     cast,
   );
   const ended = h("div", { class: "replay-ended", hidden: true });
+  const absent = h("p", { class: "quiet", hidden: true });
+  if (about.attached !== null) absent.append("Waiting for a replay at ", label(about.attached, "mono"), ".");
   const begin = button(about.broker === null ? "" : `Replay to ${visible(about.broker)} …`, openPlan);
   const plan = replayPlan(app.head.exp_id, post, { start, cancel });
-  element.append(begin, plan.element, running, ended, message);
+  element.append(begin, plan.element, absent, running, ended, message);
 
   /** Send a request. @param {string} verb @param {Record<string, unknown>} [given] @returns {Promise<any>} */
   async function post(verb, given = {}) {
@@ -128,6 +130,7 @@ export function replayBar(app) {
     controls.hidden = phase !== "running" || !own; // another experiment's is driven from its page
     begin.hidden = active || plan.opened || about?.broker === null || !about?.allowed;
     if (active) plan.close();
+    absent.hidden = phase !== "none" || about?.attached === null;
     ended.hidden = phase !== "ended";
     if (phase === "ended") {
       const lines = known.lines.length ? known.lines : [now?.state === "finished" ? "The replay has finished." : "The replay has ended."];

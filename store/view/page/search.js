@@ -1,7 +1,7 @@
 /** Search: the text that is searched, and the conditions on what is shown. */
 
 import { conditionsOf, isFiltered, NO_CONDITIONS } from "./conditions.js";
-import { h, visible } from "./dom.js";
+import { h, shortId, visible } from "./dom.js";
 import { fold } from "./fold.js";
 import { isForPage, keysDialog } from "./keys.js";
 import { agentPanel, channelPanel, kindPanel, pairPanel, timePanel } from "./pickers.js";
@@ -108,7 +108,7 @@ export function searchBar(app) {
       const keys = (/** @type {KeyboardEvent} */ event) => {
         if (event.key === "Delete" || event.key === "Backspace") remove();
       };
-      const text = `${what}: ${visible(name)}`;
+      const text = `${what}: ${shortId(name)}`;
       return h(
         "button",
         { type: "button", class: "chip", "aria-label": `remove ${text}`, title: `remove ${text}`, on: { click: remove, keydown: keys } },

@@ -400,7 +400,8 @@ function spanOf({ messages, source, head }) {
   if (messages.length) times.push(messages.ts[0], messages.ts[messages.length - 1]);
   if (!source.complete) for (const ts of [head.first_ts, head.last_ts]) if (ts !== null) times.push(BigInt(ts));
   for (const mark of head.marks) times.push(BigInt(mark.ts));
-  for (const gap of head.gaps) times.push(BigInt(gap.since), BigInt(gap.until));
+  // The end of a gap may be far away.
+  if (times.length === 0) for (const gap of head.gaps) times.push(BigInt(gap.since));
   if (times.length === 0) return null;
   const since = times.reduce((a, b) => (a < b ? a : b));
   const until = times.reduce((a, b) => (a > b ? a : b));

@@ -1,7 +1,7 @@
 /** The legend of the timeline: by whom the messages are told apart, and a button for each name, which filters. */
 
 import { colourOf } from "./colours.js";
-import { h, label, visible } from "./dom.js";
+import { h, label, shortId, visible } from "./dom.js";
 import { arrowKeys } from "./timeline_strip.js";
 
 /** @typedef {import("./types").App} App */
@@ -50,7 +50,7 @@ export function legend(app) {
           swatch.style.background = colourOf(at);
           const id = at <= 0 ? "" : now === "from" ? app.messages.names.agents[at]?.id : app.messages.names.channels[at];
           if (!id) return h("span", { class: "timeline-entry quiet" }, swatch, visible(name));
-          const button = h("button", { type: "button", class: "timeline-entry", tabIndex: -1, title: `Show only ${visible(name)}` }, swatch, label(name));
+          const button = h("button", { type: "button", class: "timeline-entry", tabIndex: -1, title: `Show only ${shortId(name)}` }, swatch, label(name));
           button.setAttribute("aria-pressed", String(chosen.includes(id)));
           button.addEventListener("click", () =>
             app.state.set({ [key]: chosen.includes(id) ? chosen.filter((one) => one !== id) : [...chosen, id] }),

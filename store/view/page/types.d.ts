@@ -102,8 +102,8 @@ export interface Head {
   position?: string;
   /** Of a served page: events that are indexed, and their total, while counts are incomplete. */
   indexing?: [number, number] | null;
-  /** Of a served page: that a replay can be followed, or driven. */
-  replay?: { allowed: boolean; attached: boolean; broker: string | null } | null;
+  /** Of a served page: that a replay can be followed, or driven. `attached` is the control socket of another's. */
+  replay?: { allowed: boolean; attached: string | null; broker: string | null } | null;
 }
 
 /** What the page knows of a replay: `store/view/server/replaying.py`. */

@@ -26,6 +26,15 @@ async def ask(path: str, request: dict[str, Any]) -> dict[str, Any]:
         raise StoreError("the replay does not answer: it has ended, or its socket is another's") from None
 
 
+async def listens(path: str) -> bool:
+    """Return whether something listens on the socket."""
+    try:
+        async with _connected(path):
+            return True
+    except OSError:
+        return False
+
+
 async def statuses(path: str) -> AsyncIterator[dict[str, Any]]:
     """Yield the status of a replay whenever it has changed, at most ten a second, up to its end.
 

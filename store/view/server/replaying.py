@@ -110,7 +110,7 @@ class Replaying:
             return None
         return {
             "allowed": self._allow,
-            "attached": self._attached is not None,
+            "attached": self._attached,
             "broker": None if self._attached is not None else without_credentials(self._broker),
         }
 

@@ -128,6 +128,14 @@ def test_an_export_can_be_made_for_others(run: Run, tmp_path: Path) -> None:
     assert "1234" in json.dumps(rows(run))
 
 
+@pytest.mark.parametrize("verb", ["export", "report"])
+def test_a_copy_for_others_tells_how_many_payloads_were_redacted(run: Run, verb: str) -> None:
+    done = run(verb, "e1", "-o", "b.html" if verb == "report" else "b.jsonl", "--redact", "content")
+    assert "payloads redacted, 1 of them completely: not JSON" in done.stderr
+    done = run(verb, "e1", "-o", "b.html" if verb == "report" else "b.jsonl", "--agent", "Alice", "--redact", "nosuch")
+    assert "0 payloads redacted: none has a value at these paths" in done.stderr
+
+
 @pytest.mark.parametrize("path", ["", "a..b", "."])
 def test_an_export_with_a_path_that_is_none_writes_nothing(run: Run, tmp_path: Path, path: str) -> None:
     one_line(run("export", "e1", "-o", "b.jsonl", "--redact", path), 2, "is not a path")

@@ -158,6 +158,24 @@ async def test_a_problem_is_a_tick_that_selects_its_message(open_report: OpenRep
     assert (await state(page, at=True))["at"]
 
 
+async def test_ticks_of_what_is_missing_are_higher_than_those_of_what_arrived_late_or_twice(
+    open_report: OpenReport,
+) -> None:
+    page = await open_report("town")
+    heights = await page.evaluate(
+        "() => [...document.querySelectorAll('.problem-tick')].map((each) => [each.ariaLabel, each.offsetHeight])"
+    )
+    light = {
+        height
+        for text, height in heights
+        if all(line.startswith(("arrived twice", "late")) for line in text.split("; "))
+    }
+    grave = {
+        height for text, height in heights if text.startswith(("never arrived", "missed", "blocked", "failed", "gap"))
+    }
+    assert light and grave and max(light) < min(grave)
+
+
 async def test_the_legend_filters_by_sender_or_channel(open_report: OpenReport) -> None:
     page = await open_report("town")
     legend = page.get_by_role("toolbar", name="legend; a button shows only its messages")

@@ -291,7 +291,7 @@ async def test_a_page_attaches_to_a_replay_that_was_started_elsewhere(
             await until(lambda: events[-1]["phase"] == "running")
             assert events[-1]["exp_id"] == "e1" and watching.head() == {
                 "allowed": False,
-                "attached": True,
+                "attached": str(path),
                 "broker": None,
             }
             async with Replaying(store, "", asyncio.Event(), allow=True, control=str(path)) as driving:
