@@ -70,12 +70,8 @@ async def command(
         listener = stack.enter_context(listening(port))
         home = f"/?{urlencode({'exp': exp})}" if exp else "/"
         access = Access(application(served, stop, replay=replaying.head, more=more), listener.getsockname()[1], home)
-<<<<<<< HEAD
         missing = exp is not None and not await served.prepare(exp)
-=======
-        missing = exp is not None and not await served.has(exp)
         idle = control is not None and not await listens(control)
->>>>>>> main
 
         def started(url: str) -> None:
             click.echo(url)
