@@ -105,7 +105,10 @@ async def test_the_page_tells_by_which_rules_values_differ_and_what_is_not_compa
         await report_two(log, "a", "b", tmp_path / "two.html", Selection(), match=Match(ignore="day", tolerance=2))
     page = await ready(await open_page((tmp_path / "two.html").as_uri()))
     notes = await page.locator(".comparison-head .notes").all_inner_texts()
-    assert notes[:2] == ["Compared without day; numbers that differ by 2 or less are equal.", "Not compared: 1 blocked in A."]
+    assert notes[:2] == [
+        "Compared without day; numbers that differ by 2 or less are equal.",
+        "Not compared: 1 blocked in A.",
+    ]
     table = page.locator("[aria-current=true] table")
     await table.wait_for()
     assert await table.locator("th[scope=row]").all_inner_texts() == ["$.content"]
