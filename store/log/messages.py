@@ -136,7 +136,13 @@ async def message_pages(
 
 
 async def selected_pages(
-    log: EventLog, of: Experiment, selection: Selection, *, messages: bool = False, redacted: bool = False
+    log: EventLog,
+    of: Experiment,
+    selection: Selection,
+    *,
+    messages: bool = False,
+    rule: Sources | None = None,
+    redacted: bool = False,
 ) -> AsyncGenerator[list[Event], None]:
     """Yield the events of a selection, or with `messages` each message once, in lists.
 
@@ -144,10 +150,11 @@ async def selected_pages(
     `redacted`, redacted messages are included. Raises `BadCursor` for a point that is none.
     """
     span = await selection.span(log.database, of)
-    rule = await sources(log, of, selection.kinds) if messages else None
+    if messages and rule is None:
+        rule = await sources(log, of, selection.kinds)
 
     def read(chosen: Selection, span: Span, *, backward: bool = False) -> AsyncGenerator[list[Event], None]:
-        if rule is None:
+        if not messages:
             return pages(log.database, of, chosen, span, backward=backward)
         return message_pages(log, of, chosen, span, rule=rule, redacted=redacted, backward=backward)
 

@@ -70,7 +70,7 @@ async def command(
         listener = stack.enter_context(listening(port))
         home = f"/?{urlencode({'exp': exp})}" if exp else "/"
         access = Access(application(served, stop, replay=replaying.head, more=more), listener.getsockname()[1], home)
-        missing = exp is not None and not await served.has(exp)
+        missing = exp is not None and not await served.prepare(exp)
         idle = control is not None and not await listens(control)
 
         def started(url: str) -> None:

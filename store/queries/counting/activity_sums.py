@@ -48,6 +48,7 @@ async def add(
     selection: Selection,
     *,
     events: bool,
+    rule: Sources | None = None,
     progress: Progress | None = None,
 ) -> bool:
     """Add the selected messages, or events, to the groups; return False if `activity` does not have the answer.
@@ -76,10 +77,12 @@ async def add(
         if not await sums.add_activity(*_of_kinds(selection)):
             return False
     else:
-        known = await summary(log.database, of, now.last_seqs)
-        if known is None:
-            return False
-        sums.rule = await sources(log, of, selection.kinds, known=known)
+        if rule is None:
+            known = await summary(log.database, of, now.last_seqs)
+            if known is None:
+                return False
+            rule = await sources(log, of, selection.kinds, known=known)
+        sums.rule = rule
         if not await sums.add_messages():
             return False
     for edge in _edges(span, minutes):

@@ -1,6 +1,6 @@
 /** A field that completes names, of which there may be thousands. */
 
-import { h, visible } from "./dom.js";
+import { h, shortId, visible } from "./dom.js";
 import { fold } from "./fold.js";
 import { numberText } from "./time.js";
 
@@ -70,7 +70,7 @@ export function combobox({ label, choices, choose }) {
   /** @param {Choice} choice @param {number} at */
   function option(choice, at) {
     const count = choice.count === null ? null : h("span", { class: "quiet" }, numberText(choice.count));
-    const element = h("li", { role: "option", id: `${id}-${at}`, title: visible(choice.value) }, h("bdi", {}, visible(choice.text)), count);
+    const element = h("li", { role: "option", id: `${id}-${at}`, title: shortId(choice.value) }, h("bdi", {}, visible(choice.text)), count);
     element.addEventListener("pointerdown", (event) => {
       event.preventDefault();
       take(choice);

@@ -4,6 +4,7 @@ import { CHANGED, EQUAL, ONLY_A, ONLY_B, TITLES } from "./alignment.js";
 import { colourOf } from "./colours.js";
 import { h, label, visible } from "./dom.js";
 import { textDifference } from "./text_difference.js";
+import { speakerText } from "./speaker.js";
 import { exactText, timeText } from "./time.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
@@ -76,7 +77,7 @@ function cell(side, messages, row, words, first) {
     element.style.color = colourOf(at === 0 ? 0 : (first.agentAt.get(id) ?? at + first.names.agents.length));
     return element;
   };
-  const sender = from[row] ? [agent(from[row])] : [];
+  const sender = from[row] ? agent(from[row]) : label(speakerText(messages, row), "agent nobody");
   const recipient = to[row] ? [h("span", { class: "quiet" }, " → "), agent(to[row])] : [];
   return h(
     "div",
@@ -85,7 +86,7 @@ function cell(side, messages, row, words, first) {
       "p",
       { class: "cell-head" },
       h("span", { class: "side", "aria-hidden": "true" }, side),
-      sender.length || recipient.length ? h("span", { class: "who" }, ...sender, ...recipient) : null,
+      h("span", { class: "who" }, sender, ...recipient),
       label(names.channels[channel[row]] ?? "", "quiet channel"),
       h("time", { class: "quiet", title: exactText(ts[row]) }, timeText(ts[row])),
     ),

@@ -8,6 +8,7 @@ import { isForPage } from "./keys.js";
 import { messageLine, shortTime } from "./message_item.js";
 import { positionOf } from "./rows.js";
 import { channelLabels } from "./short_names.js";
+import { speakerText } from "./speaker.js";
 import { numberText } from "./time.js";
 import { VirtualList } from "./virtual_list.js";
 
@@ -38,6 +39,7 @@ export function conversationView(app) {
   let placed = false;
   /** Number of names when the looks were decided. */
   let named = 0;
+  let merges = 0;
   /** Messages that came at the end since it was left. */
   let unseen = 0;
 
@@ -60,7 +62,7 @@ export function conversationView(app) {
   /** @param {number} at */
   function key(at) {
     const before = at > 0 ? rows[at - 1] + messages.base : app.filter.since;
-    if (at === rows.length) return `end ${before} ${app.filter.until} ${messages.length === 0} ${app.source.complete}`;
+    if (at === rows.length) return `end ${before} ${app.filter.until} ${messages.length === 0} ${app.source.complete} ${app.source.loading}`;
     const id = rows[at] + messages.base;
     return `${id} ${before} ${whole.has(id)}`;
   }
@@ -104,6 +106,7 @@ export function conversationView(app) {
   }
 
   function nothing() {
+    if (app.source.loading) return h("p", { class: "nothing" }, "Loading messages …");
     if (messages.length === 0 && app.source.complete) return h("p", { class: "nothing" }, "There are no messages yet.");
     if (!isFiltered(app.state)) return h("p", { class: "nothing" }, "There are no messages.");
     const clear = h("button", { type: "button", on: { click: () => app.state.set(NO_CONDITIONS) } }, "Remove all conditions");
@@ -115,6 +118,7 @@ export function conversationView(app) {
     for (let at = list.first; at < list.end; at += 1) select(at);
     if (!list.atEnd && !app.source.complete) app.source.atEnd = false;
     if (list.atEnd) unseen = 0;
+    if (!app.source.complete && !app.source.atEnd) unseen = 0;
     newest.hidden = list.atEnd || !isLive();
     newest.textContent = unseen ? `${numberText(unseen)} new ↓` : "Newest ↓";
     if (app.source.complete || !placed) return;
@@ -167,17 +171,26 @@ export function conversationView(app) {
     const selectedRow = app.selected + shift;
     const was = positionOf(rows, selectedRow);
     const top = app.selected >= 0 && rows[was] === selectedRow ? list.topOf(was) : null;
-    if (!list.atEnd && app.rows.length > rows.length) unseen += app.rows.length - rows.length;
+    const last = rows.length ? rows[rows.length - 1] - shift : -1;
+    if (!list.atEnd && placed && (app.source.complete || app.source.atEnd)) unseen += app.rows.length - positionOf(app.rows, last + 1);
     rows = app.rows;
     base = messages.base;
     const count = rows.length + 1;
     const lost = !old.atEnd && old.row < 0;
-    if (!placed || lost) {
+    const { atEnd } = app.source; // a place that is not the end sets it to false
+    if (app.source.loading && rows.length === 0) {
+      list.set(count, 0, 0, { fresh });
+      placed = false;
+    } else if (!placed || lost) {
       list.set(count, 0, 0, { fresh });
       if (selectedAt() >= 0) list.reveal(selectedAt());
-      else if (isLive() && app.source.atEnd && app.filter.until === null) list.moveToEnd();
+      else if (isLive() && atEnd && app.filter.until === null) {
+        app.source.atEnd = true;
+        list.moveToEnd();
+      }
       placed = true;
-    } else if (followed && isLive()) {
+      moved();
+    } else if (followed && isLive() && (app.source.complete || atEnd)) {
       list.set(count, count - 1, 0, { fresh });
     } else if (top !== null && top > -list.height && top < list.height && selectedAt() >= 0) {
       list.set(count, selectedAt(), -top, { fresh });
@@ -201,8 +214,7 @@ export function conversationView(app) {
   function choose(at) {
     const row = rows[at];
     app.show(row);
-    const name = visible(messages.names.agents[messages.from[row]].text);
-    app.say(`${name}: ${messages.text(row).slice(0, 300)}`);
+    app.say(`${visible(speakerText(messages, row))}: ${messages.text(row).slice(0, 300)}`);
   }
 
   function firstVisible() {
@@ -240,13 +252,16 @@ export function conversationView(app) {
       if (changed.has("messages")) asked = new Set();
       const before = digits;
       if (changed.has("messages")) digits = Math.max(digits, digitsOf(messages.ts, messages.length));
-      const looks = newNames() || digits !== before || ["head", "theme", "q"].some((name) => changed.has(name));
+      const merged = messages.merges !== merges;
+      merges = messages.merges;
+      const looks = newNames() || merged || digits !== before || ["head", "theme", "q"].some((name) => changed.has(name));
       if (changed.has("rows") || changed.has("messages") || looks) replace(looks);
       const at = selectedAt();
       const top = at < 0 ? null : list.topOf(at);
       details.update(changed);
       list.resize(top === null ? list.at : at, top === null ? list.offset : -top);
-      if (at >= 0 && (changed.has("at") || changed.has("view"))) list.reveal(at);
+      if (at >= 0 && changed.has("at") && changed.has("view")) list.center(at);
+      else if (at >= 0 && (changed.has("at") || changed.has("view"))) list.reveal(at);
       for (let each = list.first; each < list.end; each += 1) select(each);
     },
     key(event) {

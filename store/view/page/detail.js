@@ -3,10 +3,10 @@
 import { NO_CONDITIONS } from "./conditions.js";
 import { copy } from "./copying.js";
 import { h, visible } from "./dom.js";
-import { agentName } from "./message_item.js";
 import { FROM_DERIVED, KINDS, REDACTED, TEXT_CUT, TO_DERIVED } from "./messages.js";
 import { payloadPanel } from "./payload_panel.js";
 import { positionOf } from "./rows.js";
+import { agentName, speaker } from "./speaker.js";
 import { durationText, exactText, numberText, plural, timeText } from "./time.js";
 
 /** @typedef {import("./types").App} App */
@@ -70,7 +70,7 @@ export function detail(app, left) {
 function heading({ messages }, row) {
   const to = messages.to[row];
   const time = h("time", {}, timeText(messages.ts[row], 3));
-  return [agentName(messages, messages.from[row]), ...(to ? [" › ", agentName(messages, to)] : []), time];
+  return [speaker(messages, row), ...(to ? [" › ", agentName(messages, to)] : []), time];
 }
 
 /** Return whether the selected message fits the conditions. @param {App} app */
@@ -124,22 +124,23 @@ function fields(app, row) {
   const cursor = messages.cursor(row);
   const flags = messages.flags[row];
   const heard = messages.heard[row];
-  const agent = (/** @type {number} */ at, /** @type {boolean} */ derived) => [
-    agentName(messages, at, derived),
+  const agent = (/** @type {Node} */ name, /** @type {number} */ at, /** @type {number} */ derived) => [
+    name,
     at ? h("bdi", { class: "mono quiet" }, ` ${visible(agents[at].id)}`) : "",
     derived ? h("span", { class: "quiet" }, " derived: the message does not say it") : "",
   ];
   const kind = KINDS[messages.kind[row]];
-  /** @type {[string, (Node | string)[]]} */
-  const to = ["To", agent(messages.to[row], (flags & TO_DERIVED) !== 0)];
   /** @type {[string, (Node | string)[]][]} */
   const found = [
     ["Time", [h("span", { class: "mono" }, exactText(messages.ts[row]))]],
-    ["From", agent(messages.from[row], (flags & FROM_DERIVED) !== 0)],
-    ...(messages.to[row] ? [to] : []),
+    ["From", agent(speaker(messages, row), messages.from[row], flags & FROM_DERIVED)],
+  ];
+  const to = messages.to[row];
+  if (to) found.push(["To", agent(agentName(messages, to), to, flags & TO_DERIVED)]);
+  found.push(
     ["Channel", [h("bdi", { class: "mono" }, visible(channels[messages.channel[row]] || "none"))]],
     ["Kind", [kind, flags & REDACTED ? ", redacted" : ""]],
-  ];
+  );
   if (messages.messager[row]) found.push(["Messager", [h("bdi", {}, visible(messagers[messages.messager[row]]))]]);
   if (heard) found.push(["Heard before", [heard === 1 ? "nothing" : `arrivals 1 to ${numberText(heard - 1)}`]]);
   if (messages.cause_seq[row]) found.push(["Cause", [cause(app, row)]]);
@@ -158,7 +159,7 @@ function cause(app, row) {
   const text = messages.text(found);
   const show = () => app.show(messages.rowOf(recorder, seq));
   const button = h("button", { type: "button", class: "cause", on: { click: show } });
-  button.append(agentName(messages, messages.from[found]), h("bdi", { dir: "auto" }, ` ${text.slice(0, 80)}${text.length > 80 ? "…" : ""}`));
+  button.append(speaker(messages, found), h("bdi", { dir: "auto" }, ` ${text.slice(0, 80)}${text.length > 80 ? "…" : ""}`));
   return button;
 }
 

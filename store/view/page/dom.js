@@ -27,12 +27,20 @@ export function h(tag, properties = {}, ...children) {
 export function visible(text) {
   return text.replace(INVISIBLE, (found) => {
     const code = /** @type {number} */ (found.codePointAt(0));
-    return code < 0x20 ? String.fromCodePoint(0x2400 + code) : `\\u${code.toString(16).padStart(4, "0")}`;
+    return code < 0x20 ? String.fromCodePoint(0x2400 + code) : `\\u${code > 0xffff ? `{${code.toString(16)}}` : code.toString(16).padStart(4, "0")}`;
   });
 }
 
 const INVISIBLE =
-  /[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff]/g;
+  /[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u180e\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\u3164\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
+
+/** Characters of an id in the title of an element. */
+const LONGEST = 200;
+
+/** Return an id that may be long, and anything, for the title of an element. @param {string} id */
+export function shortId(id) {
+  return visible(id.length > LONGEST ? `${id.slice(0, LONGEST)}…` : id);
+}
 
 /** An agent's name as an element that keeps its direction to itself. @param {string} text @param {string} [name] */
 export function label(text, name = "") {

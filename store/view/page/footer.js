@@ -64,7 +64,7 @@ function copyButton(app, head) {
 function verdict({ head, source }, verify) {
   const { events, selection } = head;
   if (verify === null) {
-    const text = !source.served ? "not verified" : isLive(head) ? "not verified: still recorded" : "verifying …";
+    const text = source.examining ? "verifying …" : source.served && isLive(head) ? "not verified: still recorded" : "not verified";
     return h("span", { class: "quiet" }, text);
   }
   if (verify.ok) {

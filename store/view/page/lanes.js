@@ -1,5 +1,7 @@
 /** Lanes of the sequence: the agents of the messages that are shown, then Messagers without a known agent. */
 
+import { messagerText, NO_SENDER } from "./speaker.js";
+
 /** @typedef {import("./messages.js").Messages} Messages */
 /** @typedef {import("./receivers.js").Receivers} Receivers */
 
@@ -12,8 +14,6 @@
 
 /** Maximum of lanes beside that of the others. */
 export const MOST = 40;
-/** Characters up to which the name of a Messager is written out: longer ones are random. */
-const READABLE = 16;
 
 /** The lanes of messages. */
 export class Lanes {
@@ -33,17 +33,15 @@ export class Lanes {
     kept.sort((a, b) => Number(b > 0) - Number(a > 0));
     const { agents, messagers } = messages.names;
     const twice = duplicates(kept.map((key) => (key > 0 ? agents[key].text : "")));
-    let unnamed = 0;
     /** @type {Lane[]} */
     this.list = kept.map((key) => {
       if (key > 0) {
         const { text, id } = agents[key];
         return { key, text: twice.has(text) ? id : text, title: text };
       }
-      if (key === 0) return { key, text: "no sender", title: "messages without a sender" };
+      if (key === 0) return { key, text: NO_SENDER, title: "messages without a sender" };
       const name = messagers[0 - key];
-      const text = `Messager ${name.length <= READABLE ? name : (unnamed += 1)}`;
-      return { key, text, title: `Messager ${name}, without a known agent` };
+      return { key, text: messagerText(name), title: `Messager ${name}, without a known agent` };
     });
     if (this.folded > 0) {
       this.list.unshift({ key: NaN, text: `${this.folded} others`, title: "to see them, filter by agent, channel or time" });

@@ -12,7 +12,7 @@ import { problemsView } from "./problems.js";
 import { replayBar } from "./replay.js";
 import { searchBar } from "./search.js";
 import { sequenceView } from "./sequence.js";
-import { firstHead, json, ServedSource } from "./served.js";
+import { EXAMINED, firstHead, json, ServedSource } from "./served.js";
 import { filePart, fileSource, isFile } from "./source.js";
 import { State } from "./state.js";
 import { summary } from "./summary.js";
@@ -39,6 +39,13 @@ function appOn(source) {
     for (const key of keys) waiting.add(key);
     if (frame === 0) frame = requestAnimationFrame(draw);
   };
+  /** Draw at once: nothing may use rows of before the change. @param {string[]} keys */
+  const drawNow = (keys) => {
+    for (const key of keys) waiting.add(key);
+    cancelAnimationFrame(frame);
+    draw();
+  };
+
   const state = new State(location.hash, (keys) => {
     changed(...keys);
     remember();
@@ -56,6 +63,7 @@ function appOn(source) {
       return state.get("at") ? app.messages.row(state.get("at")) : -1;
     },
     changed,
+    drawNow,
     show(row, view) {
       const values = { at: app.messages.cursor(row), ...(view ? { view } : {}) };
       state.set(values);
@@ -197,9 +205,10 @@ async function begin() {
   }
   const source = await served(exp);
   const app = appOn(source);
-  source.onchange = (keys) => app.changed(...keys);
+  source.onchange = app.drawNow;
+  source.onfailure = (error) => app.say(error.message);
   if (source.head.status === "open") source.follow();
-  if (!isLive(source.head)) source.examine().catch((error) => app.say(String(error.message)));
+  if (!isLive(source.head) && source.head.events <= EXAMINED) source.examine().catch((error) => app.say(String(error.message)));
   return app;
 }
 

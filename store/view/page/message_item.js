@@ -1,9 +1,9 @@
 /** One message of a conversation as an element. */
 
-import { colourOf } from "./colours.js";
-import { h, label, visible } from "./dom.js";
+import { h, shortId, visible } from "./dom.js";
 import { hitsIn, marked } from "./hits.js";
 import { FROM_DERIVED, KINDS, NO_TEXT, REDACTED, TEXT_CUT, TO_DERIVED } from "./messages.js";
+import { agentName, speaker } from "./speaker.js";
 import { exactText, numberText, timeText } from "./time.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
@@ -61,24 +61,11 @@ function who(messages, row, look) {
   return h(
     "div",
     { class: "who" },
-    agentName(messages, messages.from[row], (flags & FROM_DERIVED) !== 0),
+    speaker(messages, row, (flags & FROM_DERIVED) !== 0),
     to ? h("span", { class: "arrow", role: "img", "aria-label": "to" }, "›") : null,
     to ? agentName(messages, to, (flags & TO_DERIVED) !== 0) : null,
-    channel ? h("bdi", { class: "channel", title: visible(messages.names.channels[messages.channel[row]].slice(0, LONGEST)) }, visible(channel.slice(0, LONGEST))) : null,
+    channel ? h("bdi", { class: "channel", title: shortId(messages.names.channels[messages.channel[row]]) }, visible(channel.slice(0, LONGEST))) : null,
   );
-}
-
-/**
- * Return the name of an agent in its colour.
- * @param {Messages} messages @param {number} at @param {boolean} [derived]
- */
-export function agentName(messages, at, derived = false) {
-  if (at === 0) return h("span", { class: "agent nobody" }, "unknown");
-  const { text, id } = messages.names.agents[at];
-  const element = label(text, derived ? "agent derived" : "agent");
-  element.style.color = colourOf(at);
-  element.title = derived ? `${visible(id)}, derived: the message does not say it` : visible(id);
-  return element;
 }
 
 /** @param {Messages} messages @param {number} row @param {Look} look */

@@ -18,18 +18,27 @@ export const REDACTED = 8;
 export const TEXT_CUT = 16;
 export const PAYLOAD_CUT = 32;
 
-/** Text and payloads of the rows of one chunk. */
+/** Text and payloads of rows that follow each other. */
 class Part {
-  /** @param {number} rows @param {Uint8Array<ArrayBuffer>} texts @param {Uint8Array<ArrayBuffer>} payloads */
-  constructor(rows, texts, payloads) {
+  /** @param {number} rows @param {string} texts each ends with a zero
+   * @param {(at: number) => Promise<Uint8Array>} payload */
+  constructor(rows, texts, payload) {
     this.rows = rows;
-    this.texts = new TextDecoder("utf-8", { ignoreBOM: true }).decode(texts);
+    this.texts = texts;
+    this.payload = payload;
     this.starts = starts(this.texts, rows);
     /** @type {{ text: string, starts: Uint32Array } | null} */
     this._folded = null;
-    this._packed = payloads;
-    /** @type {Promise<Record<string, any>> | null} */
-    this._payloads = null;
+  }
+
+  /** @param {number} at */
+  text(at) {
+    return this.texts.substring(this.starts[at], this.starts[at + 1] - 1);
+  }
+
+  /** Return a part of the first rows. @param {number} rows */
+  begin(rows) {
+    return new Part(rows, this.texts.slice(0, this.starts[rows]), this.payload);
   }
 
   /** Return the folded texts, and where each begins. */
@@ -40,12 +49,19 @@ class Part {
     }
     return this._folded;
   }
+}
 
-  /** Return the columns of the payloads. */
-  get payloads() {
-    this._payloads ??= inflate(this._packed).then((bytes) => readBlock(bytes).columns);
-    return this._payloads;
-  }
+/** Return the part of a chunk. @param {number} rows @param {Uint8Array<ArrayBuffer>} texts @param {Uint8Array<ArrayBuffer>} packed */
+function partOf(rows, texts, packed) {
+  /** @type {Promise<Record<string, any>> | null} */
+  let payloads = null;
+  /** @type {Part} */
+  const part = new Part(rows, new TextDecoder("utf-8", { ignoreBOM: true }).decode(texts), async (at) => {
+    payloads ??= inflate(packed).then((bytes) => readBlock(bytes).columns);
+    const { form, end, data } = await payloads;
+    return joined(data.subarray(at ? end[at - 1] : 0, end[at]), form[at], part.text(at));
+  });
+  return part;
 }
 
 /** @param {string} texts @param {number} rows */
@@ -63,6 +79,8 @@ export class Messages {
     this.length = 0;
     /** Number of rows that were dropped at the begin, minus those that were put before it: `base + row` stays. */
     this.base = 0;
+    /** Number of times that messages were put between others: `base + row` did not stay then. */
+    this.merges = 0;
     /** ns UTC */
     this.ts = new BigInt64Array(0);
     /** Seconds UTC, for drawing. */
@@ -96,12 +114,13 @@ export class Messages {
   }
 
   /**
-   * Add a chunk behind the last message, or with `before` in front of the first one.
+   * Add a chunk at its place behind other messages, with `before` in front of the first one, or with `fresh` instead of
+   * all others. Messages that were committed late begin before the last one.
    * @param {Uint8Array<ArrayBuffer>} chunk
-   * @param {{ before?: boolean }} [how]
+   * @param {{ before?: boolean, fresh?: boolean }} [how]
    * @returns {Promise<number>} the number of messages
    */
-  async add(chunk, { before = false } = {}) {
+  async add(chunk, { before = false, fresh = false } = {}) {
     const { block, payloads } = await readChunk(chunk);
     const { header, columns } = block;
     const rows = header.rows;
@@ -120,21 +139,24 @@ export class Messages {
       seq[row] = columns.seq[row] + (last.get(recorder) ?? 0);
       last.set(recorder, seq[row]);
     }
-    const at = before ? 0 : this.length;
-    this._resize(at, rows);
-    this.ts.set(ts, at);
-    this.time.set(time, at);
-    this.seq.set(seq, at);
-    for (const name of PLAIN) this[name].set(columns[name], at);
+    if (fresh) this.clear();
+    const added = { ...columns, ts, time, seq };
     const received = receptions(columns, rows);
-    const part = new Part(rows, columns.texts, payloads);
-    if (before) {
-      this._receptions = received.concat(this._receptions);
-      this._parts.unshift(part);
-      this.base -= rows;
-    } else {
-      for (const each of received) this._receptions.push(each);
-      this._parts.push(part);
+    const part = partOf(rows, columns.texts, payloads);
+    const end = this.length;
+    const at = before ? 0 : rows === 0 ? end : this._placeOf(ts[0], columns.recorder[0], seq[0]);
+    if (!before && at < end) this._merge(at, added, received, part);
+    else {
+      this._resize(at, rows);
+      for (const name of ALL) this[name].set(/** @type {any} */ (added)[name], at);
+      if (before) {
+        this._receptions = received.concat(this._receptions);
+        this._parts.unshift(part);
+        this.base -= rows;
+      } else {
+        for (const each of received) this._receptions.push(each);
+        this._parts.push(part);
+      }
     }
     this._count();
     return rows;
@@ -175,7 +197,7 @@ export class Messages {
   /** @param {number} row @returns {string} */
   text(row) {
     const [part, at] = this._place(row);
-    return part.texts.substring(part.starts[at], part.starts[at + 1] - 1);
+    return part.text(at);
   }
 
   /**
@@ -185,9 +207,7 @@ export class Messages {
    */
   async payload(row) {
     const [part, at] = this._place(row);
-    const text = part.texts.substring(part.starts[at], part.starts[at + 1] - 1);
-    const { form, end, data } = await part.payloads;
-    return joined(data.subarray(at ? end[at - 1] : 0, end[at]), form[at], text);
+    return part.payload(at);
   }
 
   /** Receptions of a message, by time. @param {number} row @returns {Reception[]} */
@@ -283,6 +303,50 @@ export class Messages {
       this.channelAt.set(text, at);
     }
     for (const [at, text] of names.messagers) this.names.messagers[at] = text;
+  }
+
+  /** Return the first row that is behind a place in replay order. @param {bigint} ts @param {number} recorder @param {number} seq */
+  _placeOf(ts, recorder, seq) {
+    let row = this.length;
+    while (row > 0 && this._isBehind(row - 1, ts, recorder, seq)) row -= 1;
+    return row;
+  }
+
+  /** @param {number} row @param {bigint} ts @param {number} recorder @param {number} seq */
+  _isBehind(row, ts, recorder, seq) {
+    if (this.ts[row] !== ts) return this.ts[row] > ts;
+    return this.recorder[row] === recorder ? this.seq[row] > seq : this.recorder[row] > recorder;
+  }
+
+  /**
+   * Merge rows with those from a row on.
+   * @param {number} first @param {Record<string, any>} added @param {Reception[][]} received @param {Part} part
+   */
+  _merge(first, added, received, part) {
+    this.merges += 1;
+    const old = this.length - first;
+    /** @type {number[]} Rows in their new order: those from `first` on, then the added ones. */
+    const order = [];
+    for (let row = 0, at = 0; row < old || at < part.rows; ) {
+      const late = at < part.rows && (row === old || this._isBehind(first + row, added.ts[at], added.recorder[at], added.seq[at]));
+      order.push(late ? old + at++ : row++);
+    }
+    const places = order.map((row) => (row < old ? this._place(first + row) : /** @type {[Part, number]} */ ([part, row - old])));
+    const both = this._receptions.splice(first).concat(received);
+    for (const row of order) this._receptions.push(both[row]);
+    this._resize(this.length, part.rows);
+    for (const name of ALL) {
+      const column = /** @type {any} */ (this[name]);
+      const before = column.slice(first, first + old);
+      for (let row = 0; row < order.length; row += 1) {
+        column[first + row] = order[row] < old ? before[order[row]] : added[name][order[row] - old];
+      }
+    }
+    const kept = upper(this._firsts, first);
+    const split = this._parts[kept].begin(first - this._firsts[kept]);
+    const texts = places.map(([from, at]) => `${from.text(at)}\0`).join("");
+    const merged = new Part(order.length, texts, (at) => places[at][0].payload(places[at][1]));
+    this._parts.splice(kept, Infinity, ...(split.rows ? [split] : []), merged);
   }
 
   /** Make room for rows at a place. @param {number} at @param {number} rows */

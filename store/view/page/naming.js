@@ -1,8 +1,9 @@
 /** Names in the rows and columns of the matrix, and in the graph. */
 
 import { colourOf } from "./colours.js";
-import { visible } from "./dom.js";
+import { shortId, visible } from "./dom.js";
 import { shortNames } from "./short_names.js";
+import { othersText } from "./speaker.js";
 
 /** @typedef {import("./pairs.js").Across} Across */
 /** @typedef {"from" | "to"} Side */
@@ -14,8 +15,10 @@ const NOBODY = { to: "no recipient", channel: "no channel", after: "nobody befor
 
 export class Naming {
   /** @param {import("./messages.js").Messages} messages @param {Across} across */
-  constructor({ names }, across) {
+  constructor(messages, across) {
+    const { names } = messages;
     this._names = names;
+    this._noSender = othersText(messages);
     this._across = across;
     this._short = across === "channel" ? shortNames(Array.from(names.channels, (name) => name ?? "")) : [];
   }
@@ -27,17 +30,17 @@ export class Naming {
 
   /** Return a name that is short, and safe on canvas. @param {Side} side @param {number} at */
   text(side, at) {
-    if (at === 0) return side === "from" ? "no sender" : NOBODY[this._across];
+    if (at === 0) return side === "from" ? this._noSender : NOBODY[this._across];
     if (at < 0) return "others";
     const text = visible(this.channels(side) ? this._short[at] : this._names.agents[at].text);
     const half = Math.floor(MOST / 2);
     return text.length > MOST ? `${text.slice(0, half)}…${text.slice(1 - half)}` : text;
   }
 
-  /** Return the whole name. @param {Side} side @param {number} at */
+  /** Return the name for a title. @param {Side} side @param {number} at */
   whole(side, at) {
     if (at <= 0) return this.text(side, at);
-    return visible(this.channels(side) ? this._names.channels[at] : this._names.agents[at].text);
+    return shortId(this.channels(side) ? this._names.channels[at] : this._names.agents[at].text);
   }
 
   /** Return a text that no other name has. @param {Side} side @param {number} at */

@@ -12,7 +12,11 @@ import { numberText, plural } from "./time.js";
 /** Characters of a text, and bytes, that are shown at first, and by each "more". */
 const CHARACTERS = 20_000;
 const BYTES = 2048;
+/** Bytes in a line, and in one of a narrow panel. */
 const WIDTH = 16;
+const NARROW = 8;
+/** Pixels of a panel that has room for 16 bytes. */
+const ROOM = 560;
 
 /**
  * Return the panel of a message's payload.
@@ -49,8 +53,8 @@ function content(app, bytes, cursor) {
   const forms = [];
   if (text !== null && isJson(text)) forms.push(["JSON", () => jsonTree(text)]);
   if (text !== null) forms.push(["Text", () => longText(text)]);
-  forms.push(["Bytes", () => hexDump(bytes)]);
   const shown = h("div", { class: "payload-content" });
+  forms.push(["Bytes", () => hexDump(bytes, lineOf(shown))]);
   const buttons = forms.map(([name, make]) =>
     h("button", { type: "button", on: { click: (/** @type {Event} */ event) => show(event.currentTarget, make) } }, name),
   );
@@ -80,10 +84,16 @@ function longText(text) {
   return inParts(shown, text.length, CHARACTERS, (from, until) => text.slice(from, until));
 }
 
-/** @param {Uint8Array} bytes */
-function hexDump(bytes) {
+/** Return the bytes in a line. @param {HTMLElement} shown where they are shown; of no width until it is on the page */
+function lineOf(shown) {
+  const width = shown.clientWidth || (document.querySelector(".details-content")?.clientWidth ?? 0);
+  return width < ROOM ? NARROW : WIDTH;
+}
+
+/** @param {Uint8Array} bytes @param {number} width bytes in a line */
+function hexDump(bytes, width) {
   const shown = h("pre", { class: "payload-bytes", tabIndex: 0 });
-  return inParts(shown, bytes.length, BYTES, (from, until) => hexText(bytes, from, until));
+  return inParts(shown, bytes.length, BYTES, (from, until) => hexText(bytes, from, until, width));
 }
 
 /**
@@ -107,16 +117,16 @@ function inParts(shown, length, step, part) {
 }
 
 /**
- * Return a hex dump: offset, 16 bytes, and those that are ASCII.
- * @param {Uint8Array} bytes @param {number} from @param {number} until
+ * Return a hex dump: offset, bytes, and those that are ASCII.
+ * @param {Uint8Array} bytes @param {number} from @param {number} until @param {number} [width] bytes in a line
  */
-export function hexText(bytes, from, until) {
+export function hexText(bytes, from, until, width = WIDTH) {
   const lines = [];
-  for (let at = from; at < until; at += WIDTH) {
-    const part = [...bytes.subarray(at, Math.min(at + WIDTH, until))];
+  for (let at = from; at < until; at += width) {
+    const part = [...bytes.subarray(at, Math.min(at + width, until))];
     const hex = part.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
     const ascii = part.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
-    lines.push(`${at.toString(16).padStart(6, "0")}  ${hex.padEnd(WIDTH * 3)} ${ascii}\n`);
+    lines.push(`${at.toString(16).padStart(6, "0")}  ${hex.padEnd(width * 3)} ${ascii}\n`);
   }
   return lines.join("");
 }

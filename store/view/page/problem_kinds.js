@@ -16,9 +16,22 @@ export const MEANING = {
   "unclean end": "These recorders ended without saying so: the last messages may be missing.",
 };
 
+/** Kinds in which every message arrived. */
+const LIGHT = new Set(["arrived twice", "late"]);
+
+/** Return whether something is missing, or may be. @param {import("./types").Problem} problem */
+export function isGrave({ kind }) {
+  return !LIGHT.has(kind);
+}
+
 /** Return the number of all problems. @param {import("./types").Problems} problems */
 export function numberOf(problems) {
   return Object.values(problems.counts).reduce((sum, count) => sum + count, 0);
+}
+
+/** Return whether problems were not asked for yet, and may be. @param {import("./types").App} app */
+export function mayExamine({ source, head }) {
+  return source.served && !source.examining && !isLive(head);
 }
 
 /** Return why nothing is known of problems. @param {import("./types").App} app */
@@ -26,6 +39,7 @@ export function unknownYet(app) {
   if (app.source.served && isLive(app.head)) {
     return "Problems are searched when the recording has ended. Until then, `messager problems` reports those so far.";
   }
+  if (mayExamine(app)) return "This experiment is large: searching it and verifying its log takes a while.";
   return app.source.served
     ? "Problems are being searched; they appear here when that is done."
     : "Problems were not searched: with a limit or context, messages around a selected one are missing.";
@@ -36,7 +50,7 @@ export function badge(app) {
   const { problems } = app.head;
   const number = problems === null ? 0 : numberOf(problems);
   const text = problems === null
-    ? app.source.served && !isLive(app.head) ? "problems: searching …" : "problems: not searched"
+    ? app.source.examining ? "problems: searching …" : "problems: not searched"
     : number > 0 ? plural(number, "problem") : problems.examined ? "no problems" : "arrivals not examined";
   return h(
     "button",

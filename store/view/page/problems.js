@@ -1,8 +1,8 @@
-/** Problems of the recording by kind, each with the way to its place. */
+/** Problems of the recording by kind or by time, each with the way to its place. */
 
-import { colourOf } from "./colours.js";
 import { h, visible } from "./dom.js";
-import { MEANING, numberOf, unknownYet } from "./problem_kinds.js";
+import { isGrave, mayExamine, MEANING, numberOf, unknownYet } from "./problem_kinds.js";
+import { agentName, speaker } from "./speaker.js";
 import { dayText, exactText, numberText, plural, timeText } from "./time.js";
 
 /** @typedef {import("./types").App} App */
@@ -25,9 +25,12 @@ export function problemsView(app) {
   return {
     element,
     update(changed) {
-      if (shown === app.head.problems && !changed.has("head") && !changed.has("theme")) return;
+      const same = ["head", "theme", "sort"].every((key) => !changed.has(key));
+      if (shown === app.head.problems && same) return;
       shown = app.head.problems;
+      const focused = element.contains(document.activeElement) && changed.has("sort");
       element.replaceChildren(...content(app));
+      if (focused) /** @type {HTMLElement | null} */ (element.querySelector(".switch [aria-pressed=true]"))?.focus();
     },
   };
 }
@@ -35,7 +38,7 @@ export function problemsView(app) {
 /** @param {App} app */
 function content(app) {
   const { problems } = app.head;
-  if (problems === null) return [h("p", { class: "none" }, unknownYet(app))];
+  if (problems === null) return [h("p", { class: "none" }, unknownYet(app)), ...(mayExamine(app) ? [examineButton(app)] : [])];
   const number = numberOf(problems);
   const kinds = Object.keys(MEANING).filter((kind) => problems.counts[kind]);
   kinds.push(...Object.keys(problems.counts).filter((kind) => !(kind in MEANING)));
@@ -49,10 +52,36 @@ function content(app) {
     number === 0
       ? h("p", { class: problems.examined ? "none good" : "none" }, none)
       : h("p", { class: "lead" }, h("b", {}, plural(number, "problem")), problems.examined ? "" : ". Arrivals could not be examined: the notes say why."),
-    ...(kinds.length > 1 ? [contents(problems, kinds)] : []),
-    ...kinds.map((kind) => group(app, kind, problems.counts[kind], problems.details.filter((one) => one.kind === kind))),
+    ...(number > 1 ? [sorting(app)] : []),
+    ...(app.state.get("sort") === "time" ? [ordered(app, number)] : grouped(app, problems, kinds)),
     ...notes,
   ];
+}
+
+/** @param {App} app */
+function examineButton({ source, say }) {
+  const examine = () => source.examine().catch((error) => say(String(error.message)));
+  return h("p", { class: "none" }, h("button", { type: "button", on: { click: examine } }, "Search for problems, and verify"));
+}
+
+/** @param {App} app */
+function sorting({ state }) {
+  const button = (/** @type {string} */ text, /** @type {string} */ sort) =>
+    h("button", { type: "button", "aria-pressed": String(state.get("sort") === sort), on: { click: () => state.set({ sort }) } }, text);
+  return h("div", { class: "switch", role: "group", "aria-label": "order" }, button("By kind", ""), button("By time", "time"));
+}
+
+/** @param {App} app @param {import("./types").Problems} problems @param {string[]} kinds */
+function grouped(app, problems, kinds) {
+  const groups = kinds.map((kind) => group(app, kind, problems.counts[kind], problems.details.filter((one) => one.kind === kind)));
+  return kinds.length > 1 ? [contents(problems, kinds), ...groups] : groups;
+}
+
+/** Return all problems by their time, those without one behind. @param {App} app @param {number} count */
+function ordered(app, count) {
+  const timed = (app.head.problems?.details ?? []).map((one) => ({ one, ts: timeOf(app, one) }));
+  timed.sort((a, b) => (a.ts === null ? Number(b.ts !== null) : b.ts === null || a.ts < b.ts ? -1 : Number(a.ts > b.ts)));
+  return h("section", { "aria-label": "problems by time" }, ...listed(app, timed.map(({ one }) => one), count, true));
 }
 
 /** Return the numbers of each kind, which lead to its group. @param {import("./types").Problems} problems @param {string[]} kinds */
@@ -81,8 +110,9 @@ function idOf(kind) {
   return `problems-${kind.replaceAll(" ", "-")}`;
 }
 
-/** @param {App} app @param {string} kind @param {number} count @param {Problem[]} details */
-function group(app, kind, count, details) {
+/** Return a list of problems, and what shows more of them.
+ * @param {App} app @param {Problem[]} details @param {number} count @param {boolean} mixed of different kinds */
+function listed(app, details, count, mixed) {
   const list = h("ol");
   const rest = h("p", { class: "quiet" });
   const more = h("button", { type: "button", on: { click: () => add(MORE) } });
@@ -91,7 +121,7 @@ function group(app, kind, count, details) {
   /** @param {number} most */
   function add(most) {
     const begin = shown;
-    list.append(...details.slice(shown, shown + most).map((one) => item(app, one)));
+    list.append(...details.slice(shown, shown + most).map((one) => item(app, one, mixed)));
     shown = Math.min(shown + most, details.length);
     const left = details.length - shown;
     more.hidden = left === 0;
@@ -101,7 +131,12 @@ function group(app, kind, count, details) {
     if (begin > 0) /** @type {HTMLElement | null} */ (list.children[begin]?.querySelector("button"))?.focus();
   }
 
-  add(FIRST);
+  add(mixed ? MORE : FIRST);
+  return [list, more, rest];
+}
+
+/** @param {App} app @param {string} kind @param {number} count @param {Problem[]} details */
+function group(app, kind, count, details) {
   /** @type {Map<string, number>} */
   const reasons = new Map();
   for (const { reason } of details) if (reason) reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
@@ -111,18 +146,19 @@ function group(app, kind, count, details) {
     { "aria-label": kind },
     h("h2", { id: idOf(kind), tabIndex: -1 }, h("span", { class: "count" }, numberText(count)), ` ${kind}`, why.length > 1 ? h("small", { class: "quiet" }, why.join(", ")) : null),
     h("p", { class: "quiet" }, MEANING[kind] ?? ""),
-    list, more, rest,
+    ...listed(app, details, count, false),
   );
 }
 
-/** @param {App} app @param {Problem} one */
-function item(app, one) {
+/** @param {App} app @param {Problem} one @param {boolean} mixed tell the kind */
+function item(app, one, mixed) {
   const row = one.message === null ? -1 : app.messages.row(one.message);
   const span = spanOf(app, one);
-  const ts = one.ts === null ? (span === null ? null : BigInt(span.since)) : BigInt(one.ts);
+  const ts = timeOf(app, one);
   const time = ts === null ? null : h("time", { title: exactText(ts) }, `${dayText(ts)} ${timeText(ts)}`);
   const words = row < 0 ? [] : [names(app, row), h("q", { class: "text" }, visible(start(app.messages.text(row))))];
-  const inside = [...(time ? [time] : []), ...words, h("span", { class: "why" }, visible(one.text || one.reason))];
+  const kind = mixed ? [h("span", { class: isGrave(one) ? "badge bad" : "badge" }, visible(one.kind))] : [];
+  const inside = [...(time ? [time] : []), ...kind, ...words, h("span", { class: "why" }, visible(one.text || one.reason))];
   if (one.message === null && span === null) return h("li", {}, h("div", { class: "place" }, inside));
   return h(
     "li",
@@ -132,18 +168,18 @@ function item(app, one) {
   );
 }
 
+/** @param {App} app @param {Problem} one */
+function timeOf(app, one) {
+  const since = one.ts ?? spanOf(app, one)?.since;
+  return since === undefined ? null : BigInt(since);
+}
+
 /** @param {App} app @param {number} row */
 function names(app, row) {
   const { messages } = app;
-  const name = (/** @type {number} */ at) => {
-    const made = h("bdi", {}, visible(messages.names.agents[at].text));
-    made.style.color = colourOf(at);
-    return made;
-  };
-  const from = messages.from[row];
   const to = messages.to[row];
-  const target = to > 0 ? name(to) : h("bdi", { class: "quiet" }, visible(messages.names.channels[messages.channel[row]] || "nobody"));
-  return h("span", { class: "ends" }, from > 0 ? name(from) : "unknown sender", " → ", target);
+  const target = to > 0 ? agentName(messages, to) : h("bdi", { class: "quiet" }, visible(messages.names.channels[messages.channel[row]] || "nobody"));
+  return h("span", { class: "ends" }, speaker(messages, row), " → ", target);
 }
 
 /** Return the begin of a text. @param {string} text */

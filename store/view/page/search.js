@@ -1,7 +1,7 @@
 /** Search: the text that is searched, and the conditions on what is shown. */
 
 import { conditionsOf, isFiltered, NO_CONDITIONS } from "./conditions.js";
-import { h, visible } from "./dom.js";
+import { h, shortId, visible } from "./dom.js";
 import { fold } from "./fold.js";
 import { isForPage, keysDialog } from "./keys.js";
 import { agentPanel, channelPanel, kindPanel, pairPanel, timePanel } from "./pickers.js";
@@ -74,8 +74,10 @@ export function searchBar(app) {
   function countText() {
     const { rows, messages, source } = app;
     if (!source.complete) {
-      const total = isFiltered(app.state) ? null : app.head.messages;
-      return total === null ? `${plural(rows.length, "message")} loaded` : `${numberText(rows.length)} loaded of ${plural(total, "message")}`;
+      if (source.loading) return "Loading …";
+      if (source.total !== null && source.total <= rows.length) return rows.length === 0 ? "No message fits" : plural(rows.length, "message");
+      if (isFiltered(app.state)) return `At least ${plural(rows.length, "message")}`;
+      return source.total === null ? `${plural(rows.length, "message")} loaded` : `${numberText(rows.length)} loaded of ${plural(source.total, "message")}`;
     }
     if (!isFiltered(app.state)) return plural(messages.length, "message");
     return rows.length === 0 ? "No message fits" : `${numberText(rows.length)} of ${plural(messages.length, "message")}`;
@@ -106,7 +108,7 @@ export function searchBar(app) {
       const keys = (/** @type {KeyboardEvent} */ event) => {
         if (event.key === "Delete" || event.key === "Backspace") remove();
       };
-      const text = `${what}: ${visible(name)}`;
+      const text = `${what}: ${shortId(name)}`;
       return h(
         "button",
         { type: "button", class: "chip", "aria-label": `remove ${text}`, title: `remove ${text}`, on: { click: remove, keydown: keys } },

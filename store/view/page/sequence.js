@@ -13,6 +13,7 @@ import { ROW, Scale } from "./scale.js";
 import { channelTexts, Palette, Texts } from "./scene.js";
 import { laneNames } from "./sequence_lanes.js";
 import { sequencePanel } from "./sequence_panel.js";
+import { messagerText } from "./speaker.js";
 import { durationText, exactText, plural } from "./time.js";
 
 /** @typedef {import("./scene.js").Scene} Scene */
@@ -95,7 +96,7 @@ export function sequenceView(app) {
     const lane = lanes.list[lanes.placeOf(key)];
     if (lane) return lane.text;
     if (key > 0) return app.messages.names.agents[key].text;
-    return key < 0 ? `Messager ${app.messages.names.messagers[0 - key]}` : "no sender";
+    return messagerText(app.messages.names.messagers[0 - key]);
   }
 
   /** Find what is brought out. */
@@ -195,13 +196,13 @@ export function sequenceView(app) {
     names.update(lanes, size.lane);
   }
 
-  /** Scroll so that the selected message is in view. */
-  function reveal() {
-    const place = at(app.selected);
-    if (app.selected < 0 || scale.rows[place] !== app.selected) return;
+  /** Scroll so that a message is in view. @param {number} row -1 for none */
+  function reveal(row) {
+    const place = at(row);
+    if (row < 0 || scale.rows[place] !== row) return;
     const y = scale.ys[place];
     if (y - ROW < scroll.scrollTop || y + ROW > scroll.scrollTop + size.height) scroll.scrollTop = y - size.height * 0.4;
-    const x = size.lane * (lanes.at(knowledge.receivers.sender(app.selected)) + 0.5);
+    const x = size.lane * (lanes.at(knowledge.receivers.sender(row)) + 0.5);
     if (x - size.lane / 2 < scroll.scrollLeft || x + size.lane / 2 > scroll.scrollLeft + size.width - size.gutter) {
       scroll.scrollLeft = x - (size.width - size.gutter) / 2;
     }
@@ -355,7 +356,11 @@ export function sequenceView(app) {
       panel.update({ highlight, receivers: knowledge.receivers, losses, texts, name: nameOf, digits });
       if (scroll.clientWidth !== size.width || scroll.clientHeight !== size.height) resize();
     }
-    if (any(changed, "at", "view", "only")) reveal();
+    if (any(changed, "at", "view", "only")) reveal(app.selected);
+    const { chain } = highlight;
+    if (chain !== null && (any(changed, "who") || (any(changed, "q", "view", "only") && app.selected < 0))) {
+      reveal(chain.steps[0]?.row ?? chain.first);
+    }
     if (changed.has("playhead") && !Number.isNaN(playhead())) follow(playhead());
     paintSoon();
   }

@@ -1,7 +1,7 @@
 /** The names above the lanes of the sequence. A click filters by the agent. */
 
 import { colourOf, isDark } from "./colours.js";
-import { h, visible } from "./dom.js";
+import { h, shortId, visible } from "./dom.js";
 
 /** @typedef {import("./lanes.js").Lanes} Lanes */
 /** @typedef {import("./types").App} App */
@@ -22,7 +22,7 @@ export function laneNames(app) {
     const chosen = app.state.all("agent");
     names.replaceChildren(
       ...lanes.list.map(({ key, text, title }, at) => {
-        const name = key > 0 ? button(key, text, chosen) : h("span", { title: visible(title) }, visible(text));
+        const name = key > 0 ? button(key, text, chosen) : h("span", { title: shortId(title) }, visible(text));
         name.style.left = `${Math.round(at * width) + 2}px`;
         name.style.width = `${Math.round(width) - 4}px`;
         return name;
@@ -37,7 +37,7 @@ export function laneNames(app) {
     const { id } = app.messages.names.agents[key];
     const on = chosen.includes(id);
     const click = () => app.state.set({ agent: on ? chosen.filter((one) => one !== id) : [id] });
-    const title = `${visible(text)}: click to show ${on ? "all again" : "only its messages"}`;
+    const title = `${shortId(text)}: click to show ${on ? "all again" : "only its messages"}`;
     const name = h("button", { type: "button", title, "aria-pressed": String(on), on: { click } }, visible(text));
     name.style.color = colourOf(key);
     return name;

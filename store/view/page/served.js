@@ -18,8 +18,12 @@ import { Messages } from "./messages.js";
 const WHOLE = 300_000;
 /** Messages of a window, at most. */
 const WINDOW = 100_000;
+/** Events of an experiment that is examined without being asked, at most: problems and verification read all of them. */
+export const EXAMINED = 1_000_000;
 /** Messages in one answer. */
 const PAGE = 8_000;
+/** Messages in the first answer, which comes sooner. */
+const FIRST = 1_000;
 
 /** @implements {Source} */
 export class ServedSource {
@@ -28,22 +32,37 @@ export class ServedSource {
     this.head = head;
     this.messages = new Messages();
     this.served = true;
+    this.examining = false;
     this.complete = false;
     /** @type {number | null} */
     this.total = head.messages;
     /** True while the newest messages are added at the end; false after one scrolled back or chose a time. */
     this.atEnd = true;
+    /** True while the first messages of a filter are loaded. */
+    this.loading = false;
+    /** True if the recording cannot be followed now. */
+    this.away = false;
+    /** Whether the first, or the last, message of the filter is there. */
+    this._reached = { before: false, after: false };
+    /** @type {EventSource | null} */
+    this._stream = null;
     this._url = `/api/run/${encodeURIComponent(exp)}`;
     /** @type {URLSearchParams} */
     this._filter = new URLSearchParams();
     /** @type {Promise<unknown>} Loads, one after the other. */
     this._loading = Promise.resolve();
+    /** @type {Promise<void>} The first load: counts take longer, and would slow it. */
+    this._first = Promise.resolve();
+    /** Number of selections. */
+    this._selected = 0;
     /** @type {(keys: string[]) => void} */
     this.onchange = () => {};
+    /** @type {(error: Error) => void} */
+    this.onfailure = () => {};
   }
 
   /**
-   * Load the messages: all, if they are not too many, else those around a place.
+   * Load the messages: all, if they are not too many; else begin to load those around a place.
    * @param {Filter} filter @param {string} at cursor, or ""
    * @param {(done: number, total: number) => void} progress
    */
@@ -51,7 +70,7 @@ export class ServedSource {
     if (this.head.messages !== null && this.head.messages <= WHOLE) {
       await this._loadAll(progress);
     } else {
-      await this.select(filter, at);
+      this._first = this.select(filter, at).catch((error) => this.onfailure(error));
     }
   }
 
@@ -59,7 +78,7 @@ export class ServedSource {
   async _loadAll(progress) {
     let after = "";
     for (;;) {
-      const rows = await this._load({ after, limit: String(PAGE * 2) }, false);
+      const rows = await this._load({ after, limit: String(PAGE * 2) }, {});
       if (rows === 0) break;
       after = this.messages.cursor(this.messages.length - 1);
       progress(this.messages.length, this.head.messages ?? 0);
@@ -68,36 +87,66 @@ export class ServedSource {
   }
 
   /** @param {Filter} filter @param {string} at */
-  select(filter, at) {
-    return this._next(async () => {
-      if (this.complete) return;
+  async select(filter, at) {
+    if (this.complete) return;
+    this._selected += 1;
+    const number = this._selected;
+    this.loading = true;
+    await this._next(async () => {
+      if (number !== this._selected) return;
       this._filter = parameters(filter);
-      this.messages.clear();
-      this.atEnd = at === "" && filter.since === null && filter.until === null && this.head.status === "open";
-      if (this.atEnd) {
-        await this._load({ before: "end", limit: String(PAGE) }, true);
-      } else if (at) {
-        await this._load({ after: at, limit: String(PAGE) }, false);
-        await this._load({ before: at, and: at, limit: String(PAGE) }, true);
-      } else {
-        await this._load({ limit: String(PAGE) }, false);
+      try {
+        await this._begin(at, at === "" && filter.since === null && filter.until === null && this.head.status === "open");
+      } finally {
+        if (number === this._selected) this.loading = false;
+        this.onchange(["messages"]);
       }
-      this.onchange(["messages"]);
     });
+  }
+
+  /** Load the messages of the filter at a place. @param {string} at @param {boolean} atEnd */
+  async _begin(at, atEnd) {
+    const limit = String(PAGE);
+    const first = String(FIRST);
+    if (atEnd) {
+      const rows = await this._load({ before: "end", limit: first }, { fresh: true });
+      this._reached = { before: rows === 0, after: true };
+    } else if (at) {
+      const rows = await this._load({ before: at, and: at, limit: first }, { fresh: true });
+      this._reached = { before: rows === 0, after: false };
+      if (rows === 0) this._reached.after = (await this._load({ limit }, {})) === 0;
+    } else {
+      const rows = await this._load({ limit: first }, { fresh: true });
+      this._reached = { before: true, after: rows === 0 };
+    }
+    this.atEnd = atEnd;
+    this._found();
   }
 
   /** @param {"before" | "after"} direction */
   more(direction) {
+    const selected = this._selected;
     return this._next(async () => {
-      if (this.complete || this.messages.length === 0) return 0;
+      if (this.complete || this.loading || selected !== this._selected || this.messages.length === 0) return 0;
       const before = direction === "before";
       const row = before ? 0 : this.messages.length - 1;
-      const rows = await this._load({ [direction]: this.messages.cursor(row), limit: String(PAGE) }, before, true);
+      const rows = await this._load({ [direction]: this.messages.cursor(row), limit: String(PAGE) }, { before });
+      this._reached[direction] = rows === 0;
       if (!before && rows === 0 && !this._filter.has("until")) this.atEnd = true;
-      if (rows && this.messages.trim(WINDOW, { last: before }) && before) this.atEnd = false;
-      if (rows) this.onchange(["messages"]);
+      if (rows && this.messages.trim(WINDOW, { last: before })) {
+        this._reached[before ? "after" : "before"] = false;
+        if (before) this.atEnd = false;
+      }
+      this._found();
+      this.onchange(rows ? ["messages"] : ["live"]);
       return rows;
     });
+  }
+
+  /** Note the number of messages that fit the filter, if they are all there. */
+  _found() {
+    const all = this._reached.before && this._reached.after;
+    this.total = all ? this.messages.length : this._filter.size === 0 ? this.head.messages : null;
   }
 
   /** @param {Filter} filter @param {bigint} since @param {bigint} until @param {number} buckets
@@ -123,37 +172,75 @@ export class ServedSource {
     if (this.complete) return pairsOf(this.messages, rowsOf(this.messages, filter));
     const { names, pairs, others } = await this._indexed(`${this._url}/pairs?${parameters(filter)}`);
     this.messages.name(names);
+    if (parameters(filter).size === 0 && this.head.messages === null) {
+      this.head.messages = pairs.reduce((/** @type {number} */ sum, /** @type {any} */ { count }) => sum + count, others);
+      this._found();
+      this.onchange(["head"]);
+    }
     return others ? [...pairs, { from: -1, to: -1, count: others }] : pairs;
   }
 
-  /** Follow the recording from `head.position`: new messages, marks and gaps are added as they are committed. */
+  /**
+   * Follow the recording from `head.position`: new messages, marks and gaps are added as they are committed. A hidden page
+   * does not: a browser has six connections to a server, for all pages together.
+   */
   follow() {
+    document.addEventListener("visibilitychange", () => (document.hidden ? this._leave() : this._connect()));
+    addEventListener("pagehide", () => this._leave());
+    addEventListener("pageshow", () => this._connect());
+    this._connect();
+  }
+
+  _leave() {
+    this._stream?.close();
+    this._stream = null;
+  }
+
+  /** Connect, unless the page is hidden or connected, or the recording has ended. */
+  _connect() {
+    if (document.hidden || this._stream !== null || this.head.status !== "open") return;
     const stream = new EventSource(`${this._url}/follow?position=${encodeURIComponent(this.head.position ?? "")}`);
+    this._stream = stream;
+    const away = (/** @type {boolean} */ is) => {
+      if (this.away === is || this._stream !== stream) return;
+      this.away = is;
+      this.onchange(["head"]);
+    };
+    stream.addEventListener("open", () => away(false));
+    stream.addEventListener("error", () => away(true));
+    stream.addEventListener("unavailable", () => away(true));
     stream.addEventListener("more", (event) => {
+      away(false);
       const batch = JSON.parse(event.data);
-      this._next(() => this._take(batch));
+      this._next(async () => {
+        // After the stream was closed, a new one begins at the position: its events come again.
+        if (this._stream === stream) await this._take(batch, event.lastEventId);
+      }).catch((error) => this.onfailure(error));
     });
     stream.addEventListener("behind", () => location.reload());
     stream.addEventListener("closed", () => {
-      stream.close();
+      this._leave();
       this._next(async () => {
         Object.assign(this.head, await json(`${this._url}/head`));
         this.onchange(["head"]);
-        await this.examine();
+        if (this.head.events <= EXAMINED) await this.examine();
       });
     });
   }
 
   /** Ask for what takes longer than the head: problems, and the verification. */
   async examine() {
+    this.examining = true;
+    this.onchange(["head"]);
     for (const name of /** @type {const} */ (["problems", "verify"])) {
       Object.assign(this.head, { [name]: await this._indexed(`${this._url}/${name}`) });
       this.onchange(["head"]);
     }
   }
 
-  /** Return an answer, when the experiment is indexed. @param {string} url */
+  /** Return an answer, when the messages are there and the experiment is indexed. @param {string} url */
   async _indexed(url) {
+    await this._first;
     for (;;) {
       const found = await json(url);
       this.head.indexing = found.indexing ?? null;
@@ -163,9 +250,11 @@ export class ServedSource {
     }
   }
 
-  /** @param {any} batch */
-  async _take(batch) {
+  /** @param {any} batch @param {string} position the tail position behind it */
+  async _take(batch, position) {
     const keys = ["live"];
+    const first = this.messages.length ? this.messages.cursor(0) : "";
+    if (position) this.head.position = position;
     if (batch.names) this.messages.name(batch.names);
     for (const chunk of batch.chunks ?? []) {
       if (!this.complete && !this.atEnd) continue;
@@ -176,8 +265,16 @@ export class ServedSource {
       const [recorder, messager, delay, arrival] = received;
       this.messages.receive(cursor, [{ recorder, messager, delay, arrival }]);
     }
-    if (this.messages.length > WHOLE) this.complete = false;
-    if (!this.complete && this.atEnd) this.messages.trim(WINDOW);
+    if (this.complete && this.messages.length > WHOLE) {
+      this.complete = false;
+      this._reached = { before: true, after: true };
+    }
+    if (!this.complete && this.atEnd) {
+      // A message that was committed late and belongs in front of a window: others between them are not there.
+      const late = !this._reached.before && first !== "" && this.messages.cursor(0) !== first;
+      if (late) await this._begin("", true);
+      if (this.messages.trim(WINDOW)) this._reached.before = false;
+    }
     if (batch.marks?.length || batch.gaps?.length) {
       this.head.marks.push(...(batch.marks ?? []));
       this.head.gaps.push(...(batch.gaps ?? []));
@@ -185,19 +282,20 @@ export class ServedSource {
     }
     if (batch.last_ts) this.head.last_ts = batch.last_ts;
     if (batch.first_ts) this.head.first_ts ??= batch.first_ts;
-    if (typeof batch.messages === "number") this.head.messages = (this.head.messages ?? 0) + batch.messages;
+    if (this.head.messages !== null) this.head.messages += batch.messages;
+    if (!this.complete) this._found();
     this.onchange(keys);
   }
 
   /** Add an answer to the messages; return the number of rows. @param {Record<string, string>} place
-   * @param {boolean} before @param {boolean} [now] also those behind the position of the head */
-  async _load(place, before, now = false) {
+   * @param {{ before?: boolean, fresh?: boolean }} how */
+  async _load(place, how) {
     const query = new URLSearchParams(this._filter);
-    if (this.head.position && !now) query.set("position", this.head.position);
+    if (this.head.position) query.set("position", this.head.position);
     for (const [key, value] of Object.entries(place)) if (value) query.set(key, value);
     const answer = await fetch(`${this._url}/messages?${query}`);
     if (!answer.ok) throw new Error(await reason(answer));
-    return this.messages.add(new Uint8Array(await answer.arrayBuffer()), { before });
+    return this.messages.add(new Uint8Array(await answer.arrayBuffer()), how);
   }
 
   /** Run a load after the ones before it. @template T @param {() => Promise<T>} load @returns {Promise<T>} */

@@ -17,10 +17,15 @@ class WholeSource {
     this.messages = messages;
     this.complete = true;
     this.atEnd = true;
+    this.loading = false;
+    this.away = false;
     this.served = served;
+    this.examining = false;
     /** @type {number | null} */
     this.total = messages.length;
   }
+
+  async examine() {}
 
   async select() {}
 

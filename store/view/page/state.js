@@ -4,13 +4,16 @@
 const ONE = [
   ...["view", "q", "since", "until", "at", "by", "run"],
   ...["empty"], // timeline
-  ...["sort", "across", "matrix"], // matrix
+  ...["sort"], // problems
+  ...["across", "matrix"], // matrix
   ...["scale", "lanes", "who", "back", "only"], // sequence
 ];
 /** Keys with a time, ns UTC. */
 const TIMES = ["since", "until"];
 /** Keys with several values. */
 const MANY = ["agent", "between", "channel", "kind"];
+/** Without the trace of the searched word, which ends with the search. */
+const NO_TRACE = { who: "", back: "", only: "" };
 /** Keys of the moment, which are not in the URL. */
 const MOMENT = ["playhead", "playing"];
 
@@ -41,7 +44,8 @@ export class State {
    */
   set(values) {
     const keys = [];
-    for (const [key, value] of Object.entries(values)) {
+    const traced = values.q === "" && this.get("who") !== "";
+    for (const [key, value] of Object.entries(traced ? { ...NO_TRACE, ...values } : values)) {
       if (Array.isArray(value)) {
         if (this.all(key).join("\0") === value.join("\0")) continue;
         this.many[key] = value;

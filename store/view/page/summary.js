@@ -135,6 +135,7 @@ function titleOf(app) {
       { class: live ? "pill recording" : "pill", title: live ? "events are being recorded" : STATUS[head.status] },
       live ? "live" : head.status,
     ),
+    app.source.away ? h("span", { class: "pill noted", role: "status" }, "not connected: trying again") : null,
     ...head.tags.map((tag) => h("span", { class: "pill" }, h("bdi", {}, visible(tag)))),
     shared ? h("span", { class: "pill noted" }, visible(shared)) : null,
     head.parent ? h("span", { class: "pill" }, "fork of ", h("bdi", {}, visible(head.parent.exp_id))) : null,

@@ -21,6 +21,8 @@ import { chapterStrip, problemStrip } from "./timeline_strip.js";
 /** Arriving messages are counted once in so many ms; and if the source is asked for counts. */
 const PAUSE = 250;
 const ASKED_PAUSE = 1000;
+/** The source counts for one part of the time in so many. */
+const RESTING = 5;
 /** Height of the picture in CSS pixels, and that on narrow pages. */
 const HEIGHT = 150;
 const LOW = 122;
@@ -54,6 +56,8 @@ class Timeline {
     this._bars = new Bars(1n, [], []);
     /** Bars of the whole run, for the overview. @type {Bars | null} */
     this._whole = null;
+    /** ms of the last answer of the source. */
+    this._answered = 0;
     /** Rows that fit the filter at any time; null if they are to be found. @type {Int32Array | null} */
     this._rows = null;
     /** @type {ReturnType<typeof emptyTimes> | null} Times without messages; null if they may have changed. */
@@ -130,7 +134,7 @@ class Timeline {
     const { complete } = this.app.source;
     const now = COUNTED.some((key) => changed.has(key)) || this._axis === null;
     const more = changed.has("timeline-later") || changed.has(complete ? "messages" : "live");
-    const soon = this._counted + (complete ? PAUSE : ASKED_PAUSE) - performance.now();
+    const soon = this._counted + (complete ? PAUSE : Math.max(ASKED_PAUSE, RESTING * this._answered)) - performance.now();
     const counted = now || (more && soon <= 0);
     if (counted) this._count();
     else if (more) this._wait(soon);
@@ -242,8 +246,10 @@ class Timeline {
         const { viewport, whole, question, of } = this._wanted;
         this._wanted = null;
         const by = byOf(this.app);
+        const begin = performance.now();
         const bars = await askedBars(this.app, viewport, by);
         const all = viewport.whole ? bars : of === this._wholeOf ? this._whole : await askedBars(this.app, whole, by);
+        this._answered = performance.now() - begin;
         if (question !== this._question) continue;
         this._bars = bars;
         this._whole = all;
@@ -340,7 +346,7 @@ class Timeline {
   }
 
   _hint() {
-    if (this._bars.slots.length === 0) return "";
+    if (this._bars.slots.length === 0) return this._asking ? "counting …" : "";
     return this._bars.highest ? `messages per ${lengthText(this._bars.length)}, UTC` : "no messages here, UTC";
   }
 
@@ -394,7 +400,8 @@ function spanOf({ messages, source, head }) {
   if (messages.length) times.push(messages.ts[0], messages.ts[messages.length - 1]);
   if (!source.complete) for (const ts of [head.first_ts, head.last_ts]) if (ts !== null) times.push(BigInt(ts));
   for (const mark of head.marks) times.push(BigInt(mark.ts));
-  for (const gap of head.gaps) times.push(BigInt(gap.since), BigInt(gap.until));
+  // The end of a gap may be far away.
+  if (times.length === 0) for (const gap of head.gaps) times.push(BigInt(gap.since));
   if (times.length === 0) return null;
   const since = times.reduce((a, b) => (a < b ? a : b));
   const until = times.reduce((a, b) => (a > b ? a : b));

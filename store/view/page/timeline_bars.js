@@ -1,6 +1,7 @@
 /** Bars of the timeline: messages by slot of time, and by sender or channel. */
 
 import { lowest } from "./filter.js";
+import { NO_SENDER, othersText } from "./speaker.js";
 import { nsOf } from "./time.js";
 import { roundDown, roundLength } from "./time_ticks.js";
 
@@ -12,6 +13,7 @@ import { roundDown, roundLength } from "./time_ticks.js";
 
 /** Names that have a series of their own. */
 export const OWN = 11;
+const NO_CHANNEL = "no channel";
 /** Width of a bar in pixels, at least. */
 const NARROWEST = 3;
 
@@ -37,13 +39,13 @@ export function rankingOf(messages, by, wanted) {
   const found = [...totals.keys()].filter((at) => totals[at] > 0);
   found.sort((a, b) => Number(first.has(b)) - Number(first.has(a)) || totals[b] - totals[a] || a - b);
   const kept = found.length <= OWN + 1 ? found : found.slice(0, OWN);
-  return new Ranking(kept.map((at) => ({ at, label: nameOf(messages, by, at) })), found.length - kept.length);
+  const none = by === "channel" ? NO_CHANNEL : kept.includes(0) ? othersText(messages) : "";
+  return new Ranking(kept.map((at) => ({ at, label: at ? nameOf(messages, by, at) : none })), found.length - kept.length);
 }
 
-/** Return the name at a position. @param {Messages} messages @param {By} by @param {number} at */
-function nameOf(messages, by, at) {
-  if (at === 0) return "unknown";
-  return (by === "from" ? messages.names.agents[at]?.text : messages.names.channels[at]) ?? "unknown";
+/** Return the name at a position above 0. @param {Messages} messages @param {By} by @param {number} at */
+function nameOf({ names }, by, at) {
+  return by === "from" ? names.agents[at].text : names.channels[at];
 }
 
 /** Counts of messages in slots. */
@@ -125,5 +127,7 @@ export async function askedBars(app, viewport, by) {
   const length = BigInt(Math.max(Math.round(found.length * 1e9), 1));
   const first = nsOf(found.starts[0] ?? 0);
   const starts = Array.from(found.starts, (_, at) => first + BigInt(at) * length);
-  return new Bars(length, starts.map((since) => ({ since, until: since + length })), found.series);
+  const none = by === "from" ? NO_SENDER : NO_CHANNEL;
+  const series = found.series.map((one) => (one.at === 0 ? { ...one, label: none } : one));
+  return new Bars(length, starts.map((since) => ({ since, until: since + length })), series);
 }

@@ -1,7 +1,7 @@
 /** The legend of the timeline: by whom the messages are told apart, and a button for each name, which filters. */
 
 import { colourOf } from "./colours.js";
-import { h, label, visible } from "./dom.js";
+import { h, label, shortId, visible } from "./dom.js";
 import { arrowKeys } from "./timeline_strip.js";
 
 /** @typedef {import("./types").App} App */
@@ -15,7 +15,8 @@ const MOST_AGENTS = 30;
 export function byOf(app) {
   const by = app.state.get("by");
   if (by === "from" || by === "channel") return by;
-  return app.messages.names.agents.length - 1 <= MOST_AGENTS ? "from" : "channel";
+  const agents = app.source.complete ? app.messages.names.agents.length - 1 : app.head.agents;
+  return agents <= MOST_AGENTS ? "from" : "channel";
 }
 
 /** @param {App} app */
@@ -49,7 +50,7 @@ export function legend(app) {
           swatch.style.background = colourOf(at);
           const id = at <= 0 ? "" : now === "from" ? app.messages.names.agents[at]?.id : app.messages.names.channels[at];
           if (!id) return h("span", { class: "timeline-entry quiet" }, swatch, visible(name));
-          const button = h("button", { type: "button", class: "timeline-entry", tabIndex: -1, title: `Show only ${visible(name)}` }, swatch, label(name));
+          const button = h("button", { type: "button", class: "timeline-entry", tabIndex: -1, title: `Show only ${shortId(name)}` }, swatch, label(name));
           button.setAttribute("aria-pressed", String(chosen.includes(id)));
           button.addEventListener("click", () =>
             app.state.set({ [key]: chosen.includes(id) ? chosen.filter((one) => one !== id) : [...chosen, id] }),

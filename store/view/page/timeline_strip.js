@@ -1,6 +1,7 @@
 /** Strips of the timeline: chapters between marks above it, problems below it. Their buttons are one stop of the tab key. */
 
-import { h, visible } from "./dom.js";
+import { h, shortId, visible } from "./dom.js";
+import { isGrave } from "./problem_kinds.js";
 import { plural } from "./time.js";
 
 /** @typedef {import("./types").App} App */
@@ -36,7 +37,7 @@ export function chapterStrip(app) {
         const name = group.map(({ label }) => label);
         const text = name.length === 1 ? name[0] : `${name[0]} … ${name[name.length - 1]}`;
         const many = name.length === 1 ? "" : ` (${plural(name.length, "mark")})`;
-        const title = [`${visible(text)}${many}`, group.length === 1 ? visible(group[0].text) : ""].filter(Boolean).join(": ");
+        const title = [`${shortId(text)}${many}`, group.length === 1 ? shortId(group[0].text) : ""].filter(Boolean).join(": ");
         const button = h("button", { type: "button", class: "timeline-chapter", title, tabIndex: -1 });
         button.append(h("bdi", {}, visible(text)));
         const begin = Math.max(from, 0);
@@ -78,13 +79,15 @@ export function problemStrip(app) {
       element.hidden = problems.length === 0;
       const x = (/** @type {Problem} */ one) => viewport.x(BigInt(one.ts ?? 0));
       const shown = problems.filter((one) => x(one) >= 0 && x(one) <= viewport.width).sort((a, b) => x(a) - x(b));
-      refill(element, joinedBy(shown, x, TICK), (group) => {
+      refill(element, joinedBy(shown, x, TICK), (neighbours) => {
+        const group = [...neighbours].sort((a, b) => Number(isGrave(b)) - Number(isGrave(a)));
+        const ends = [x(neighbours[0]), x(neighbours[neighbours.length - 1])];
         const lines = group.slice(0, 6).map(({ kind, text, reason }) => visible([kind, text || reason].filter(Boolean).join(": ")));
         if (group.length > 6) lines.push(`and ${group.length - 6} more`);
-        const button = h("button", { type: "button", class: "problem-tick", title: lines.join("\n"), tabIndex: -1 });
+        const button = h("button", { type: "button", class: isGrave(group[0]) ? "problem-tick" : "problem-tick light", title: lines.join("\n"), tabIndex: -1 });
         button.setAttribute("aria-label", lines.join("; "));
-        button.style.left = `${x(group[0])}px`;
-        if (group.length > 1) button.style.width = `${Math.max(x(group[group.length - 1]) - x(group[0]), 0) + 5}px`;
+        button.style.left = `${ends[0]}px`;
+        if (group.length > 1) button.style.width = `${ends[1] - ends[0] + 5}px`;
         button.addEventListener("click", () => {
           const at = group[0].message ?? group[0].cursor;
           if (at !== null) app.state.set({ at });

@@ -217,8 +217,16 @@ export interface Source {
   complete: boolean;
   /** True while the newest messages are added at the end. The reader who leaves the end of a window sets it to false. */
   atEnd: boolean;
+  /** True while the messages of a filter are loaded, of which none are there yet. */
+  loading: boolean;
+  /** True if the recording cannot be followed now. */
+  away: boolean;
   /** True if the page is served. */
   served: boolean;
+  /** True while, or after, problems and the verification were asked for. */
+  examining: boolean;
+  /** Ask for problems and the verification, which read the whole experiment. */
+  examine(): Promise<void>;
   /** Number of messages that fit the filter; null if unknown. */
   total: number | null;
   /** Make the messages of a filter available, near a cursor. */
@@ -257,6 +265,8 @@ export interface App {
   readonly selected: number;
   /** Note changes; every view is updated in the next frame. */
   changed(...keys: string[]): void;
+  /** Note changes of the source, and update every view at once: no view uses rows of before. */
+  drawNow(keys: string[]): void;
   /** Select a message, show it, and with `view` switch to a view. */
   show(row: number, view?: string): void;
   /** Say something in the status line; also to screen readers. */

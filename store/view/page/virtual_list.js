@@ -91,14 +91,16 @@ export class VirtualList {
   /** Make an item visible: in the middle if it is far away. @param {number} at */
   reveal(at) {
     const top = this.topOf(at);
-    if (top === null) {
-      this.move(at, -this.height / 2);
-      this.move(at, ((this.heightOf(at) ?? 0) - this.height) / 2);
-      return;
-    }
+    if (top === null) return this.center(at);
     const height = this.heightOf(at) ?? 0;
     if (top < 0 || height > this.height) this.moveBy(top - 8);
     else if (top + height > this.height) this.moveBy(top + height - this.height + 8);
+  }
+
+  /** Show an item in the middle; from its top if it is high. @param {number} at */
+  center(at) {
+    this.move(at, -this.height / 2);
+    this.move(at, Math.min(((this.heightOf(at) ?? 0) - this.height) / 2, 0));
   }
 
   /** Return px from the top of the visible part to an item; null if it has no element. @param {number} at */

@@ -22,13 +22,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
@@ -97,11 +98,15 @@ def application(
 
 async def _page(request: Request) -> Response:
     """Answer with a file of the page: one of those that are there, by its exact name."""
-    files = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.suffix in TYPES}
-    path = files.get(request.path_params.get("name", "index.html"))
+    path = _files().get(request.path_params.get("name", "index.html"))
     if path is None:
         raise HTTPException(404)
-    return FileResponse(path, media_type=TYPES[path.suffix])
+    return Response(path.read_bytes(), media_type=TYPES[path.suffix])  # cheaper than `FileResponse`, and all are small
+
+
+@cache
+def _files() -> dict[str, Path]:
+    return {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.suffix in TYPES}
 
 
 class _Runs:
@@ -186,12 +191,15 @@ class _Runs:
         if by not in ("channel", "from"):
             raise StoreError(f"by={by!r}: give channel or from")
         buckets = parameters.number(given, "buckets", BUCKETS, MOST_BUCKETS)
-        return _json(await counts.activity(run, selection, span.start.ts, span.end.ts, buckets, by))
+        since, until = span.start.ts, span.end.ts
+        question = f"activity?{request.query_params}"
+        return _json(await run.counted(question, lambda: counts.activity(run, selection, since, until, buckets, by)))
 
     async def pairs(self, request: Request, run: Served) -> Response:
         if (indexing := await run.indexing()) is not None:
             return _json({"indexing": indexing}, 202)
-        return _json(await counts.pairs(run, await parameters.selection(request.query_params, run.log, run.of)))
+        selection = await parameters.selection(request.query_params, run.log, run.of)
+        return _json(await run.counted(f"pairs?{request.query_params}", lambda: counts.pairs(run, selection)))
 
     async def problems(self, request: Request, run: Served) -> Response:
         if (indexing := await run.indexing()) is not None:

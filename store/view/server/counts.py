@@ -33,7 +33,8 @@ async def activity(run: Served, selection: Selection, since: int, until: int, bu
     length = _length(until - since, buckets)
     start = max(since - since % length, FIRST_NS)
     number = max(1, -(-(until - start) // length))
-    found = await count(run.log, run.of, (by, f"{length}ns"), _within(selection, start, start + number * length))
+    within = _within(selection, start, start + number * length)
+    found = await count(run.log, run.of, (by, f"{length}ns"), within, rule=await run.sources(selection))
     position = run.names.channel if by == "channel" else run.names.agent
     counts: dict[int, list[int]] = {}
     for row in found.rows:
@@ -62,7 +63,7 @@ async def pairs(run: Served, selection: Selection) -> dict[str, Any]:
     `pairs` has the positions of both (0 for none) and the number, the largest first; `others` is the number of messages
     between agents that are not among the `PAIRED` busiest.
     """
-    found = await count(run.log, run.of, ("from", "to"), selection)
+    found = await count(run.log, run.of, ("from", "to"), selection, rule=await run.sources(selection))
     by_agent: Counter[int] = Counter()
     rows = [(run.names.agent(row.keys[0]), run.names.agent(row.keys[1]), row.messages) for row in found.rows]
     for sender, recipient, messages in rows:

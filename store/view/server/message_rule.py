@@ -1,8 +1,9 @@
 """The choice of messages (`log.messages`) of an experiment that is being recorded.
 
-The choice depends on the numbers of events by channel, kind and recorder. The side table `activity` is behind while an
-experiment is recorded, and counting all events takes seconds for a million of them. So they are counted once, from
-`activity` as far as it goes, and afterwards only new ones are added.
+The choice depends on which recorders sent and received on which channels; and on the number of receptions, where a
+channel has several listeners. The side table `activity` is behind while an experiment is recorded, and counting all
+events takes seconds for a million of them. So they are summed once, from `activity` as far as it goes, and afterwards
+only new ones are added. Numbers on channels with one listener are not read from it until there is another.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ...log.late_receptions import Interval
 from ...log.messages import Sources, sources
 from ..columns import ON_THE_PAGE
 
-_FAILED = KINDS.index("failed") + 1
+_RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("received", "failed"))
 _NEW = EventQuery(
     select(event.c.channel_id, event.c.kind, func.count(), func.min(event.c.ts), func.max(event.c.ts))
     .where(event.c.id > parameter("after"), event.c.id <= parameter("upto"))
@@ -36,6 +37,8 @@ class CurrentRule:
     def __init__(self) -> None:
         self._counts: Counter[tuple[int | None, int, int]] = Counter()
         """Events by id of the channel, code of the kind and id of the recorder."""
+        self._uncounted: set[int | None] = set()
+        """Channels with one listener, of which the number of receptions may be too small."""
         self._failed: list[Interval] = []
         self._seen: dict[int, int] = {}
         """Last seq that was counted, by id of the recorder."""
@@ -46,18 +49,19 @@ class CurrentRule:
         """Return the choice as of now."""
         async with self._counting:
             if self._sources is None:
-                await self._begin(log, of)
-            now = await recorders_now(log.database, of)
-            new = {number: last for number, last in now.last_seqs.items() if last > self._seen.get(number, 0)}
-            for number, last in new.items():
-                await self._add(log, number, last)
+                await self._begin(log, of, counted=False)
+            new = await self._add(log, of)
+            listeners = Counter(channel for channel, kind, _ in self._counts if kind == _RECEIVED)
+            if any(listeners[channel] > 1 for channel in self._uncounted):
+                await self._begin(log, of, counted=True)
+                await self._add(log, of)
             if new or self._sources is None:
                 counts = [(channel, kind, number, events) for (channel, kind, number), events in self._counts.items()]
                 self._sources = await sources(log, of, set(ON_THE_PAGE), known=Summary(counts, self._failed))
             return self._sources
 
-    async def _begin(self, log: EventLog, of: Experiment) -> None:
-        """Count what `activity` has."""
+    async def _begin(self, log: EventLog, of: Experiment, *, counted: bool) -> None:
+        """Sum what `activity` has."""
         query = (
             select(indexed_recorder.c.recorder_id, indexed_recorder.c.text_seq)
             .join(recorder, recorder.c.id == indexed_recorder.c.recorder_id)
@@ -65,20 +69,30 @@ class CurrentRule:
         )
         async with log.database.reading() as connection:
             reached = dict((await connection.execute(query)).all())
-        known = await summary(log.database, of, reached, counted=of.status == "open")
+        known = await summary(log.database, of, reached, counted=counted)
+        self._counts.clear()
+        self._failed, self._seen = [], {}
+        self._uncounted = set()
         if known is None:
             return
         for channel, kind, number, events in known.counts:
             self._counts[channel, kind, number] += events
+        if not counted:
+            listeners = Counter(channel for channel, kind, _ in self._counts if kind == _RECEIVED)
+            self._uncounted = {channel for channel, number in listeners.items() if number == 1}
         self._failed = list(known.failed)
         self._seen = reached
 
-    async def _add(self, log: EventLog, number: int, last: int) -> None:
-        """Count the new events of a recorder."""
-        base, after = number << SEQ_BITS, self._seen.get(number, 0)
-        rows = await _NEW.rows(log.database, after=base | after, upto=base | last)
-        for channel, kind, events, first_ts, last_ts in rows:
-            self._counts[channel, kind, number] += events
-            if kind == _FAILED:
-                self._failed.append((first_ts, last_ts))
-        self._seen[number] = last
+    async def _add(self, log: EventLog, of: Experiment) -> bool:
+        """Add the new events; return whether there are any."""
+        now = await recorders_now(log.database, of)
+        new = {number: last for number, last in now.last_seqs.items() if last > self._seen.get(number, 0)}
+        for number, last in new.items():
+            base, after = number << SEQ_BITS, self._seen.get(number, 0)
+            rows = await _NEW.rows(log.database, after=base | after, upto=base | last)
+            for channel, kind, events, first_ts, last_ts in rows:
+                self._counts[channel, kind, number] += events
+                if kind == _FAILED:
+                    self._failed.append((first_ts, last_ts))
+            self._seen[number] = last
+        return bool(new)

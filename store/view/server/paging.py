@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from copy import copy
 from dataclasses import replace
 
 from ...log.event import Cursor, Event
 from ...log.messages import message_pages
 from ...log.selection import Selection
-from ..columns import CHUNK_BYTES, ON_THE_PAGE, encode, receptions_of
+from ..columns import CHUNK_BYTES, encode, receptions_of
 from .served_store import Served
 
 PAGE = 2_000
@@ -36,9 +35,7 @@ async def page(
         span = replace(span, after=after)
     if before is not None and (span.end is None or before < span.end):
         span = replace(span, end=before)
-    rule = copy(await run.rule.sources(run.log, run.of))
-    if selection.kinds is not None:
-        rule.kinds = selection.kinds & ON_THE_PAGE
+    rule = await run.sources(selection)
     reading = message_pages(
         run.log,
         run.of,

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from copy import copy
+from typing import Any
 
 from ...db.databases import in_memory
 from ...errors import ExperimentNotFound, StoreNotFound
 from ...experiments.records import Experiment
 from ...log.event_log import EventLog
+from ...log.event_query import recorders_now
+from ...log.messages import Sources
+from ...log.selection import Selection
 from ...queries import side_tables
 from ...queries.index import index_or_warn
-from ..columns import Names
+from ..columns import ON_THE_PAGE, Names
 from .message_rule import CurrentRule
 
+ANSWERS = 16
+"""Counts that are kept of an experiment."""
 PATIENCE_S = 0.5
 """Seconds that a page waits for the indexing, before it is told about it."""
 
@@ -51,10 +59,10 @@ class ServedStore:
                 self._log = await EventLog.open(self.url, create=False)
             return self._log
 
-    async def has(self, wanted: str) -> bool:
-        """Return whether there is such an experiment. Raises `AmbiguousExperiment`."""
+    async def prepare(self, wanted: str) -> bool:
+        """Begin to choose the messages of an experiment; return whether it exists. Raises `AmbiguousExperiment`."""
         try:
-            await self.run(wanted)
+            (await self.run(wanted)).prepare()
         except (StoreNotFound, ExperimentNotFound):
             return False
         return True
@@ -81,12 +89,40 @@ class Served:
         self.rule = CurrentRule()
         self._indexing: asyncio.Task[bool] | None = None
         self._indexed = 0, 0
+        self._choosing: asyncio.Task[Sources] | None = None
+        self._answers: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._answered: dict[int, int] = {}
+        """Last seqs when these were asked."""
 
     async def close(self) -> None:
         """End the indexing; what was indexed remains."""
-        if self._indexing is not None:
-            self._indexing.cancel()
-            await asyncio.gather(self._indexing, return_exceptions=True)
+        tasks = [task for task in (self._indexing, self._choosing, *self._answers.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def prepare(self) -> None:
+        """Begin to choose the messages, which takes a second for ten million events. A request meets its errors."""
+        self._choosing = asyncio.create_task(self.rule.sources(self.log, self.of))
+
+    async def sources(self, selection: Selection) -> Sources:
+        """Return the choice of the messages of a selection."""
+        rule = copy(await self.rule.sources(self.log, self.of))
+        if selection.kinds is not None:
+            rule.kinds = selection.kinds & ON_THE_PAGE
+        return rule
+
+    async def counted(self, question: str, count: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
+        """Return the answer of `count`, the same to the same question while nothing is recorded."""
+        now = (await recorders_now(self.log.database, self.of)).last_seqs
+        if now != self._answered:
+            self._answers, self._answered = {}, now
+        task = self._answers.get(question)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            if len(self._answers) >= ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            task = self._answers[question] = asyncio.create_task(count())
+        return await asyncio.shield(task)
 
     async def indexing(self) -> list[int] | None:
         """Return the number of events that are indexed and their total; None if the experiment is indexed.

@@ -66,6 +66,30 @@ async def test_more_problems_of_a_kind_are_shown_on_demand(open_report: OpenRepo
     await expect(group.get_by_role("button", name="more")).to_be_hidden()
 
 
+async def test_problems_are_listed_by_time_and_the_link_keeps_that(open_report: OpenReport) -> None:
+    page = await open_report("town")
+    panel = await show(page, "Problems")
+    await panel.get_by_role("button", name="By time").click()
+    await expect(panel.get_by_role("button", name="By time")).to_be_focused()
+    await opens(page, {"view": "problems", "sort": "time"})
+    region = panel.get_by_role("region", name="problems by time")
+    await expect(region.get_by_role("listitem")).to_have_count(38)
+    times = await region.locator("time").all_inner_texts()
+    assert times == sorted(times) and len(set(times)) > 10
+    await expect(region.get_by_role("listitem").filter(has_text="gap")).not_to_have_count(0)
+
+
+async def test_a_problem_opens_in_the_middle_of_the_conversation(open_report: OpenReport) -> None:
+    page = await open_report("town", "view=problems")
+    await problem(page, "blocked").click()
+    place = page.locator("article[aria-current]")
+    await expect(place).to_be_visible()
+    box, around = await place.bounding_box(), await page.get_by_role("feed").bounding_box()
+    assert box and around
+    middle = (box["y"] + box["height"] / 2 - around["y"]) / around["height"]
+    assert 0.3 < middle < 0.7, middle
+
+
 async def test_a_problem_leads_to_its_message(open_report: OpenReport) -> None:
     page = await open_report("town", "view=problems&agent=%22doctor%22")
     await problem(page, "late").click()

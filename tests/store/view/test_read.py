@@ -266,10 +266,10 @@ async def test_the_payload_is_unfolded_level_by_level(open_long: OpenReport) -> 
     page = await open_long(f"at={at(600)}")
     payload = page.get_by_role("region", name="payload")
     await payload.locator("summary").first.wait_for()
-    assert await payload.locator("details").count() == 2, "of 10,000"
+    await expect(payload.locator("details")).to_have_count(2)  # of 10,000
     for level in range(1, 4):
         await payload.locator("summary").nth(level).click()
-        assert await payload.locator("details").count() == level + 2
+        await expect(payload.locator("details")).to_have_count(level + 2)
     await page.evaluate("at => { location.hash = `at=${at}` }", at(602))
     await payload.get_by_role("button", name="unfold the JSON in this string").click()
     await expect(payload).to_contain_text("steps")

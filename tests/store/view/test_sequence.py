@@ -124,6 +124,11 @@ async def test_who_told_whom_about_a_word_is_traced_to_the_first_mention(open_re
     assert "heard before it spoke of it, after 2.91 ms" in steps[1]
     assert "teacher said “bridge” first" in await panel(page).inner_text()
     await linked(page, 'who="smith"')
+    await page.get_by_role("searchbox").fill("fire")
+    await drawn(page)
+    assert await page.locator(".sequence-scroll").evaluate("(each) => each.scrollTop") > 0, "the answer is in view"
+    await page.get_by_role("searchbox").fill("bridge")
+    await drawn(page)
     await panel(page).get_by_role("button", name="Only these").click()
     assert (await counts(page)).startswith("2 messages")
     await panel(page).get_by_role("button", name="teacher told doctor").click()

@@ -56,6 +56,8 @@ CHOSEN = """before => {
 
 async def chosen_range(page: Page, before: tuple[int, int] = (0, 0)) -> tuple[int, int]:
     """Return begin and end of the range in the URL, once it is another one than before."""
+    await drawn(page)
+    await page.evaluate("dispatchEvent(new Event('pagehide'))")  # the URL is written at once, and not later
     since, until = await (await page.wait_for_function(CHOSEN, arg=f"{before[0]},{before[1]}")).json_value()
     return int(since), int(until)
 
@@ -154,6 +156,24 @@ async def test_a_problem_is_a_tick_that_selects_its_message(open_report: OpenRep
     await ticks.first.click()
     await expect(page.locator(".timeline-selected")).to_be_visible()
     assert (await state(page, at=True))["at"]
+
+
+async def test_ticks_of_what_is_missing_are_higher_than_those_of_what_arrived_late_or_twice(
+    open_report: OpenReport,
+) -> None:
+    page = await open_report("town")
+    heights = await page.evaluate(
+        "() => [...document.querySelectorAll('.problem-tick')].map((each) => [each.ariaLabel, each.offsetHeight])"
+    )
+    light = {
+        height
+        for text, height in heights
+        if all(line.startswith(("arrived twice", "late")) for line in text.split("; "))
+    }
+    grave = {
+        height for text, height in heights if text.startswith(("never arrived", "missed", "blocked", "failed", "gap"))
+    }
+    assert light and grave and max(light) < min(grave)
 
 
 async def test_the_legend_filters_by_sender_or_channel(open_report: OpenReport) -> None:

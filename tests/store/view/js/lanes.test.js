@@ -87,7 +87,7 @@ const TALK = [
 
 test("lanes are in the order of first appearance or of activity, those without an agent behind", () => {
   const texts = (how) => lanesOf(TALK, how).list.map(({ text }) => text);
-  assert.deepEqual(texts(), ["b", "a", "c", "Messager 1", "Messager north", "no sender"]);
+  assert.deepEqual(texts(), ["b", "a", "c", "Messager 4f2c6a…9b8e1d", "Messager north", "no sender"]);
   assert.deepEqual(texts({ byActivity: true }).slice(0, 3), ["c", "a", "b"]);
 });
 

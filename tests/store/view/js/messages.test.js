@@ -84,3 +84,21 @@ test("a word is found in any case, width and form, and never across two messages
   assert.deepEqual(rows("morningstra"), []);
   assert.deepEqual(rows("nothing of this"), []);
 });
+
+test("messages that were committed late are at their place, with texts, payloads and receptions", async () => {
+  const all = Array.from({ length: 12 }, (_, at) => ({ ts: BigInt(at), seq: at + 1, text: `number ${at}`, from: at, received: [at] }));
+  const known = { agents: [], channels: [] };
+  for (const late of [[0], [4], [5, 7], [3, 10], [0, 5, 11]]) {
+    const messages = new Messages();
+    const inTime = all.filter((_, at) => !late.includes(at));
+    for (let at = 0; at < inTime.length; at += 3) await messages.add(chunkOf(inTime.slice(at, at + 3), known));
+    await messages.add(chunkOf(late.map((at) => all[at]), known));
+    const rows = [...all.keys()];
+    assert.deepEqual(rows.map((row) => messages.text(row)), all.map(({ text }) => text));
+    assert.deepEqual(rows.map((row) => messages.cursor(row)), rows.map((row) => `${row}:1:${row + 1}`));
+    assert.deepEqual(rows.map((row) => messages.receptions(row)[0].delay), rows);
+    assert.deepEqual(rows.map((row) => messages.names.agents[messages.from[row]].text), rows.map(String));
+    for (const row of rows) assert.equal(Buffer.from(await messages.payload(row)).toString(), `number ${row}`);
+    assert.deepEqual([...messages.search("number 1")].map((hit, row) => (hit ? row : -1)).filter((row) => row >= 0), [1, 10, 11]);
+  }
+});

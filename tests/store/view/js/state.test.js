@@ -27,6 +27,17 @@ test("only keys that differ are reported", () => {
   assert.deepEqual(seen.at(-1), ["view"]);
 });
 
+test("the trace of a word ends with its search", () => {
+  const state = new State('#q=fire&who="smith"&back=2&only=1&at=1:2:3', NOTHING);
+  state.set({ q: "fires" });
+  assert.equal(state.get("who"), '"smith"');
+  state.set({ q: "" });
+  assert.equal(state.fragment(), "at=1%3A2%3A3");
+  const other = new State("#at=1:2:3&back=2&q=a", NOTHING);
+  other.set({ q: "" });
+  assert.equal(other.get("back"), "2", "of the selected message");
+});
+
 test("keys that the page does not know are dropped", () => {
   const state = new State("#__proto__=1&constructor=2&nonsense=3&q=a", NOTHING);
   assert.equal(state.fragment(), "q=a");
