@@ -22,6 +22,7 @@ from messager import RedisBroker
 from messager.testing import RedisServer
 from messager_store import EventLog, NewEvent, Replay
 from messager_store.replay import ControlSocket
+from messager_store.view.server.control_client import listens
 from messager_store.view.server.replaying import LONGEST_REQUEST, Replaying
 from tests.support import until
 from tests.support.logs import filled, sent
@@ -287,8 +288,10 @@ async def test_a_page_attaches_to_a_replay_that_was_started_elsewhere(
         Page(watching).following() as events,
     ):
         await until(lambda: bool(events) and events[-1]["phase"] == "none")  # it is not there yet
+        assert not await listens(str(path))
         async with elsewhere(log, path, redis_broker):
             await until(lambda: events[-1]["phase"] == "running")
+            assert await listens(str(path))
             assert events[-1]["exp_id"] == "e1" and watching.head() == {
                 "allowed": False,
                 "attached": str(path),

@@ -138,7 +138,8 @@ async def test_the_browser_is_opened_without_the_secret_in_a_command_line(
 async def test_an_experiment_that_does_not_exist_yet_is_waited_for_and_the_end_does_not_wait_for_streams(
     unmade: str, tmp_path: Path, browser: str
 ) -> None:
-    with view(tmp_path, "e1", "--store", unmade, BROWSER=browser) as (process, url):
+    control = str(tmp_path / "control")
+    with view(tmp_path, "e1", "--store", unmade, "--control", control, BROWSER=browser) as (process, url):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/open\?secret=[\w-]+", url)
         client = Client(urlsplit(url).port or 0)
         await client.enter(url)
@@ -159,7 +160,11 @@ async def test_an_experiment_that_does_not_exist_yet_is_waited_for_and_the_end_d
                 assert page.exists()
                 stderr = ended(process, signal.SIGTERM)
         assert not page.parent.exists(), "no browser has used it"
-    assert stderr.splitlines() == ["waiting for e1", "the link works once; Ctrl-C ends the server"]
+    assert stderr.splitlines() == [
+        "waiting for e1",
+        f"waiting for a replay at {control}",
+        "the link works once; Ctrl-C ends the server",
+    ]
 
 
 def test_what_the_server_cannot_do_is_told_in_one_line(store: str, tmp_path: Path) -> None:
