@@ -14,6 +14,7 @@ from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..formats.output_file import open_output
 from ..formats.sharing import Sharing
+from ..json_path import Wildcard, parse
 from ..log.event_log import EventLog
 from ..log.selection import Selection
 from ..queries.comparison.compare import compare
@@ -66,6 +67,7 @@ async def comparison(
         "counts": _counts(found.messages),
         "channels": found.channels,
         "differing": found.differing,
+        "match": None if match is None else _rules(match),
         "notes": _notes(found),
         "shared": None
         if shared is None
@@ -110,7 +112,8 @@ async def report_two(
     found = await comparison(log, of_a, of_b, selection, log_b=log_b, match=match, progress=note)
     if shared is not None:
         names = {"a": shared.text(found["a"]), "b": shared.text(found["b"])}
-        found = found | names | {"shared": None}  # paths are parts of payloads
+        unnamed = {} if match is None else {"match": _rules(match, named=False)}
+        found = found | names | unnamed | {"shared": None}  # paths are parts of payloads
     title = " and ".join(run.title for run in made)
     elements = part("comparison", 0, packed(found)) + "".join(run.elements for run in made)
     html = document(f"{title} - messager", elements)
@@ -138,6 +141,24 @@ def _encoded(rows: AlignedRows) -> dict[str, list[int]]:
         next_a = next_a if run.a is None else run.a + run.length
         next_b = next_b if run.b is None else run.b + run.length
     return found
+
+
+def _rules(match: Match, *, named: bool = True) -> dict[str, Any]:
+    """Return the rules of a comparison. Without names, paths are only counted, because they are parts of payloads."""
+    ignore, shape = (match.ignore, match.shape) if named else ((), ())
+    return {
+        "ignore": list(ignore),
+        "shape": list(shape),
+        "tolerance": match.tolerance,
+        "bytes_only": match.bytes_only,
+        "steps": {"ignore": [_steps(path) for path in ignore], "shape": [_steps(path) for path in shape]},
+        "unnamed": 0 if named else len(match.ignore) + len(match.shape),
+    }
+
+
+def _steps(path: str) -> list[Any]:
+    """Return the steps of a path: a list of keys, "*" or "**"."""
+    return [step.value if isinstance(step, Wildcard) else list(step) for step in parse(path)]
 
 
 def _counts(counts: Counts) -> dict[str, int]:

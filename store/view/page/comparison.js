@@ -4,15 +4,16 @@ import { Alignment, CHANGED, EQUAL, FoldedRows, ONLY_B, TITLES } from "./alignme
 import { comparisonRow } from "./comparison_row.js";
 import { DifferenceStrip } from "./difference_strip.js";
 import { h, label, visible } from "./dom.js";
-import { PAYLOAD_CUT } from "./messages.js";
+import { rulesText } from "./match.js";
+import { KINDS, PAYLOAD_CUT } from "./messages.js";
 import { State } from "./state.js";
-import { valueDifferences } from "./text_difference.js";
 import { numberText, plural } from "./time.js";
+import { valueDifferences } from "./value_difference.js";
 import { VirtualList } from "./virtual_list.js";
 
 /** @typedef {import("./types").Comparison} Comparison */
 /** @typedef {import("./types").Source} Source */
-/** @typedef {import("./comparison_row.js").ValueDifference} ValueDifference */
+/** @typedef {import("./value_difference.js").ValueDifference} ValueDifference */
 
 /** Channels that are listed. */
 const CHANNELS = 500;
@@ -85,7 +86,7 @@ export function showComparison(found, sources, urls) {
     if (a >= 0 && b >= 0 && !((messagesA.flags[a] | messagesB.flags[b]) & PAYLOAD_CUT)) {
       const [one, other] = await Promise.all([messagesA.payload(a), messagesB.payload(b)]);
       const read = new TextDecoder();
-      paths.set(row, valueDifferences(read.decode(one), read.decode(other)));
+      paths.set(row, valueDifferences(read.decode(one), read.decode(other), found.match));
       if (row === selected) revealed = row;
       redraw();
     }
@@ -219,12 +220,26 @@ export function showComparison(found, sources, urls) {
         place,
         foldButton,
       ),
+      found.match === null ? null : h("p", { class: "notes" }, `Compared ${rulesText(found.match)}.`),
+      notCompared(),
       found.notes.length ? h("p", { class: "quiet notes" }, found.notes.map(visible).join("; ")) : null,
       sharedPaths(),
       channelList(),
     ),
     h("main", { class: "comparison-body" }, h("div", { class: "run-heads" }, ...heads), h("div", { class: "comparison-list" }, list.element), strip.element),
   );
+
+  /** The messages that are not compared because of their kinds, such as blocked ones. */
+  function notCompared() {
+    const parts = /** @type {const} */ (["a", "b"]).flatMap((side, at) => {
+      const { kind, length } = sources[at].messages;
+      const counts = KINDS.map(() => 0);
+      for (let row = 0; row < length; row += 1) counts[kind[row]] += 1;
+      const others = KINDS.flatMap((name, code) => (counts[code] && !found.kinds.includes(name) ? [`${numberText(counts[code])} ${name}`] : []));
+      return others.length ? [`${others.join(" and ")} in ${side.toUpperCase()}`] : [];
+    });
+    return parts.length ? h("p", { class: "quiet notes" }, `Not compared: ${parts.join(", ")}.`) : null;
+  }
 
   /** The paths in which most changed messages differ only, and how to leave them out. */
   function sharedPaths() {

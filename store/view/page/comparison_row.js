@@ -9,7 +9,7 @@ import { exactText, timeText } from "./time.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
 /** @typedef {import("./text_difference.js").Segment} Segment */
-/** @typedef {{ path: string, a: string | null, b: string | null }} ValueDifference */
+/** @typedef {import("./value_difference.js").ValueDifference} ValueDifference */
 
 const SIGNS = ["=", "~", "↕", "A", "B"];
 /** Characters of a text, unless its row is selected, and of what is equal before a change. */

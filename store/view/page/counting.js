@@ -4,7 +4,7 @@
 /** @typedef {import("./types").Activity} Activity */
 
 /** Series of an activity; the rest is one more. */
-export const SERIES = 11;
+const SERIES = 11;
 
 /**
  * Count rows by bucket of time, and by sender or channel.

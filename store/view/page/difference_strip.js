@@ -11,7 +11,7 @@ const WIDTH = 14;
 const TICK = 2;
 
 /** Return the variable of the colour of a kind. @param {number} kind */
-export function kindColour(kind) {
+function kindColour(kind) {
   return kind === CHANGED ? "--warn" : kind === MOVED ? "--accent" : "--bad";
 }
 

@@ -74,7 +74,7 @@ function row(one, depth, choose) {
  * @param {Listed[]} found
  * @returns {[Listed, number][]}
  */
-export function tree(found) {
+function tree(found) {
   const known = new Set(found.map((one) => one.exp_id));
   /** @type {[Listed, number][]} */
   const listed = [];

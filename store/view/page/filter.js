@@ -25,7 +25,7 @@ export function filterOf(state) {
 }
 
 /** Return whether a filter has no conditions except on time. @param {Filter} filter */
-export function takesAll(filter) {
+function takesAll(filter) {
   const lists = [filter.agents, filter.between, filter.channels, filter.kinds];
   return filter.q === "" && lists.every((list) => list.length === 0);
 }

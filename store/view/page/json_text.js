@@ -49,7 +49,7 @@ export function blank(text, at) {
 }
 
 /** Return the end of a value. @param {string} text @param {number} from */
-export function endOfValue(text, from) {
+function endOfValue(text, from) {
   if (text[from] === '"') return endOfString(text, from);
   if (text[from] !== "{" && text[from] !== "[") {
     let at = from;

@@ -25,7 +25,7 @@ import { timeline } from "./timeline.js";
 /** @typedef {import("./types").View} View */
 
 /** Make the app on a source. @param {Source} source @returns {App} */
-export function appOn(source) {
+function appOn(source) {
   /** @type {Set<string>} */
   let waiting = new Set();
   /** @type {View[]} */

@@ -172,7 +172,7 @@ export function agentChoices(app) {
 }
 
 /** Return the channels, those with most messages first. @param {App} app @returns {Choice[]} */
-export function channelChoices(app) {
+function channelChoices(app) {
   const { channel, names, length } = app.messages;
   const counts = new Float64Array(names.channels.length);
   for (let row = 0; row < length; row += 1) counts[channel[row]] += 1;

@@ -10,7 +10,7 @@ import { Messages } from "./messages.js";
 /** @typedef {import("./types").Source} Source */
 
 /** Data of one experiment of which all messages are in the page. @implements {Source} */
-export class WholeSource {
+class WholeSource {
   /** @param {Head} head @param {Messages} messages @param {boolean} served */
   constructor(head, messages, served) {
     this.head = head;

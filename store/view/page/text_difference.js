@@ -1,4 +1,4 @@
-/** Words in which two texts differ, and JSON paths in which two values differ. */
+/** Words in which two texts differ. */
 
 /** @typedef {{ text: string, changed: boolean }} Segment */
 
@@ -97,68 +97,4 @@ function segments(words, kept, tail, same) {
   });
   if (tail) add(tail, !same);
   return found;
-}
-
-/**
- * Return the paths in which two payloads differ, with both values as JSON; null if one of them is not JSON.
- * Texts that contain JSON are compared as what they contain.
- * @param {string} a
- * @param {string} b
- * @param {number} [most]
- * @returns {{ path: string, a: string | null, b: string | null }[] | null}
- */
-export function valueDifferences(a, b, most = 100) {
-  /** @type {{ path: string, a: string | null, b: string | null }[]} */
-  const found = [];
-  try {
-    compare(JSON.parse(a), JSON.parse(b), "$", found, most);
-  } catch {
-    return null; // not JSON, or too deep
-  }
-  return found;
-}
-
-/** @param {any} a @param {any} b @param {string} path
- * @param {{ path: string, a: string | null, b: string | null }[]} found @param {number} most */
-function compare(a, b, path, found, most) {
-  if (found.length >= most || a === b) return;
-  if (typeof a === "string" && typeof b === "string") {
-    const [innerA, innerB] = [contained(a), contained(b)];
-    if (innerA !== undefined && innerB !== undefined) {
-      compare(innerA, innerB, path, found, most);
-      return;
-    }
-  }
-  if (Array.isArray(a) && Array.isArray(b)) {
-    for (let at = 0; at < Math.max(a.length, b.length); at += 1) compare(a[at], b[at], `${path}[${at}]`, found, most);
-  } else if (isObject(a) && isObject(b)) {
-    for (const key of new Set([...Object.keys(a), ...Object.keys(b)])) {
-      const own = (/** @type {any} */ value) => (Object.hasOwn(value, key) ? value[key] : undefined);
-      compare(own(a), own(b), path + (PLAIN.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`), found, most);
-    }
-  } else {
-    found.push({ path, a: textOf(a), b: textOf(b) });
-  }
-}
-
-const PLAIN = /^[\p{L}_][\p{L}\p{N}_-]*$/u;
-
-/** @param {any} value */
-function textOf(value) {
-  return value === undefined ? null : JSON.stringify(value);
-}
-
-/** @param {any} value */
-function isObject(value) {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** Return the array or object that a text contains as JSON; undefined if it contains none. @param {string} text */
-function contained(text) {
-  if (!/^\s*[[{]/.test(text)) return undefined;
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }

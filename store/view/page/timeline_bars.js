@@ -45,7 +45,7 @@ export function rankingOf(messages, by, wanted) {
 
 /** Return the name at a position above 0. @param {Messages} messages @param {By} by @param {number} at */
 function nameOf({ names }, by, at) {
-  return by === "from" ? names.agents[at].text : names.channels[at];
+  return (by === "from" ? names.agents[at]?.text : names.channels[at]) ?? "unknown";
 }
 
 /** Counts of messages in slots. */
@@ -78,7 +78,7 @@ export class Bars {
 }
 
 /** Return slots of a round length for what a viewport shows. @param {Viewport} viewport */
-export function slotsOf(viewport) {
+function slotsOf(viewport) {
   const length = roundLength(NARROWEST / viewport.scale);
   /** @type {Span[]} */
   const slots = [];

@@ -151,6 +151,21 @@ export interface LiveStatus {
   waiting_for: { part: string; for: "subscription" | "message"; number?: number; of?: number; channel?: string }[];
 }
 
+/** Steps of a path: keys and indices of which one matches, any one of them, or any number of them. */
+export type PathSteps = ((string | number)[] | "*" | "**")[];
+
+/** Rules by which payloads are equal. */
+export interface Match {
+  ignore: string[];
+  shape: string[];
+  tolerance: number;
+  bytes_only: boolean;
+  /** The paths of `ignore` and `shape`. */
+  steps: { ignore: PathSteps[]; shape: PathSteps[] };
+  /** Number of paths that are not in the file, because it was redacted or pseudonymised. */
+  unnamed: number;
+}
+
 /** How the messages of two runs are aligned: `store/view/comparing.py`. */
 export interface Comparison {
   a: string;
@@ -162,6 +177,8 @@ export interface Comparison {
   counts: { equal: number; changed: number; moved: number; only_a: number; only_b: number };
   channels: number;
   differing: number;
+  /** The rules that were given; null for none. */
+  match: Match | null;
   notes: string[];
   /** Paths in which most of the examined changed messages differ only. */
   shared: { messages: number; examined: number; paths: string[] } | null;

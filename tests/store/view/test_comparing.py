@@ -130,6 +130,27 @@ async def test_a_pseudonymised_file_has_no_name_beside_the_messages(log: EventLo
         assert b"Rosalind" not in zlib.decompress(data)
 
 
+async def test_the_rules_are_in_the_file_and_without_their_paths_if_it_is_changed_for_others(
+    log: EventLog, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        await filled(log, said("one two"), name)
+    match = Match(ignore=("t", "items.*.Rosalind"), shape="**.x", tolerance=0.5)
+    found = []
+    for shared in (None, Sharing(["content"]), Sharing(pseudonymise=True)):
+        await report_two(log, "a", "b", tmp_path / "two.html", Selection(), match=match, shared=shared)
+        [data] = parts((tmp_path / "two.html").read_text())["comparison", 0]
+        found.append(json.loads(zlib.decompress(data))["match"])
+    assert found[0] == match.to_dict() | {
+        "steps": {"ignore": [[["t"]], [["items"], "*", ["Rosalind"]]], "shape": [["**", ["x"]]]},
+        "unnamed": 0,
+    }
+    rest = {"tolerance": 0.5, "bytes_only": False, "steps": {"ignore": [], "shape": []}, "unnamed": 3}
+    assert found[1:] == [{"ignore": [], "shape": [], **rest}] * 2
+    runs = await log.experiment("a"), await log.experiment("b")
+    assert (await comparison(log, *runs, Selection()))["match"] is None
+
+
 async def test_too_many_messages_are_refused(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "MOST", 3)
     with pytest.raises(StoreError, match=r"^b has more than 3 messages to show: .* and select some"):

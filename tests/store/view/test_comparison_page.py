@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page
 
-from messager_store import EventLog, NewEvent, Selection
+from messager_store import EventLog, Match, NewEvent, Selection
 from messager_store.view.comparing import report_two
 from tests.store.view import hostile
 from tests.store.view.pages import drawn, elements_from_texts, findings, ready
@@ -93,6 +93,25 @@ async def test_a_changed_message_has_the_values_that_differ(open_page: PageOpene
         ["$.content", '"message number 40 of the run"', '"message number 40 of another run"'],
         ["$.day", "1", "2"],
     ]
+
+
+async def test_the_page_tells_by_which_rules_values_differ_and_what_is_not_compared(
+    open_page: PageOpener, tmp_path: Path
+) -> None:
+    blocked = sent(200 * SECOND, b"{}", "exps:e:agents:1:chat")._replace(kind="blocked", meta={"reason": "full"})
+    async with EventLog.open(str(tmp_path / "log.db")) as log:
+        await filled(log, [*run({}), blocked], "a")
+        await filled(log, run(B), "b")
+        await report_two(log, "a", "b", tmp_path / "two.html", Selection(), match=Match(ignore="day", tolerance=2))
+    page = await ready(await open_page((tmp_path / "two.html").as_uri()))
+    notes = await page.locator(".comparison-head .notes").all_inner_texts()
+    assert notes[:2] == [
+        "Compared without day; numbers that differ by 2 or less are equal.",
+        "Not compared: 1 blocked in A.",
+    ]
+    table = page.locator("[aria-current=true] table")
+    await table.wait_for()
+    assert await table.locator("th[scope=row]").all_inner_texts() == ["$.content"]
 
 
 async def test_equal_stretches_are_folded_and_unfolded(open_page: PageOpener, pairs: Pairs) -> None:

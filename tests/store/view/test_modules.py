@@ -25,6 +25,9 @@ SINKS = re.compile(
 """Ways to read text as HTML or script, to open a window, and to keep something on the machine."""
 
 
+EXPORT = re.compile(r"^export (?:(?:async )?function|const|class) (\w+)", re.M)
+IMPORT = re.compile(r'^import \{([^}]*)\} from "[^"]*?(\w+\.js)";$', re.M)
+IMPORT_OF_TYPE = re.compile(r'import\("\./(\w+\.js)"\)\.(\w+)')
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
@@ -53,6 +56,21 @@ def test_modules_pass_their_own_tests() -> None:
     assert files
     # A module of the page is a module by its content: no package.json says so.
     run_by_node("--disable-warning=MODULE_TYPELESS_PACKAGE_JSON", "--test", *files)
+
+
+def test_every_export_is_imported_by_a_module_or_a_test() -> None:
+    modules = {file.name: file.read_text() for file in PAGE.glob("*.js")}
+    tests = [file.read_text() for file in HERE.glob("js/*.js")]
+    exported = {(name, each) for name, text in modules.items() for each in EXPORT.findall(text)}
+    imported = {
+        (name, each.split(" as ")[0].strip())
+        for text in [*modules.values(), *tests]
+        for names, name in IMPORT.findall(text)
+        for each in names.split(",")
+    }
+    types = {each for text in modules.values() for each in IMPORT_OF_TYPE.findall(text)}
+    assert len(exported) > 100
+    assert sorted(exported - imported - types) == []
 
 
 def test_no_module_reads_text_as_html_or_script() -> None:

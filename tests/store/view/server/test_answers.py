@@ -192,7 +192,7 @@ async def test_pairs_count_as_the_command_line_does(log: EventLog, store: str, m
         assert {(names[one["from"]], names[one["to"]]): one["count"] for one in found["pairs"]} == expected
         assert found["others"] == 0
         monkeypatch.setattr("messager_store.view.server.counts.PAIRED", 1)
-        found = (await client.get("/api/run/e1/pairs")).json
+        found = (await client.get("/api/run/e1/pairs?q=")).json  # the answer to the same question would be the same
         assert found["others"] + sum(one["count"] for one in found["pairs"]) == 700 and found["others"] > 0
 
 

@@ -92,6 +92,7 @@ async def test_the_page_starts_a_replay_steps_it_seeks_plays_it_and_shows_its_en
     ):
         page = await ready(await open_page(url))
         bar = page.get_by_label("replay", exact=True)
+        await page.get_by_text(f"A replay publishes to {redis.url}; nothing else leaves your machine.").wait_for()
         await button(page, "Replay to redis://").click()
         await page.get_by_text("exps:e1-replay:agents:0:chat").wait_for()
         assert f"This publishes 20 messages to {redis.url} on 2 channels" in " ".join((await bar.inner_text()).split())
@@ -157,12 +158,16 @@ async def test_without_permission_the_page_only_shows_a_replay_of_another_progra
     async with EventLog.open(str(store)) as log, viewing(store, "", control=str(path)) as url:
         replay = Replay(log, "e1", broker)
         replay.control.pause()
+        page = await ready(await open_page(url))
+        waiting = page.get_by_text(f"Waiting for a replay at {path}.")
+        await waiting.wait_for()
+        await page.get_by_text("Nothing on this page leaves your machine.").wait_for()
         async with ControlSocket(replay.control, str(path)):
             running = asyncio.create_task(replay.run())
-            page = await ready(await open_page(url))
             await page.get_by_text("0 of 20 messages published").wait_for()
             assert await replay.control.step(3) == 3
             await page.get_by_text("3 of 20 messages published").wait_for()
+            assert await waiting.is_hidden()
             assert await page.get_by_label("replay", exact=True).get_by_role("button").count() == 0
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

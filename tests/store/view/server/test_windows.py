@@ -18,7 +18,7 @@ from tests.support.logs import filled, sent
 
 S = 1_000_000_000
 START = 1_700_000_000 * S
-NUMBER = 600
+NUMBER = 440
 LIMITS = {"WHOLE": 100, "WINDOW": 320, "PAGE": 80, "FIRST": 80}
 """Messages on the page, in place of those of `served.js`."""
 
@@ -109,10 +109,10 @@ async def test_a_reader_scrolls_over_the_edges_of_windows_without_holes_repetiti
 ) -> None:
     async with served(windowed, "?exp=e1") as url:
         page = await limited(open_page, url)
-        await expect(page.locator("output.count")).to_contain_text("of 600 messages")
+        await expect(page.locator("output.count")).to_contain_text("of 440 messages")
         assert NUMBER - 1 in await visible(page)
-        await walk(page, -300, 0)
-        await walk(page, 300, NUMBER - 1)
+        await walk(page, -420, 0)
+        await walk(page, 420, NUMBER - 1)
         await page.close()
 
 
@@ -130,12 +130,12 @@ async def test_a_link_to_a_message_a_search_and_a_time_are_loaded_from_the_serve
         await expect(page.locator("output.count")).to_have_text("10 messages")
 
         await page.evaluate("location.hash = '#q=seven'")
-        await shown.filter(has_text="number 595 ").wait_for()
-        await expect(page.locator("output.count")).to_have_text(re.compile("At least [0-9]+ messages|86 messages"))
+        await shown.filter(has_text="number 434 ").wait_for()
+        await expect(page.locator("output.count")).to_have_text(re.compile("At least [0-9]+ messages|63 messages"))
         await page.locator(".list").focus()
         await page.keyboard.press("Home")
         await shown.filter(has_text="number 0 ").wait_for()
-        await expect(page.locator("output.count")).to_have_text("86 messages")
+        await expect(page.locator("output.count")).to_have_text("63 messages")
         await page.close()
 
 
@@ -155,12 +155,12 @@ async def test_new_messages_do_not_move_a_reader_and_late_ones_come_in_their_ord
             await page.locator("article.message", has_text="number 300").wait_for()
             assert (await visible(page))[-3:] == [299, 300, 301]
 
-            await walk(page, -300, 100)
+            await walk(page, -420, 200)
             before = await visible(page)
             await log.append(early, numbered(302, 420))
             await expect(page.locator("output.count")).to_contain_text("of 420 messages")
             assert await visible(page) == before
             await page.get_by_role("button", name="Newest").click()
             await page.locator("article.message", has_text="number 419").wait_for()
-            await walk(page, -300, 250)
+            await walk(page, -420, 390)
             await page.close()
