@@ -99,6 +99,9 @@ export class VirtualList {
 
   /** Show an item in the middle; from its top if it is high. @param {number} at */
   center(at) {
+    const top = this.topOf(at);
+    const missing = top === null ? 0 : top + ((this.heightOf(at) ?? 0) - this.height) / 2;
+    if ((missing < 0 && this.atStart) || (missing > 0 && this.atEnd)) return;
     this.move(at, -this.height / 2);
     this.move(at, Math.min(((this.heightOf(at) ?? 0) - this.height) / 2, 0));
   }
