@@ -209,6 +209,7 @@ export class ServedSource {
     stream.addEventListener("open", () => away(false));
     stream.addEventListener("error", () => away(true));
     stream.addEventListener("unavailable", () => away(true));
+    stream.addEventListener("waiting", () => away(true)); // it was removed
     stream.addEventListener("more", (event) => {
       away(false);
       const batch = JSON.parse(event.data);

@@ -157,7 +157,7 @@ class _Runs:
                 "shared": "",
                 "made": {"version": __version__, "at": iso(time.time_ns())},
                 "position": parameters.position_text(position),
-                "indexing": await run.indexing(),
+                "indexing": await run.indexing(again=True),
                 "replay": self._replay(),
             }
         )

@@ -124,13 +124,15 @@ class Served:
             task = self._answers[question] = asyncio.create_task(count())
         return await asyncio.shield(task)
 
-    async def indexing(self) -> list[int] | None:
+    async def indexing(self, *, again: bool = False) -> list[int] | None:
         """Return the number of events that are indexed and their total; None if the experiment is indexed.
 
         Starts the indexing if nobody has. An experiment that is being recorded counts as indexed after the first time:
-        a count adds what is new.
+        a count adds what is new. With `again`, as for a page that begins, what is new is indexed now: its receptions
+        would not be shown.
         """
-        if self._indexing is None and await side_tables.is_behind(self.log.database, self.of.id):
+        idle = self._indexing is None or (again and self._indexing.done())
+        if idle and await side_tables.is_behind(self.log.database, self.of.id):
             self._indexing = asyncio.create_task(index_or_warn(self.log, self.of, progress=self._progress))
         if self._indexing is None or self._indexing.done():
             return None

@@ -69,6 +69,20 @@ async def test_a_page_ends_before_it_is_too_large(log: EventLog, store: str) -> 
         assert 0 < len((await _messages(client)).texts) < 8
 
 
+async def test_a_page_that_begins_later_has_the_receptions_that_were_recorded_meanwhile(
+    log: EventLog, store: str
+) -> None:
+    of = await log.create_experiment("e1")
+    writer, listener = await log.register(of, role="messager"), await log.register(of, role="messager")
+    async with viewing(store) as client:
+        for number in range(3):
+            await log.append(writer, [sent(10 * number + 1, b"%d" % number)])
+            await log.append(listener, [NewEvent("received", 10 * number + 2, "c", b"%d" % number)])
+            while (await client.get("/api/run/e1/head")).json["indexing"] is not None:
+                pass
+            assert (await _messages(client)).columns["receptions"] == [1] * (number + 1)
+
+
 async def test_a_position_excludes_what_was_committed_later(log: EventLog, store: str) -> None:
     of = await filled(log, [sent(1), sent(5)])
     async with viewing(store) as client:
