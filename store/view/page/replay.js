@@ -171,13 +171,29 @@ export function replayBar(app) {
     published = now.cursor ?? "";
   }
 
-  const stream = new EventSource("/api/replay/follow");
-  stream.addEventListener("replay", (event) => {
-    known = JSON.parse(event.data);
-    draw();
-    place();
-  });
-  addEventListener("pagehide", () => stream.close());
+  /** @type {EventSource | null} */
+  let stream = null;
+
+  /** Follow the replay while the page is visible: a browser has six connections to a server, for all pages together. */
+  function connect() {
+    if (document.hidden || stream !== null) return;
+    stream = new EventSource("/api/replay/follow");
+    stream.addEventListener("replay", (event) => {
+      known = JSON.parse(event.data);
+      draw();
+      place();
+    });
+  }
+
+  function leave() {
+    stream?.close();
+    stream = null;
+  }
+
+  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : connect()));
+  addEventListener("pagehide", leave);
+  addEventListener("pageshow", connect);
+  connect();
   agents();
   element.hidden = false;
   draw();
