@@ -35,6 +35,7 @@ StoreError                    exit code 2 on the command line
 ├── ReplayRefused                 a replay that would do harm was not started
 ├── VirtualTimeRefused            an operation that virtual time cannot have, such as a socket
 ├── Deadlock                      in virtual time, every task waits for another
+├── PortTaken                 3   another program listens on the port of `messager view`
 ├── OutputFailed              3   an output file cannot be written, for example because its disk is full
 └── ReplayFailed              3   the broker became unreachable during a replay
 """
@@ -262,6 +263,12 @@ class StatementTimedOut(StoreError):
             f"the statement was ended at its time limit of {seconds:g} s. Ask for less, or give more with --timeout."
         )
         self.seconds = seconds
+
+
+class PortTaken(StoreError):
+    """Another program listens on the port."""
+
+    exit_code = 3
 
 
 class OutputFailed(StoreError):

@@ -87,6 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     The cases of one test alternate between the databases. The first database of a test depends on its name only, so
     that every run selects the same cases.
     """
+    items.sort(key=lambda item: "test_ray" not in item.nodeid)  # the longest first: workers end at the same time
     if config.getoption("nightly") or any("[" in argument for argument in config.args):
         return
     cases: dict[str, dict[str, int]] = {}

@@ -19,6 +19,10 @@ def _given(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
     return value or ctx.find_root().params.get("broker")
 
 
+NEEDED = ("starlette", "uvicorn")
+"""Packages of the extra `view`."""
+
+
 @click.command()
 @click.argument("exp", required=False)
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="The port to listen on; default: a free one.")
@@ -44,6 +48,8 @@ async def command(
 
     The page is for you alone: the printed link works once, and the server listens on 127.0.0.1 only.
     """
+    from messager.drivers import requirement
+
     try:
         from ...view.server.access import Access
         from ...view.server.app import application
@@ -53,11 +59,10 @@ async def command(
         from ...view.server.served_store import ServedStore
         from ...view.server.serving import listening, serve
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
+        if error.name not in NEEDED:
             raise
-        raise StoreError(
-            f'the server needs {error.name}, which is not installed: `pip install "messager[view]"`'
-        ) from None
+        packages = " ".join(f"'{requirement(name)}'" for name in NEEDED)
+        raise StoreError(f"the server needs {error.name}, which is not installed: `pip install {packages}`") from None
 
     stop = asyncio.Event()
     if allow_replay and broker is None and control is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import uvicorn
 
-from ...errors import StoreError
+from ...errors import PortTaken
 from .access import LONGEST_HEAD, Access
 from .opening import RedirectFile, has_browser
 
@@ -18,12 +18,6 @@ HOST = "127.0.0.1"
 CLOSE_S = 1
 """Seconds that a client which does not read has at the end."""
 MOST_CONNECTIONS = 128
-
-
-class PortTaken(StoreError):
-    """Another program listens on the port."""
-
-    exit_code = 3
 
 
 def listening(port: int | None) -> socket.socket:

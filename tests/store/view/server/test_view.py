@@ -196,4 +196,4 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(store: str
         text=True,
         timeout=60,
     )
-    one_line(done, 2, "uvicorn", 'pip install "messager[view]"')
+    one_line(done, 2, "needs uvicorn", "pip install 'starlette>=", "'uvicorn>=")
