@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { fold } from "./fold.js";
+import { upper } from "./rows.js";
 
 const CLUSTERS = new Intl.Segmenter("en", { granularity: "grapheme" });
 const ASCII = /^[\x00-\x7f]*$/;
@@ -48,18 +49,6 @@ function found(folded, word, begin, end) {
     else hits.push([first, behind]);
   }
   return hits;
-}
-
-/** Return the last position whose value is at most `value`. @param {number[]} sorted @param {number} value */
-function upper(sorted, value) {
-  let low = 0;
-  let high = sorted.length - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (sorted[middle] <= value) low = middle;
-    else high = middle - 1;
-  }
-  return low;
 }
 
 /**

@@ -3,6 +3,7 @@
 import { inflate, readBlock, readChunk } from "./chunk.js";
 import { fold } from "./fold.js";
 import { joined } from "./payloads.js";
+import { upper } from "./rows.js";
 
 /** @typedef {import("./types").Agent} Agent */
 /** @typedef {import("./types").Reception} Reception */
@@ -406,16 +407,4 @@ function receptions(columns, rows) {
     found.push(each);
   }
   return found;
-}
-
-/** Return the last position whose value is at most `value`. @param {ArrayLike<number>} sorted @param {number} value */
-function upper(sorted, value) {
-  let low = 0;
-  let high = sorted.length - 1;
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (sorted[middle] <= value) low = middle;
-    else high = middle - 1;
-  }
-  return low;
 }

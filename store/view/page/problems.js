@@ -4,6 +4,7 @@ import { h, visible } from "./dom.js";
 import { isGrave, mayExamine, MEANING, numberOf, unknownYet } from "./problem_kinds.js";
 import { agentName, speaker } from "./speaker.js";
 import { dayText, exactText, numberText, plural, timeText } from "./time.js";
+import { positionOf } from "./rows.js";
 
 /** @typedef {import("./types").App} App */
 /** @typedef {import("./types").Problem} Problem */
@@ -201,7 +202,7 @@ function go(app, one, view) {
   } else if (view === "sequence") {
     app.state.set({ ...FREE, ...around(app, row), at: one.message, view });
   } else {
-    app.state.set({ ...(fits(app.rows, row) ? {} : FREE), at: one.message, view });
+    app.state.set({ ...(app.rows[positionOf(app.rows, row)] === row ? {} : FREE), at: one.message, view });
   }
 }
 
@@ -210,18 +211,6 @@ function around({ messages }, row) {
   const first = messages.ts[Math.max(row - NEIGHBOURS, 0)];
   const last = messages.ts[Math.min(row + NEIGHBOURS, messages.length - 1)];
   return { since: String(first), until: String(last + 1n) };
-}
-
-/** Return whether a row fits the filter. @param {Int32Array} rows ascending @param {number} row */
-function fits(rows, row) {
-  let low = 0;
-  let high = rows.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (rows[middle] < row) low = middle + 1;
-    else high = middle;
-  }
-  return rows[low] === row;
 }
 
 /** Return the time of a gap or an unclean end; null if it is unknown. @param {App} app @param {Problem} one */

@@ -15,6 +15,7 @@ import { laneNames } from "./sequence_lanes.js";
 import { sequencePanel } from "./sequence_panel.js";
 import { messagerText } from "./speaker.js";
 import { durationText, exactText, plural } from "./time.js";
+import { positionOf } from "./rows.js";
 
 /** @typedef {import("./scene.js").Scene} Scene */
 /** @typedef {import("./types").Changed} Changed */
@@ -163,15 +164,7 @@ export function sequenceView(app) {
 
   /** Return the position of the first row of the scale at or behind a row. @param {number} row */
   function at(row) {
-    const { rows } = scale;
-    let low = 0;
-    let high = rows.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (rows[middle] < row) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return positionOf(scale.rows, row);
   }
 
   /** Take over the size of the view, and give the lanes their widths. */
