@@ -55,6 +55,7 @@ async def command(
         from ...view.server.app import application
         from ...view.server.comparing import compare_route
         from ...view.server.control_client import listens
+        from ...view.server.examiner_process import ExaminerProcess
         from ...view.server.replaying import Replaying
         from ...view.server.served_store import ServedStore
         from ...view.server.serving import listening, serve
@@ -69,12 +70,15 @@ async def command(
         raise click.UsageError("--allow-replay needs --broker, the broker that replays publish to, or --control")
     async with AsyncExitStack() as stack:
         served = await stack.enter_async_context(ServedStore(store))
+        examiner = await stack.enter_async_context(ExaminerProcess(store))
         replaying = Replaying(store, broker or "", stop, allow=allow_replay, control=control)
         await stack.enter_async_context(replaying)
         more = [*replaying.routes(), compare_route(served)]
         listener = stack.enter_context(listening(port))
         home = f"/?{urlencode({'exp': exp})}" if exp else "/"
-        access = Access(application(served, stop, replay=replaying.head, more=more), listener.getsockname()[1], home)
+        app = application(served, examiner, stop, replay=replaying.head, more=more)
+        access = Access(app, listener.getsockname()[1], home)
+        examiner.prepare()
         missing = exp is not None and not await served.prepare(exp)
         idle = control is not None and not await listens(control)
 

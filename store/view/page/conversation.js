@@ -123,7 +123,7 @@ export function conversationView(app) {
     newest.textContent = unseen ? `${numberText(unseen)} new ↓` : "Newest ↓";
     if (app.source.complete || !placed) return;
     if (list.first < NEAR) load("before");
-    if (list.end > list.count - NEAR) load("after");
+    if (list.end > list.count - NEAR && !(isLive() && app.source.atEnd)) load("after");
   }
 
   /** @param {"before" | "after"} direction */

@@ -35,36 +35,39 @@ from starlette.types import ASGIApp
 
 from messager import __version__
 
-from ...errors import ExperimentNotFound, StoreError, StoreNotFound, StoreUnavailable
+from ...errors import ExperimentNotFound, StoreError, StoreNotFound
 from ...json_text import dump_strict
 from ...log.event import Cursor, iso
 from ...log.event_query import recorders_now
 from ...log.messages import message_count
 from ...log.selection import Selection
 from ...log.span import Span
-from ...maintenance.verify import verify
 from ...queries.overview import listing
-from ...queries.problems import problems
 from ..columns import ROWS
-from ..head import head, problems_of, verdict_of
-from . import counts, parameters
+from ..head import head
+from . import parameters
 from .event_stream import EventStream
+from .examiner import Examines, Question
 from .following import follow
 from .paging import PAGE, page
+from .positions import renamed
 from .served_store import Served, ServedStore
+from .statuses import BUG, status_of
 
 FOLDER = Path(__file__).parents[1] / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """The files of the page, by suffix."""
 COUNTED = 500_000
 """Events up to which the messages are counted for the head."""
-BUCKETS, MOST_BUCKETS = 400, 4_000
+EXAMINED: tuple[Question, ...] = ("activity", "pairs", "problems", "verify")
+"""Routes that the examiner answers."""
 
 logger = logging.getLogger("messager_store")
 
 
 def application(
     store: ServedStore,
+    examiner: Examines,
     stop: asyncio.Event,
     *,
     replay: Callable[[], dict[str, Any] | None] = lambda: None,
@@ -74,14 +77,8 @@ def application(
 
     `replay` returns what the head says about replays; `more` are further routes.
     """
-    runs = _Runs(store, stop, replay)
-    answers = {
-        "messages": runs.messages,
-        "activity": runs.activity,
-        "pairs": runs.pairs,
-        "problems": runs.problems,
-        "verify": runs.verify,
-    }
+    runs = _Runs(store, examiner, stop, replay)
+    answers = {"messages": runs.messages} | {question: runs.examined(question) for question in EXAMINED}
     return Starlette(
         routes=[
             Route("/", _page),
@@ -112,8 +109,15 @@ def _files() -> dict[str, Path]:
 class _Runs:
     """The answers about experiments."""
 
-    def __init__(self, store: ServedStore, stop: asyncio.Event, replay: Callable[[], dict[str, Any] | None]) -> None:
+    def __init__(
+        self,
+        store: ServedStore,
+        examiner: Examines,
+        stop: asyncio.Event,
+        replay: Callable[[], dict[str, Any] | None],
+    ) -> None:
         self._store = store
+        self._examiner = examiner
         self._stop = stop
         self._replay = replay
 
@@ -157,7 +161,7 @@ class _Runs:
                 "shared": "",
                 "made": {"version": __version__, "at": iso(time.time_ns())},
                 "position": parameters.position_text(position),
-                "indexing": await run.indexing(again=True),
+                "indexing": (await self._examiner.answer("indexing", run.of.exp_id, [("again", "")]))["indexing"],
                 "replay": self._replay(),
             }
         )
@@ -179,35 +183,14 @@ class _Runs:
         )
         return Response(chunk, media_type="application/octet-stream")
 
-    async def activity(self, request: Request, run: Served) -> Response:
-        if (indexing := await run.indexing()) is not None:
-            return _json({"indexing": indexing}, 202)
-        given = request.query_params
-        selection = await parameters.selection(given, run.log, run.of)
-        span = await selection.span(run.log.database, run.of)
-        if span.start is None or span.end is None:
-            raise StoreError("counts over time need a time: give since and until")
-        by = given.get("by", "channel")
-        if by not in ("channel", "from"):
-            raise StoreError(f"by={by!r}: give channel or from")
-        buckets = parameters.number(given, "buckets", BUCKETS, MOST_BUCKETS)
-        since, until = span.start.ts, span.end.ts
-        question = f"activity?{request.query_params}"
-        return _json(await run.counted(question, lambda: counts.activity(run, selection, since, until, buckets, by)))
+    def examined(self, question: Question) -> Callable[[Request, Served], Awaitable[Response]]:
+        """Return the answer that the examiner has to a question."""
 
-    async def pairs(self, request: Request, run: Served) -> Response:
-        if (indexing := await run.indexing()) is not None:
-            return _json({"indexing": indexing}, 202)
-        selection = await parameters.selection(request.query_params, run.log, run.of)
-        return _json(await run.counted(f"pairs?{request.query_params}", lambda: counts.pairs(run, selection)))
+        async def answer(request: Request, run: Served) -> Response:
+            found = await self._examiner.answer(question, run.of.exp_id, request.query_params.multi_items())
+            return _json(renamed(found, run.names), 202 if "indexing" in found else 200)
 
-    async def problems(self, request: Request, run: Served) -> Response:
-        if (indexing := await run.indexing()) is not None:
-            return _json({"indexing": indexing}, 202)
-        return _json(problems_of(await problems(run.log, run.of)))
-
-    async def verify(self, request: Request, run: Served) -> Response:
-        return _json(verdict_of(await verify(run.log, run.of)))
+        return answer
 
     async def follow(self, request: Request) -> Any:
         given = request.headers.get("last-event-id") or request.query_params.get("position")
@@ -221,12 +204,7 @@ def _json(data: Any, status: int = 200) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     """Answer with an error of the store."""
-    status = 400
-    if isinstance(error, ExperimentNotFound | StoreNotFound):
-        status = 404
-    elif isinstance(error, StoreUnavailable):
-        status = 503
-    return _json({"error": " ".join(str(error).split())}, status)
+    return _json({"error": " ".join(str(error).split())}, status_of(error))
 
 
 async def _not_there(request: Request, error: Exception) -> Response:
@@ -236,4 +214,4 @@ async def _not_there(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     logger.error("%s failed", request.url.path, exc_info=error)
-    return _json({"error": "the server has a bug here: its error output tells more"}, 500)
+    return _json({"error": BUG}, status_of(error))

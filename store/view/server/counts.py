@@ -52,6 +52,7 @@ async def activity(run: Served, selection: Selection, since: int, until: int, bu
         "starts": [(start + at * length) / 1e9 for at in range(number)],
         "length": length / 1e9,
         "total": found.messages,
+        "by": by,
         "series": series,
         "names": names,
     }

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from copy import copy
-from typing import Any
 
 from ...db.databases import in_memory
 from ...errors import ExperimentNotFound, StoreNotFound
 from ...experiments.records import Experiment
 from ...log.event_log import EventLog
-from ...log.event_query import recorders_now
 from ...log.messages import Sources
 from ...log.selection import Selection
-from ...queries import side_tables
-from ...queries.index import index_or_warn
 from ..columns import ON_THE_PAGE, Names
 from .message_rule import CurrentRule
-
-ANSWERS = 16
-"""Counts that are kept of an experiment."""
-PATIENCE_S = 0.5
-"""Seconds that a page waits for the indexing, before it is told about it."""
 
 
 class ServedStore:
@@ -47,6 +37,10 @@ class ServedStore:
         return self
 
     async def __aexit__(self, *ignored: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the log, if it was opened."""
         for run in self._runs.values():
             await run.close()
         if self._log is not None:
@@ -85,21 +79,15 @@ class Served:
     def __init__(self, log: EventLog) -> None:
         self.log = log
         self.names = Names()
-        """Positions of names, the same in all chunks."""
+        """Positions of names, the same in all answers."""
         self.rule = CurrentRule()
-        self._indexing: asyncio.Task[bool] | None = None
-        self._indexed = 0, 0
         self._choosing: asyncio.Task[Sources] | None = None
-        self._answers: dict[str, asyncio.Task[dict[str, Any]]] = {}
-        self._answered: dict[int, int] = {}
-        """Last seqs when these were asked."""
 
     async def close(self) -> None:
-        """End the indexing; what was indexed remains."""
-        tasks = [task for task in (self._indexing, self._choosing, *self._answers.values()) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """End what was begun."""
+        if self._choosing is not None:
+            self._choosing.cancel()
+            await asyncio.wait((self._choosing,))
 
     def prepare(self) -> None:
         """Begin to choose the messages, which takes a second for ten million events. A request meets its errors."""
@@ -111,33 +99,3 @@ class Served:
         if selection.kinds is not None:
             rule.kinds = selection.kinds & ON_THE_PAGE
         return rule
-
-    async def counted(self, question: str, count: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
-        """Return the answer of `count`, the same to the same question while nothing is recorded."""
-        now = (await recorders_now(self.log.database, self.of)).last_seqs
-        if now != self._answered:
-            self._answers, self._answered = {}, now
-        task = self._answers.get(question)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            if len(self._answers) >= ANSWERS:
-                del self._answers[next(iter(self._answers))]
-            task = self._answers[question] = asyncio.create_task(count())
-        return await asyncio.shield(task)
-
-    async def indexing(self, *, again: bool = False) -> list[int] | None:
-        """Return the number of events that are indexed and their total; None if the experiment is indexed.
-
-        Starts the indexing if nobody has. An experiment that is being recorded counts as indexed after the first time:
-        a count adds what is new. With `again`, as for a page that begins, what is new is indexed now: its receptions
-        would not be shown.
-        """
-        idle = self._indexing is None or (again and self._indexing.done())
-        if idle and await side_tables.is_behind(self.log.database, self.of.id):
-            self._indexing = asyncio.create_task(index_or_warn(self.log, self.of, progress=self._progress))
-        if self._indexing is None or self._indexing.done():
-            return None
-        await asyncio.wait((self._indexing,), timeout=PATIENCE_S)
-        return None if self._indexing.done() else list(self._indexed)
-
-    def _progress(self, done: int, total: int) -> None:
-        self._indexed = done, total

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from messager_store.view.server.access import Access
 from messager_store.view.server.app import application
+from messager_store.view.server.examiner import Examiner
 from messager_store.view.server.served_store import ServedStore
 from messager_store.view.server.serving import listening, serve
 
@@ -138,9 +139,9 @@ async def served(app: Any, home: str = "/") -> AsyncIterator[tuple[Client, Acces
 async def viewing(store: str) -> AsyncIterator[Client]:
     """Serve the page of a store; the client has access."""
     stop = asyncio.Event()
-    async with ServedStore(store) as opened:
+    async with ServedStore(store) as opened, Examiner(store) as examiner:
         listener = listening(None)
-        access = Access(application(opened, stop), listener.getsockname()[1])
+        access = Access(application(opened, examiner, stop), listener.getsockname()[1])
         client = Client(listener.getsockname()[1])
         async with _serving(access, listener, stop):
             assert (await client.enter(access.entry())).status == 200

@@ -13,7 +13,7 @@ from messager_store.log.messages import selected_pages
 from messager_store.log.selection import Selection
 from messager_store.queries.counting.count import count
 from messager_store.recording.closing import close
-from messager_store.view.server import app, served_store
+from messager_store.view.server import app, examiner
 from tests.store.view.server.client import Chunk, Client, decoded, viewing
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS
 from tests.support.logs import filled, sent
@@ -223,8 +223,8 @@ async def test_counts_wait_for_the_indexing_and_say_so(
         return True
 
     await filled(log, [sent(1)])
-    monkeypatch.setattr(served_store, "index_or_warn", slow)
-    monkeypatch.setattr(served_store, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(examiner, "index_or_warn", slow)
+    monkeypatch.setattr(examiner, "PATIENCE_S", 0.01)
     async with viewing(store) as client:
         assert (await client.get("/api/run/e1/head")).json["indexing"] == [3, 10]
         for path in ("activity?since=0&until=9", "pairs", "problems"):

@@ -136,6 +136,7 @@ async def test_what_several_recorders_committed_comes_in_replay_order_in_chunks(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "ROWS", 64)
+    monkeypatch.setattr(following, "MOST", 100)
     of = await filled(log, _from(1, 1000, 2))
     await _writer(log, of, _from(2, 1001, 2))
     async with viewing(store) as client, client.events("/api/run/e1/follow") as stream:
@@ -148,7 +149,7 @@ async def test_what_several_recorders_committed_comes_in_replay_order_in_chunks(
 async def test_a_page_that_is_far_behind_begins_again(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "MOST", 10)
+    monkeypatch.setattr(following, "CAUGHT_UP", 10)
     await filled(log, _from(1, 13))
     async with viewing(store) as client:
         async with client.events("/api/run/e1/follow?position=1:1") as stream:

@@ -20,6 +20,7 @@ from messager_store.replay import ControlSocket
 from messager_store.view.server.access import Access
 from messager_store.view.server.app import application
 from messager_store.view.server.comparing import compare_route
+from messager_store.view.server.examiner import Examiner
 from messager_store.view.server.replaying import Replaying
 from messager_store.view.server.served_store import ServedStore
 from messager_store.view.server.serving import listening, serve
@@ -48,9 +49,15 @@ def chat(exp_id: str = "e1") -> list[NewEvent]:
 async def viewing(store: Path, broker: str, exp: str = "exp=e1", **options: Any) -> AsyncIterator[str]:
     """Serve the pages of a store; yield the URL that opens one."""
     stop = asyncio.Event()
-    async with ServedStore(str(store)) as opened, Replaying(str(store), broker, stop, **options) as replaying:
+    async with (
+        ServedStore(str(store)) as opened,
+        Examiner(str(store)) as examiner,
+        Replaying(str(store), broker, stop, **options) as replaying,
+    ):
         listener = listening(None)
-        app = application(opened, stop, replay=replaying.head, more=[*replaying.routes(), compare_route(opened)])
+        app = application(
+            opened, examiner, stop, replay=replaying.head, more=[*replaying.routes(), compare_route(opened)]
+        )
         access = Access(app, listener.getsockname()[1], f"/?{exp}")
         task = asyncio.create_task(serve(access, listener, stop, started=lambda url: None, browser=False))
         try:

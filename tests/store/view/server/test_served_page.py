@@ -13,6 +13,7 @@ from examples import town
 from messager_store import EventLog
 from messager_store.view.server.access import Access
 from messager_store.view.server.app import application
+from messager_store.view.server.examiner import Examiner
 from messager_store.view.server.served_store import ServedStore
 from messager_store.view.server.serving import listening, serve
 from tests.store.view import hostile
@@ -26,9 +27,9 @@ from tests.support.logs import sent
 async def served(store: Path, query: str) -> AsyncIterator[str]:
     """Serve a store; yield the URL that opens its page."""
     stop = asyncio.Event()
-    async with ServedStore(str(store)) as opened:
+    async with ServedStore(str(store)) as opened, Examiner(str(store)) as examiner:
         listener = listening(None)
-        access = Access(application(opened, stop), listener.getsockname()[1], f"/{query}")
+        access = Access(application(opened, examiner, stop), listener.getsockname()[1], f"/{query}")
         task = asyncio.create_task(serve(access, listener, stop, started=lambda url: None, browser=False))
         try:
             yield access.entry()

@@ -1,0 +1,162 @@
+"""Answers that read a whole experiment: its index, counts, problems, verification.
+
+They take seconds for a million events. `messager view` has them made by a process of its own (`examiner_process`), so
+that pages and followed recordings do not wait for them. Positions of names in the answers are the examiner's own;
+`positions.renamed` makes them those of another list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, Protocol
+
+from starlette.datastructures import QueryParams
+
+from ...errors import StoreError
+from ...log.event_query import recorders_now
+from ...maintenance.verify import verify
+from ...queries import side_tables
+from ...queries.index import index_or_warn
+from ...queries.problems import problems
+from ..head import problems_of, verdict_of
+from . import counts, parameters
+from .positions import with_values
+from .served_store import Served, ServedStore
+
+Question = Literal["indexing", "activity", "pairs", "problems", "verify"]
+Query = Sequence[tuple[str, str]]
+"""Parameters of a request, in order."""
+
+ANSWERS = 16
+"""Counts that are kept of an experiment."""
+BUCKETS, MOST_BUCKETS = 400, 4_000
+PATIENCE_S = 0.5
+"""Seconds that a question waits for the indexing, before it is answered with its progress."""
+
+
+class Examines(Protocol):
+    """An `Examiner`, or one in another process."""
+
+    async def answer(self, question: Question, exp_id: str, query: Query = ()) -> dict[str, Any]:
+        """Return the answer, or `{"indexing": [done, total]}` while the experiment is indexed. Raises `StoreError`.
+
+        `indexing` answers with the progress alone, None if the experiment is indexed. With the parameter `again`, as
+        for a page that begins, what is new is indexed now: its receptions would not be shown.
+        """
+        ...
+
+    def prepare(self) -> None:
+        """Begin what the first question needs."""
+        ...
+
+
+class Examiner:
+    """Answers from the store of a URL, which has to exist by the first question. Use it as a context manager."""
+
+    def __init__(self, url: str) -> None:
+        self._store = ServedStore(url)
+        self._examined: dict[Served, _Examined] = {}
+
+    async def __aenter__(self) -> Examiner:
+        return self
+
+    async def __aexit__(self, *ignored: object) -> None:
+        for examined in self._examined.values():
+            await examined.close()
+        await self._store.close()
+
+    async def answer(self, question: Question, exp_id: str, query: Query = ()) -> dict[str, Any]:
+        """Answer, as `Examines.answer`."""
+        run = await self._store.run(exp_id)
+        examined = self._examined.setdefault(run, _Examined(run))
+        found = await examined.answer(question, QueryParams(list(query)))
+        return with_values(found, run.names) if "names" in found else found
+
+    def prepare(self) -> None:
+        """Do nothing: nothing has to be started."""
+
+
+class _Examined:
+    """One experiment, and what is kept of it."""
+
+    def __init__(self, run: Served) -> None:
+        self._run = run
+        self._indexing: asyncio.Task[bool] | None = None
+        self._indexed = 0, 0
+        self._counting = asyncio.Lock()
+        self._answers: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._answered: dict[int, int] = {}
+        """Last seqs when these were asked."""
+
+    async def close(self) -> None:
+        """End the indexing; what was indexed remains."""
+        tasks = [task for task in (self._indexing, *self._answers.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def answer(self, question: Question, given: QueryParams) -> dict[str, Any]:
+        run = self._run
+        if question == "verify":
+            return verdict_of(await verify(run.log, run.of))
+        indexing = await self._progress(again="again" in given)
+        if indexing is not None or question == "indexing":
+            return {"indexing": indexing}
+        if question == "problems":
+            return problems_of(await problems(run.log, run.of))
+        selection = await parameters.selection(given, run.log, run.of)
+        if question == "pairs":
+            return await self._counted(f"pairs?{given}", lambda: counts.pairs(run, selection))
+        span = await selection.span(run.log.database, run.of)
+        if span.start is None or span.end is None:
+            raise StoreError("counts over time need a time: give since and until")
+        by = given.get("by", "channel")
+        if by not in ("channel", "from"):
+            raise StoreError(f"by={by!r}: give channel or from")
+        buckets = parameters.number(given, "buckets", BUCKETS, MOST_BUCKETS)
+        since, until = span.start.ts, span.end.ts
+        return await self._counted(
+            f"activity?{given}", lambda: counts.activity(run, selection, since, until, buckets, by)
+        )
+
+    async def _counted(self, question: str, count: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
+        """Return the answer of `count`, the same to the same question while nothing is recorded."""
+
+        async def alone() -> dict[str, Any]:
+            # Each indexes what is new, and reads all events if another one is indexing them.
+            async with self._counting:
+                return await count()
+
+        run = self._run
+        now = (await recorders_now(run.log.database, run.of)).last_seqs
+        if now != self._answered:
+            self._answers, self._answered = {}, now
+        task = self._answers.get(question)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            if len(self._answers) >= ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            task = self._answers[question] = asyncio.create_task(alone())
+        return await asyncio.shield(task)
+
+    async def _progress(self, *, again: bool) -> list[int] | None:
+        """Return the number of events that are indexed and their total; None if the experiment is indexed.
+
+        Starts the indexing if nobody has. An experiment that is being recorded counts as indexed after the first time:
+        a count adds what is new.
+        """
+        run = self._run
+        idle = self._indexing is None or (again and self._indexing.done())
+        if idle and await side_tables.is_behind(run.log.database, run.of.id):
+            self._indexing = asyncio.create_task(self._index())
+        if self._indexing is None or self._indexing.done():
+            return None
+        await asyncio.wait((self._indexing,), timeout=PATIENCE_S)
+        return None if self._indexing.done() else list(self._indexed)
+
+    async def _index(self) -> bool:
+        async with self._counting:
+            return await index_or_warn(self._run.log, self._run.of, progress=self._note)
+
+    def _note(self, done: int, total: int) -> None:
+        self._indexed = done, total

@@ -1,0 +1,96 @@
+"""Answers about whole experiments from another process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from messager_store import EventLog, StoreError
+from messager_store.view.server.examiner import Examiner
+from messager_store.view.server.examiner_process import ExaminerProcess
+from tests.support.logs import filled, sent
+
+MINUTE = 60_000_000_000
+QUESTIONS: tuple[tuple[Any, list[tuple[str, str]]], ...] = (
+    ("indexing", [("again", "")]),
+    ("activity", [("since", "0"), ("until", str(9 * MINUTE)), ("by", "from"), ("agent", "1"), ("agent", '"\\ud800"')]),
+    ("activity", [("since", "0"), ("until", str(9 * MINUTE)), ("by", "channel")]),
+    ("pairs", []),
+    ("problems", []),
+    ("verify", []),
+)
+
+
+@pytest.fixture
+async def society(log: EventLog) -> None:
+    names = [1, "1", "\ud800", None]
+    await filled(
+        log, [sent(at * MINUTE, b"%d" % at, f"c\udcff{at % 3}", from_id=names[at % 4], to_id=0) for at in range(9)]
+    )
+
+
+@pytest.mark.any_database
+@pytest.mark.usefixtures("society")
+async def test_another_process_answers_as_this_one_does(store: str) -> None:
+    async with Examiner(store) as here, ExaminerProcess(store) as there:
+        for question, query in QUESTIONS:
+            expected = json.loads(json.dumps(await here.answer(question, "e1", query)))
+            assert await there.answer(question, "e1", query) == expected, question
+
+
+@pytest.mark.usefixtures("society")
+async def test_errors_come_from_the_other_process_with_their_status(store: str) -> None:
+    async with ExaminerProcess(store) as examiner:
+        for exp_id, query, status, words in (
+            ("none", [], 404, "there is no experiment"),
+            ("e1", [("agent", "x")], 400, "not JSON"),
+        ):
+            with pytest.raises(StoreError, match=words) as caught:
+                await examiner.answer("pairs", exp_id, query)
+            assert caught.value.status == status
+
+
+@pytest.mark.usefixtures("society")
+async def test_a_process_that_ends_refuses_what_was_asked_and_another_one_answers(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    start = asyncio.create_subprocess_exec
+
+    async def remembered(*command: Any, **options: Any) -> asyncio.subprocess.Process:
+        started.append(await start(*command, **options))
+        return started[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", remembered)
+    async with ExaminerProcess(store) as examiner:
+        expected = await examiner.answer("pairs", "e1")
+        asked = asyncio.create_task(examiner.answer("verify", "e1"))
+        await asyncio.sleep(0)
+        started[0].kill()
+        with pytest.raises(StoreError, match=r"the process that counts ended \(-9\)"):
+            await asked
+        assert await examiner.answer("pairs", "e1") == expected
+        assert len(started) == 2
+    assert [process.returncode for process in started] == [-9, 0]
+
+
+@pytest.mark.usefixtures("society")
+async def test_the_process_ends_if_the_server_is_killed(store: str) -> None:
+    """Its input is closed then."""
+    command = [sys.executable, "-P", "-m", "messager_store.view.server.examiner_program"]
+    asked = json.dumps({"number": 1, "question": "verify", "exp_id": "e1", "query": []})
+    given = f"{json.dumps(store)}\n{asked}\n"
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(given.encode())
+    assert json.loads(await process.stdout.readline())["answer"]["ok"]
+    process.stdin.close()
+    output, errors = await process.communicate()
+    assert (process.returncode, output, errors) == (0, b"", b"")
