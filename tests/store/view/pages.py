@@ -41,9 +41,17 @@ async def drawn(page: Page) -> None:
     )
 
 
+GO = """fragment => new Promise((done) => {
+  const before = location.href;
+  addEventListener("hashchange", done, { once: true });
+  location.hash = fragment;
+  if (location.href === before) done();
+})"""
+
+
 async def go(page: Page, fragment: str) -> None:
     """Open another place of the page, as a link does."""
-    await page.evaluate("fragment => { location.hash = fragment }", fragment)
+    await page.evaluate(GO, fragment)
     await drawn(page)
 
 

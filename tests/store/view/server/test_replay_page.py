@@ -23,7 +23,7 @@ from messager_store.view.server.comparing import compare_route
 from messager_store.view.server.replaying import Replaying
 from messager_store.view.server.served_store import ServedStore
 from messager_store.view.server.serving import listening, serve
-from tests.store.view.pages import drawn, findings, ready
+from tests.store.view.pages import drawn, findings, go, ready
 from tests.store.view.server.test_replaying import Subscriber
 from tests.support import until
 from tests.support.browser import PageOpener
@@ -111,18 +111,18 @@ async def test_the_page_starts_a_replay_steps_it_seeks_plays_it_and_shows_its_en
         await button(page, "Next of").click()
         await until(lambda: texts(heard) == ["message 0", "message 1"])
         await page.wait_for_url(f"**#*at={SECOND}%3A1%3A2*")
-        await page.evaluate(f"location.hash = 'at={15 * SECOND}:1:16'")
-        await drawn(page)
+        await go(page, f"at={15 * SECOND}:1:16")
         await bar.get_by_label("with state").check()
         await button(page, "Seek to selected message").click()
         await bar.get_by_text("at 15 s").wait_for()
         await until(lambda: texts(heard)[2:] == ["message 13", "message 14"])
+        await drawn(page)
         assert f"at={15 * SECOND}%3A1%3A16" in page.url, "it stays selected"
         assert await findings(page, ".replay") == []
         await bar.get_by_label("speed of the replay").select_option("max")
         await button(page, "▶ Play").click()
         await bar.get_by_text("published 9 messages in").wait_for()
-        assert texts(heard)[4:] == [f"message {number}" for number in range(15, 20)]
+        await until(lambda: texts(heard)[4:] == [f"message {number}" for number in range(15, 20)])
         await button(page, "Replay to redis://").wait_for()
         await page.close()
 
