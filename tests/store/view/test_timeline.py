@@ -204,7 +204,7 @@ PLAYED = """() => {
 async def test_playback_selects_one_message_after_the_other_and_stops_at_the_end_of_the_range(
     open_report: OpenReport,
 ) -> None:
-    page = await open_report("town", reduced_motion="no-preference")
+    page = await open_report("town")
     await drag(page, 0.8, 0.83)
     since, until = await chosen_range(page)
     await page.get_by_role("combobox", name="speed").select_option("10")
@@ -222,7 +222,7 @@ async def test_playback_selects_one_message_after_the_other_and_stops_at_the_end
 
 
 async def test_playback_pauses_where_it_is_and_skips_silences(open_report: OpenReport) -> None:
-    page = await open_report("town", reduced_motion="no-preference")
+    page = await open_report("town")
     await page.get_by_role("combobox", name="speed").select_option("1")
     await page.get_by_role("button", name="play", exact=True).click()
     await expect(page.locator(".playback-note")).to_contain_text("of silence")
