@@ -55,6 +55,11 @@ async def go(page: Page, fragment: str) -> None:
     await drawn(page)
 
 
+async def leave(page: Page) -> None:
+    """Leave a served page, before its server ends."""
+    await page.goto("about:blank")
+
+
 async def show(page: Page, view: str) -> Locator:
     """Choose a view; return its panel."""
     await page.get_by_role("tab", name=view).click()

@@ -90,6 +90,7 @@ async def test_the_wheel_zooms_to_microseconds_and_back(open_report: OpenReport)
     box = await page.locator(".timeline .u-over").bounding_box()
     assert box is not None
     await page.keyboard.press(".")
+    await expect(page.locator(".timeline-selected")).to_be_visible()
     line = await page.locator(".timeline-selected").bounding_box()
     assert line is not None
     await page.mouse.move(line["x"] + line["width"] / 2, box["y"] + 20)
