@@ -19,7 +19,7 @@ FAULTS = every_fault()
 SEED = 2026
 
 
-@pytest.mark.sampled(24, always=("tables-beside",))
+@pytest.mark.sampled(16, always=("tables-beside", "redis-killed", "lockstep-crashed"))
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.timeout(2 * fault.seconds)) for name, fault in FAULTS.items()]
 )

@@ -1,6 +1,6 @@
-"""Program of test_ray.py: several tests in one Ray. Prints the results as JSON.
+"""Program of test_ray.py and test_ray_dataset.py: several tests in one Ray. Prints the results as JSON.
 
-python ray_program.py REDIS_PORT MQTT_PORT
+python ray_program.py REDIS_PORT MQTT_PORT POSTGRESQL_URL
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from messager import Messager, RedisConfig, mqtt
 from messager_store.experiments.provenance import Process
 from messager_store.ray import HOST, runtime_env
 from messager_store.recording import committer
+from tests.store import ray_dataset_reads
 
 
 @ray.remote(num_cpus=0)
@@ -139,21 +140,27 @@ async def over_mqtt(port: int) -> dict[str, Any]:
     }
 
 
-async def main(port: int, mqtt_port: int) -> None:
+async def talks(port: int, mqtt_port: int) -> dict[str, Any]:
     config = RedisConfig(server="127.0.0.1", port=port)
+    seen = {
+        "society": await society(config),
+        "interceptor": await interceptor(config),
+        "elsewhere": await elsewhere(config),
+        "mqtt": await over_mqtt(mqtt_port),
+    }
+    await never_closed(config)
+    return seen
+
+
+def main(port: str, mqtt_port: str, postgres: str) -> None:
     ray.init(num_cpus=2, include_dashboard=False, runtime_env=runtime_env(), logging_level="error")
     try:
-        seen = {
-            "society": await society(config),
-            "interceptor": await interceptor(config),
-            "elsewhere": await elsewhere(config),
-            "mqtt": await over_mqtt(mqtt_port),
-        }
-        await never_closed(config)
+        seen = asyncio.run(talks(int(port), int(mqtt_port)))
+        seen["dataset"] = ray_dataset_reads.seen(postgres, "dataset.db")
     finally:
         ray.shutdown()
     print(json.dumps(seen))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
+    main(*sys.argv[1:])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import importlib.util
 import json
 import os
 import pickle
 import socket
-import subprocess
 import sys
 import time
 import types
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from messager_store import EventLog, Recorder, StoreError
 from messager_store.db.one_host import ELSEWHERE
 from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
 from messager_store.recording.gather import GatheredExperiment, gather
+from tests.store.ray_runs import once, run
 from tests.support import ROOT, Listed, until
 from tests.support.agentsociety_1_0 import REQUIREMENT
 from tests.support.outages import everything_drained
@@ -34,38 +34,6 @@ from tests.support.wheels import wheel
 
 pytestmark = pytest.mark.timeout(300)
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not there: run `make ray`")
-
-
-def run(folder: Path, *words: str) -> Any:
-    """Run a program that uses Ray, with the files of Ray in that folder."""
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={**os.environ, "HOME": str(folder), "PYTHONPATH": str(ROOT), "MESSAGER_STORE": "runs.db"},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-
-
-def once(name: str, tmp_path_factory: pytest.TempPathFactory, worker_id: str, *words: str) -> Any:
-    """Return the result of a program of this folder, which runs once for all test processes."""
-    shared = tmp_path_factory.getbasetemp()
-    folder = (shared if worker_id == "master" else shared.parent) / name
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        seen = folder / "seen.json"
-        if not seen.exists():
-            done = run(folder, str(ROOT / "tests" / "store" / f"{name}.py"), *words)
-            assert done.returncode == 0, done.stderr
-            seen.write_text(done.stdout.splitlines()[-1])
-    return types.SimpleNamespace(store=str(folder / "runs.db"), seen=json.loads(seen.read_text()))
-
-
-@pytest.fixture(scope="module")
-def ran(redis: RedisServer, mqtt: MqttServer, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Any:
-    return once("ray_program", tmp_path_factory, worker_id, str(redis.port), str(mqtt.port))
 
 
 @pytest.fixture(scope="module")
@@ -176,24 +144,38 @@ async def test_a_worker_does_not_write_into_a_sqlite_file_of_another_host(ran: A
         assert "elsewhere" not in {of.exp_id for of in await log.experiments()}
 
 
-@needs_ray
-def test_the_example_shows_one_experiment_with_a_recorder_for_each(tmp_path: Path) -> None:
-    done = run(tmp_path, str(ROOT / "examples" / "ray_society.py"), "--exp", "town")
-    assert done.returncode == 0, done.stderr
-    recorders = [line.split() for line in done.stdout.splitlines() if " messager  ended " in line]
+async def is_shown(folder: Path, output: str) -> None:
+    """Fail unless the example has shown its experiment."""
+    recorders = [line.split() for line in output.splitlines() if " messager  ended " in line]
     assert [line[0] for line in recorders] == ["1", "2", "3", "4"] and len({line[5] for line in recorders}) == 4
-    assert "93 (40 sent, 40 received, 5 blocked, 8 mark)" in done.stdout
-    assert "40 messages were sent, 40 were received again" in done.stdout
+    assert "93 (40 sent, 40 received, 5 blocked, 8 mark)" in output
+    assert "40 messages were sent, 40 were received again" in output
 
 
-@needs_ray
-async def test_the_example_records_into_a_file_of_each_host_to_be_gathered(tmp_path: Path) -> None:
-    done = run(tmp_path, str(ROOT / "examples" / "ray_society.py"), "--exp", "town", "--store", "runs-{host}.db")
-    assert done.returncode == 0 and "messager gather" in done.stdout, done.stderr
-    async with EventLog.open(str(tmp_path / "all.db")) as log:
-        [part] = [each async for each in gather(log, [str(tmp_path / f"runs-{socket.gethostname()}.db")])]
+async def can_be_gathered(folder: Path, output: str) -> None:
+    """Fail unless the example has recorded into a file of its host."""
+    assert "messager gather" in output
+    async with EventLog.open(str(folder / "all.db")) as log:
+        [part] = [each async for each in gather(log, [str(folder / f"runs-{socket.gethostname()}.db")])]
         assert isinstance(part, GatheredExperiment) and [len(each.recorders) for each in part.parts] == [4]
         assert len([event async for event in log.read("town", kinds=["sent"])]) == 40
+
+
+@needs_ray
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("store", "holds"),
+    [
+        pytest.param("runs.db", is_shown, id="one file"),
+        pytest.param("runs-{host}.db", can_be_gathered, id="of each host"),
+    ],
+)
+async def test_the_example_records_one_experiment_with_a_recorder_for_each(
+    store: str, holds: Callable[[Path, str], Awaitable[None]], tmp_path: Path
+) -> None:
+    done = run(tmp_path, str(ROOT / "examples" / "ray_society.py"), "--exp", "town", "--store", store)
+    assert done.returncode == 0, done.stderr
+    await holds(tmp_path, done.stdout)
 
 
 def test_the_settings_of_this_process_go_to_the_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 import types
 from pathlib import Path
@@ -11,65 +10,35 @@ from typing import Any
 
 import pytest
 
-from messager_store import Event, EventLog, StoreError
+from messager_store import EventLog, StoreError
 from messager_store.log.reading import cuts
 from messager_store.log.selection import Selection
 from messager_store.ray import dataset
-from messager_store.testing import Databases
-from tests.store.test_ray import run
-from tests.support import ROOT
-from tests.support.logs import listed, sent
+from tests.store.ray_runs import EVENTS, SECOND, fill
+from tests.support.logs import listed
 
 pytestmark = pytest.mark.timeout(300)
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None or importlib.util.find_spec("pyarrow") is None,
     reason="Ray or pyarrow is not there: run `make ray`",
 )
-SECOND = 1_000_000_000
-EVENTS = 60
-
-
-async def fill(store: str) -> list[Event]:
-    """Record an experiment with two recorders and equal times, and return its events."""
-    async with EventLog.open(store) as log:
-        of = await log.create_experiment("e1")
-        for number in range(2):
-            writer = await log.register(of, role="messager")
-            events = [
-                sent(at // 2 * SECOND, f'{{"n": {at}}}'.encode(), f"c{at % 3}", from_id=[7, "7", None][at % 3])
-                for at in range(number, EVENTS, 2)
-            ]
-            await log.append(writer, events)
-        return await listed(log.read("e1"))
-
-
-def row(event: Event) -> list[Any]:
-    kind = {int: "number", str: "string", type(None): None}[type(event.from_id)]
-    text = None if event.from_id is None else str(event.from_id)
-    return [event.ts, event.recorder, event.seq, event.kind, event.channel, text, kind, event.payload.hex()]
 
 
 @needs_ray
-async def test_each_event_is_read_once_by_the_tasks_of_a_dataset(
-    databases: Databases, migrated: str, tmp_path: Path
-) -> None:
-    postgres, sqlite = databases.create(migrated), str(tmp_path / "runs.db")
-    events = await fill(postgres)
-    assert [row(event) for event in await fill(sqlite)] == [row(event) for event in events]
-    done = run(tmp_path, str(ROOT / "tests" / "store" / "ray_dataset_program.py"), postgres, sqlite)
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout.splitlines()[-1])
-    assert seen["events"] == seen["sqlite"] == [row(event) for event in events]
+def test_each_event_is_read_once_by_the_tasks_of_a_dataset(ran: Any) -> None:
+    seen = ran.seen["dataset"]
+    assert len(seen["recorded"]) == EVENTS
+    assert seen["recorded"] == seen["recorded twice"] == seen["events"] == seen["sqlite"]
     assert seen["blocks"] == [EVENTS // 3] * 3
+    at, channel = 0, 4
     assert seen["selected"] == [
-        row(event) for event in events if event.channel == "c1" and 2 * SECOND <= event.ts < 20 * SECOND
+        event for event in seen["recorded"] if event[channel] == "c1" and 2 * SECOND <= event[at] < 20 * SECOND
     ]
     assert seen["selected"]
     count, names = seen["nothing"]
     assert count == 0 and {"ts", "channel", "from_id", "payload", "text"} <= set(names)
     assert "SQLite file on another-host, which other hosts cannot read" in seen["refused"]
     assert "export it to partitioned Parquet" in seen["refused"]
-    databases.drop(postgres)
 
 
 @pytest.mark.any_database

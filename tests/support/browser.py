@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
@@ -54,6 +54,7 @@ class Watch:
         self._awaited = False
         self._pages: list[Page] = []
         self._watched: set[BrowserContext] = set()
+        self._listening: list[tuple[Any, str, Callable[[Any], object]]] = []
 
     def expect(self, pattern: str) -> None:
         """Take no fault that contains this regular expression for one. It is a fault if there is none."""
@@ -64,17 +65,24 @@ class Watch:
         self._homes.add(_home(url))
 
     async def page(self, context: BrowserContext) -> Page:
-        """Return a new page of a context, watched."""
+        """Return the page of a context that is not watched yet, if it has one, else a new one; it is watched."""
         if context not in self._watched:
             self._watched.add(context)
-            await context.add_init_script(EXECUTED)
-            context.on("page", self._another)
-            context.on("console", self._console)
-            context.on("weberror", lambda error: self._fault(f"uncaught: {error.error}"))
-            context.on("dialog", self._dialog)
-            context.on("request", self._request)
+            self._on(context, "page", self._another)
+            self._on(context, "console", self._console)
+            self._on(context, "weberror", lambda error: self._fault(f"uncaught: {error.error}"))
+            self._on(context, "dialog", self._dialog)
+            self._on(context, "request", self._request)
+            if context.pages:
+                self._add(context.pages[0])
+                return context.pages[0]
         self._awaited = True
         return await context.new_page()
+
+    def end(self) -> None:
+        """Watch no longer."""
+        for emitter, event, listener in self._listening:
+            emitter.remove_listener(event, listener)
 
     async def check(self) -> list[str]:
         """Return the faults until now, and forget them."""
@@ -99,9 +107,16 @@ class Watch:
         if not self._awaited:
             self._fault(f"opened another page: {page.url}")
         self._awaited = False
+        self._add(page)
+
+    def _add(self, page: Page) -> None:
         self._pages.append(page)
-        page.on("crash", lambda _: self._fault("crashed"))
-        page.on("websocket", lambda socket: self._left(socket.url))
+        self._on(page, "crash", lambda _: self._fault("crashed"))
+        self._on(page, "websocket", lambda socket: self._left(socket.url))
+
+    def _on(self, emitter: Any, event: str, listener: Callable[[Any], object]) -> None:
+        emitter.on(event, listener)
+        self._listening.append((emitter, event, listener))
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning", "assert"):
@@ -128,13 +143,54 @@ def _home(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else urldefrag(url)[0]
 
 
+class Contexts:
+    """Contexts of a browser. One that a test leaves is cleaned and used again: a new one costs as much as the page."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._idle: list[BrowserContext] = []
+
+    async def take(self, **options: Any) -> BrowserContext:
+        """Return a context like a new one. With options that stay, it is a new one."""
+        if not self._idle or options.keys() - {"viewport", "color_scheme"}:
+            context = await self._browser.new_context(**options)
+            await context.add_init_script(EXECUTED)
+            return context
+        context = self._idle.pop()
+        for page in context.pages:
+            await page.set_viewport_size(options["viewport"])
+            await page.emulate_media(color_scheme=options["color_scheme"])
+        return context
+
+    async def leave(self, context: BrowserContext, *, reusable: bool) -> None:
+        """Keep a context for the next test, or close it."""
+        try:
+            for page in context.pages[1:]:
+                await page.close()
+            if reusable and context.pages:
+                await _clean(context.pages[0])
+                self._idle.append(context)
+                return
+        except Error:  # it crashed
+            pass
+        await context.close()
+
+
+async def _clean(page: Page) -> None:
+    """Remove what a test may have left in a page and in its context."""
+    await page.unroute_all()
+    await page.goto("about:blank")
+    await page.mouse.move(-1, -1)
+    await page.context.clear_cookies()
+
+
 class PageOpener:
     """Opens pages, each in a context of its own."""
 
-    def __init__(self, browser: Browser, watch: Watch) -> None:
-        self._browser = browser
+    def __init__(self, contexts: Contexts, watch: Watch) -> None:
+        self._contexts = contexts
         self.watch = watch
-        self.contexts: list[BrowserContext] = []
+        self._taken: dict[BrowserContext, bool] = {}
 
     async def __call__(
         self,
@@ -149,8 +205,8 @@ class PageOpener:
         """Open a URL, if any. With `beside`, in the context of another page, so that both have the same cookies."""
         if beside is None:
             viewport: Any = {"width": width, "height": height}
-            context = await self._browser.new_context(viewport=viewport, color_scheme=scheme, **options)
-            self.contexts.append(context)
+            context = await self._contexts.take(viewport=viewport, color_scheme=scheme, **options)
+            self._taken[context] = not options
         else:
             context = beside.context
         page = await self.watch.page(context)
@@ -158,6 +214,12 @@ class PageOpener:
             self.watch.allow(url)
             await page.goto(url)
         return page
+
+    async def close(self) -> None:
+        """Leave the pages."""
+        for context, reusable in self._taken.items():
+            await self._contexts.leave(context, reusable=reusable)
+        self.watch.end()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -170,14 +232,18 @@ async def browser() -> AsyncIterator[Browser]:
         await launched.close()
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def contexts(browser: Browser) -> Contexts:
+    return Contexts(browser)
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def open_page(browser: Browser) -> AsyncIterator[PageOpener]:
+async def open_page(contexts: Contexts) -> AsyncIterator[PageOpener]:
     """Opens pages, and fails the test for what they must not do (see `Watch`)."""
-    opener = PageOpener(browser, Watch())
+    opener = PageOpener(contexts, Watch())
     yield opener
     faults = await opener.watch.check()
-    for context in opener.contexts:
-        await context.close()
+    await opener.close()
     if faults:
         pytest.fail("the page did what it must not do:\n" + "\n".join(faults), pytrace=False)
 

@@ -6,6 +6,7 @@ Python reads when it starts: `PYTHON...`, and the locale.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import functools
@@ -19,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,22 @@ def _server(program: str) -> socket.socket:
     return here
 
 
+def _warm_up() -> None:
+    """Make a store and read it: forks find the migrations imported and the statements of SQLite compiled."""
+    from messager_store import EventLog, NewEvent
+
+    async def use(store: str) -> None:
+        async with EventLog.open(store) as log:
+            of = await log.create_experiment("e")
+            writer = await log.register(of, role="tap")
+            await log.append(writer, [NewEvent("sent", 0, "c", b"1")])
+            async for _ in log.read(of):
+                pass
+
+    with TemporaryDirectory() as folder:
+        asyncio.run(use(os.path.join(folder, "log.db")))
+
+
 def _serve(orders: socket.socket) -> None:
     """Fork for each order, until the other end is closed. Returns in the process that runs the program."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -193,6 +210,9 @@ if __name__ == "__main__":
     verbs = program.verbs.VERBS if name == COMMAND_LINE else ()
     for module in (*_IMPORTS, *(f"messager_store.cli.commands.{verb}" for verb in verbs)):
         import_module(module)
+    if name == COMMAND_LINE:
+        _warm_up()
+    gc.collect()
     gc.freeze()
     _serve(socket.socket(fileno=int(fd)))
     _end_with(program.main)

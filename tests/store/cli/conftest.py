@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,21 @@ def run(tmp_path: Path, redis: RedisServer) -> Run:
     return call
 
 
-@pytest.fixture
-def imported(run: Run, tmp_path: Path) -> Run:
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    done = run("import", "a.jsonl", "--exp", "game-1", "--name", "first", "--tag", "t1", "--meta", "seed=7")
+@pytest.fixture(scope="session")
+def folder_of_import(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with a file of `LINES`, and with the store into which it was imported."""
+    folder = tmp_path_factory.mktemp("imported")
+    (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    words = ("import", "a.jsonl", "--exp", "game-1", "--name", "first", "--tag", "t1", "--meta", "seed=7")
+    done = messager(*words, cwd=folder)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "imported 4 events as game-1 into " + str(tmp_path / "messager.db") in done.stderr
+    assert "imported 4 events as game-1 into " + str(folder / "messager.db") in done.stderr
+    assert sorted(file.name for file in folder.iterdir()) == ["a.jsonl", "messager.db"]
+    return folder
+
+
+@pytest.fixture
+def imported(run: Run, folder_of_import: Path, tmp_path: Path) -> Run:
+    for name in ("a.jsonl", "messager.db"):
+        shutil.copyfile(folder_of_import / name, tmp_path / name)
     return run

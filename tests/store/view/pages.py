@@ -41,10 +41,23 @@ async def drawn(page: Page) -> None:
     )
 
 
+GO = """fragment => new Promise((done) => {
+  const before = location.href;
+  addEventListener("hashchange", done, { once: true });
+  location.hash = fragment;
+  if (location.href === before) done();
+})"""
+
+
 async def go(page: Page, fragment: str) -> None:
     """Open another place of the page, as a link does."""
-    await page.evaluate("fragment => { location.hash = fragment }", fragment)
+    await page.evaluate(GO, fragment)
     await drawn(page)
+
+
+async def leave(page: Page) -> None:
+    """Leave a served page, before its server ends."""
+    await page.goto("about:blank")
 
 
 async def show(page: Page, view: str) -> Locator:

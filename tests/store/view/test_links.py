@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from playwright.async_api import Page
+from playwright.async_api import Page, expect
 
-from tests.store.view.pages import VIEWS, OpenReport, drawn, show
+from tests.store.view.pages import VIEWS, OpenReport, drawn, go, show
 
 SHOWN = """() => [...document.querySelectorAll("[role=tabpanel]:not([hidden]), .count, .chips, .summary")]
   .map((each) => each.innerText).join("\\n")"""
@@ -50,12 +50,10 @@ async def test_a_word_is_found_and_read_with_the_keyboard_alone(open_report: Ope
 
 async def test_the_back_button_leads_to_the_place_before(open_report: OpenReport) -> None:
     page = await open_report("town", "view=matrix")
-    await page.evaluate("location.hash = 'view=problems&q=fire'")
-    await drawn(page)
+    await go(page, "view=problems&q=fire")
     await page.go_back()
-    await drawn(page)
-    assert await page.get_by_role("tab", selected=True).all_inner_texts() == ["Matrix"]
-    assert await page.get_by_role("searchbox").input_value() == ""
+    await expect(page.get_by_role("tab", selected=True)).to_have_text(["Matrix"])
+    await expect(page.get_by_role("searchbox")).to_have_value("")
 
 
 async def test_two_tabs_and_a_reload_keep_their_own_place(open_report: OpenReport) -> None:

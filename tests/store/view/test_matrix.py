@@ -10,7 +10,7 @@ from playwright.async_api import Locator, Page, expect
 
 from messager_store import EventLog, NewEvent
 from messager_store.view.report import report
-from tests.store.view.pages import OpenReport, go, ready
+from tests.store.view.pages import OpenReport, drawn, go, ready
 from tests.support import until
 from tests.support.browser import PageOpener
 from tests.support.logs import filled, sent
@@ -46,6 +46,7 @@ async def table(page: Page) -> list[list[str]]:
     """Return the texts of the cells, row by row, once it is filled."""
     grid = page.get_by_role("grid")
     await grid.locator("tbody").wait_for()
+    await drawn(page)
     found: list[list[str]] = await grid.evaluate(TABLE)
     return found
 
@@ -207,6 +208,7 @@ async def test_circles_and_lines_of_the_graph_tell_their_numbers_and_open(open_r
     assert "doctor → teacher: 14" in found
     assert len(found) == 7 + 11
     await page.mouse.move(*found["doctor: 44 messages, with 2 of these"])
+    await drawn(page)
     assert await canvas.evaluate(PICTURE) != before, "the neighbours are highlighted"
     await page.mouse.click(*found["doctor → teacher: 14"])
     await opens(page, {"view": ["read"], "between": ['"doctor"', '"teacher"']})

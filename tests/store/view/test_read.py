@@ -12,7 +12,7 @@ from playwright.async_api import Page, expect
 
 from messager_store import EventLog, NewEvent
 from messager_store.view.report import report
-from tests.store.view.pages import OpenReport, drawn, ready
+from tests.store.view.pages import OpenReport, drawn, leave, ready
 from tests.store.view.server.client import viewing
 from tests.support.browser import PageOpener
 from tests.support.logs import sent
@@ -235,6 +235,7 @@ async def test_keys_go_through_the_messages(open_long: OpenReport) -> None:
     await page.keyboard.press("j")
     await page.keyboard.press("Escape")
     await expect(dialog).to_be_hidden()
+    await drawn(page)  # the focus has left it
     for key, text in [("j", "message 0"), ("j", "message 1\n"), ("ArrowDown", "message 2\n"), ("k", "message 1\n")]:
         await page.keyboard.press(key)
         assert text in await selected(page)
@@ -309,16 +310,11 @@ async def test_what_stands_between_and_beside_messages_is_shown(open_report: Ope
 async def test_new_messages_are_followed_until_one_scrolls_back(open_page: PageOpener, tmp_path: Path) -> None:
     store = str(tmp_path / "live.db")
     found = events()
-    async with EventLog.open(store) as log, viewing(store) as client:
+    async with EventLog.open(store) as log, viewing(store, "?exp=live") as client:
         of = await log.create_experiment("live")
         recorder = await log.register(of, role="tap")
         await log.append(recorder, found[:300])
-        page = await open_page()
-        name, _, value = str(client.cookie).partition("=")
-        origin = f"http://127.0.0.1:{client.port}"
-        await page.context.add_cookies([{"name": name, "value": value, "url": origin}])
-        await page.goto(f"{origin}/?exp=live")
-        await ready(page)
+        page = await ready(await open_page(client.url))
         feed = page.get_by_role("feed")
         newest = page.get_by_role("button", name="↓").last
         await expect(feed).to_contain_text("message 299")
@@ -335,4 +331,4 @@ async def test_new_messages_are_followed_until_one_scrolls_back(open_page: PageO
         await expect(feed).to_contain_text("message 359")
         await log.append(recorder, found[360:361])
         await expect(feed).to_contain_text("message 360")
-        await page.close()
+        await leave(page)

@@ -38,8 +38,9 @@ async def counts(page: Page) -> str:
 
 
 async def linked(page: Page, part: str) -> None:
-    """Return when the URL contains a part."""
+    """Return when the URL contains a part, and the page shows it."""
     await page.wait_for_function("part => decodeURIComponent(location.hash).includes(part)", arg=part)
+    await drawn(page)
 
 
 async def press(page: Page, *keys: str) -> None:
@@ -142,7 +143,6 @@ async def test_a_trace_scrolls_to_its_answer_and_ends_with_the_search(open_repor
     assert await scroll.evaluate("(each) => each.scrollTop") == 0
     await page.keyboard.press("Enter")
     await linked(page, 'who="teacher"')
-    await drawn(page)
     assert await scroll.evaluate("(each) => each.scrollTop") > 100
     await page.get_by_role("searchbox").fill("")
     await page.wait_for_url(lambda url: "who=" not in url and "q=" not in url)
@@ -169,6 +169,7 @@ async def test_gaps_and_lost_messages_are_red_where_they_happened(open_report: O
     assert await canvas.evaluate(RED) > 100
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [400, 1280])
 async def test_the_pointer_shows_delays_and_a_click_selects(width: int, open_report: OpenReport) -> None:
     page = await open_report("town", "view=sequence", width=width)

@@ -8,14 +8,17 @@ import struct
 import zlib
 from array import array
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from messager_store.view.server.access import Access
 from messager_store.view.server.app import application
+from messager_store.view.server.comparing import compare_route
 from messager_store.view.server.examiner import Examiner
+from messager_store.view.server.replaying import Replaying
 from messager_store.view.server.served_store import ServedStore
 from messager_store.view.server.serving import listening, serve
 
@@ -39,6 +42,8 @@ class Client:
     port: int
     cookie: str | None = None
     host: str = ""
+    url: str = ""
+    """What opens the page in a browser, once."""
 
     async def request(
         self, method: str, path: str, headers: list[tuple[str, str]] | None = None, body: bytes = b""
@@ -126,36 +131,37 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, list[str]]
 
 
 @asynccontextmanager
-async def served(app: Any, home: str = "/") -> AsyncIterator[tuple[Client, Access]]:
+async def served(app: Any, home: str = "/", stop: asyncio.Event | None = None) -> AsyncIterator[tuple[Client, Access]]:
     """Serve an application behind `Access`; the client has no cookie yet."""
+    stop = stop or asyncio.Event()
     listener = listening(None)
     port = listener.getsockname()[1]
     access = Access(app, port, home)
-    async with _serving(access, listener, asyncio.Event()):
-        yield Client(port), access
-
-
-@asynccontextmanager
-async def viewing(store: str) -> AsyncIterator[Client]:
-    """Serve the page of a store; the client has access."""
-    stop = asyncio.Event()
-    async with ServedStore(store) as opened, Examiner(store) as examiner:
-        listener = listening(None)
-        access = Access(application(opened, examiner, stop), listener.getsockname()[1])
-        client = Client(listener.getsockname()[1])
-        async with _serving(access, listener, stop):
-            assert (await client.enter(access.entry())).status == 200
-            yield client
-
-
-@asynccontextmanager
-async def _serving(access: Access, listener: Any, stop: asyncio.Event) -> AsyncIterator[None]:
     task = asyncio.create_task(serve(access, listener, stop, started=lambda url: None, browser=False))
     try:
-        yield
+        yield Client(port, url=access.entry()), access
     finally:
         stop.set()
         await task
+
+
+@asynccontextmanager
+async def viewing(
+    store: str | Path, query: str = "", broker: str | None = None, **replaying: Any
+) -> AsyncIterator[Client]:
+    """Serve the pages of a store, with replays if there is a broker; the client has access."""
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(ServedStore(str(store)))
+        examiner = await stack.enter_async_context(Examiner(str(store)))
+        more: dict[str, Any] = {"more": [compare_route(opened)]}
+        if broker is not None:
+            bar = await stack.enter_async_context(Replaying(str(store), broker, stop, **replaying))
+            more = {"replay": bar.head, "more": [*bar.routes(), *more["more"]]}
+        app = application(opened, examiner, stop, **more)
+        client, access = await stack.enter_async_context(served(app, f"/{query}", stop))
+        assert (await client.enter(access.entry())).status == 200
+        yield client
 
 
 @dataclass

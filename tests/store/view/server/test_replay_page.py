@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.async_api import Locator, Page
@@ -17,14 +14,8 @@ from messager.testing import RedisServer
 from messager_store import EventLog, NewEvent, Replay
 from messager_store.recording.closing import close
 from messager_store.replay import ControlSocket
-from messager_store.view.server.access import Access
-from messager_store.view.server.app import application
-from messager_store.view.server.comparing import compare_route
-from messager_store.view.server.examiner import Examiner
-from messager_store.view.server.replaying import Replaying
-from messager_store.view.server.served_store import ServedStore
-from messager_store.view.server.serving import listening, serve
-from tests.store.view.pages import drawn, findings, ready
+from tests.store.view.pages import drawn, findings, go, leave, ready
+from tests.store.view.server.client import viewing
 from tests.store.view.server.test_replaying import Subscriber
 from tests.support import until
 from tests.support.browser import PageOpener
@@ -43,28 +34,6 @@ def chat(exp_id: str = "e1") -> list[NewEvent]:
         )
         for at in range(20)
     ]
-
-
-@contextlib.asynccontextmanager
-async def viewing(store: Path, broker: str, exp: str = "exp=e1", **options: Any) -> AsyncIterator[str]:
-    """Serve the pages of a store; yield the URL that opens one."""
-    stop = asyncio.Event()
-    async with (
-        ServedStore(str(store)) as opened,
-        Examiner(str(store)) as examiner,
-        Replaying(str(store), broker, stop, **options) as replaying,
-    ):
-        listener = listening(None)
-        app = application(
-            opened, examiner, stop, replay=replaying.head, more=[*replaying.routes(), compare_route(opened)]
-        )
-        access = Access(app, listener.getsockname()[1], f"/?{exp}")
-        task = asyncio.create_task(serve(access, listener, stop, started=lambda url: None, browser=False))
-        try:
-            yield access.entry()
-        finally:
-            stop.set()
-            await task
 
 
 @pytest.fixture
@@ -95,9 +64,9 @@ async def test_the_page_starts_a_replay_steps_it_seeks_plays_it_and_shows_its_en
 ) -> None:
     async with (
         Subscriber().listening(redis.url, "exps:e1*") as heard,
-        viewing(store, redis.url, allow=True) as url,
+        viewing(store, "?exp=e1", redis.url, allow=True) as client,
     ):
-        page = await ready(await open_page(url))
+        page = await ready(await open_page(client.url))
         bar = page.get_by_label("replay", exact=True)
         await page.get_by_text(f"A replay publishes to {redis.url}; nothing else leaves your machine.").wait_for()
         await button(page, "Replay to redis://").click()
@@ -118,27 +87,30 @@ async def test_the_page_starts_a_replay_steps_it_seeks_plays_it_and_shows_its_en
         await button(page, "Next of").click()
         await until(lambda: texts(heard) == ["message 0", "message 1"])
         await page.wait_for_url(f"**#*at={SECOND}%3A1%3A2*")
-        await page.evaluate(f"location.hash = 'at={15 * SECOND}:1:16'")
-        await drawn(page)
+        await go(page, f"at={15 * SECOND}:1:16")
         await bar.get_by_label("with state").check()
         await button(page, "Seek to selected message").click()
         await bar.get_by_text("at 15 s").wait_for()
         await until(lambda: texts(heard)[2:] == ["message 13", "message 14"])
+        await drawn(page)
         assert f"at={15 * SECOND}%3A1%3A16" in page.url, "it stays selected"
         assert await findings(page, ".replay") == []
         await bar.get_by_label("speed of the replay").select_option("max")
         await button(page, "▶ Play").click()
         await bar.get_by_text("published 9 messages in").wait_for()
-        assert texts(heard)[4:] == [f"message {number}" for number in range(15, 20)]
+        await until(lambda: texts(heard)[4:] == [f"message {number}" for number in range(15, 20)])
         await button(page, "Replay to redis://").wait_for()
-        await page.close()
+        await leave(page)
 
 
 async def test_the_recorded_channels_are_only_used_after_a_warning(
     open_page: PageOpener, store: Path, redis: RedisServer
 ) -> None:
-    async with Subscriber().listening(redis.url, "exps:e1*") as heard, viewing(store, redis.url, allow=True) as url:
-        page = await ready(await open_page(url))
+    async with (
+        Subscriber().listening(redis.url, "exps:e1*") as heard,
+        viewing(store, "?exp=e1", redis.url, allow=True) as client,
+    ):
+        page = await ready(await open_page(client.url))
         await button(page, "Replay to redis://").click()
         await page.get_by_text("exps:e1-replay:agents:0:chat").wait_for()
         name = page.get_by_label("publish on the channels of experiment")
@@ -150,22 +122,22 @@ async def test_the_recorded_channels_are_only_used_after_a_warning(
         await page.get_by_text("a system that is running").wait_for(state="hidden")
         await page.wait_for_function("document.activeElement.textContent.startsWith('Replay to redis://')")
         assert heard.messages == []
-        await page.close()
+        await leave(page)
 
 
 async def test_without_permission_the_page_only_shows_a_replay_of_another_program(
     open_page: PageOpener, store: Path, redis: RedisServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "control"
-    async with viewing(store, redis.url) as url:
-        page = await ready(await open_page(url))
+    async with viewing(store, "?exp=e1", redis.url) as client:
+        page = await ready(await open_page(client.url))
         assert await page.get_by_label("replay", exact=True).is_hidden()
-        await page.close()
+        await leave(page)
     broker = RedisBroker.from_url(redis.url)
-    async with EventLog.open(str(store)) as log, viewing(store, "", control=str(path)) as url:
+    async with EventLog.open(str(store)) as log, viewing(store, "?exp=e1", "", control=str(path)) as client:
         replay = Replay(log, "e1", broker)
         replay.control.pause()
-        page = await ready(await open_page(url))
+        page = await ready(await open_page(client.url))
         waiting = page.get_by_text(f"Waiting for a replay at {path}.")
         await waiting.wait_for()
         await page.get_by_text("Nothing on this page leaves your machine.").wait_for()
@@ -179,13 +151,13 @@ async def test_without_permission_the_page_only_shows_a_replay_of_another_progra
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         await page.get_by_text("The replay has ended.").wait_for()
-        await page.close()
+        await leave(page)
     await broker.close()
 
 
 async def test_two_experiments_of_the_server_are_compared(open_page: PageOpener, store: Path) -> None:
-    async with viewing(store, "", "") as url:
-        page = await open_page(url)
+    async with viewing(store) as client:
+        page = await open_page(client.url)
         for exp_id in ("e1", "e2"):
             await page.get_by_label(f"compare {exp_id}").check()
         await page.get_by_role("button", name="Compare two").click()
@@ -198,4 +170,4 @@ async def test_two_experiments_of_the_server_are_compared(open_page: PageOpener,
         assert "message 7" in await row.inner_text() and "another message" in await row.inner_text()
         await page.get_by_role("link", name="open").first.click()
         await page.get_by_role("tab", name="Read").wait_for()
-        await page.close()
+        await leave(page)

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from examples import town
 from messager_store import EventLog
-from messager_store.view.server.access import Access
-from messager_store.view.server.app import application
-from messager_store.view.server.examiner import Examiner
-from messager_store.view.server.served_store import ServedStore
-from messager_store.view.server.serving import listening, serve
 from tests.store.view import hostile
 from tests.store.view.hostile import in_json
-from tests.store.view.pages import VIEWS, drawn, elements_from_texts, ready, show
+from tests.store.view.pages import VIEWS, drawn, elements_from_texts, leave, ready, show
+from tests.store.view.server.client import viewing
 from tests.support.browser import PageOpener
 from tests.support.logs import sent
-
-
-@contextlib.asynccontextmanager
-async def served(store: Path, query: str) -> AsyncIterator[str]:
-    """Serve a store; yield the URL that opens its page."""
-    stop = asyncio.Event()
-    async with ServedStore(str(store)) as opened, Examiner(str(store)) as examiner:
-        listener = listening(None)
-        access = Access(application(opened, examiner, stop), listener.getsockname()[1], f"/{query}")
-        task = asyncio.create_task(serve(access, listener, stop, started=lambda url: None, browser=False))
-        try:
-            yield access.entry()
-        finally:
-            stop.set()
-            await task
 
 
 @pytest.fixture(scope="module")
@@ -45,38 +24,39 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.sampled(1, always=("hostile",))
 @pytest.mark.parametrize("exp_id", ["hostile", "hostile-times", "hostile-span"])
 async def test_no_text_becomes_an_element_of_a_served_page(
     exp_id: str, open_page: PageOpener, hostile_store: Path
 ) -> None:
-    async with served(hostile_store, f"?exp={exp_id}") as url:
-        page = await ready(await open_page(url))
+    async with viewing(hostile_store, f"?exp={exp_id}") as client:
+        page = await ready(await open_page(client.url))
         for view in VIEWS:
             panel = await show(page, view)
             assert (await panel.inner_text()).strip() or await panel.locator("canvas").count()
             assert await elements_from_texts(page) == [], view
-        await page.close()
+        await leave(page)
 
 
 async def test_no_name_of_an_experiment_becomes_an_element_of_the_list(
     open_page: PageOpener, hostile_store: Path
 ) -> None:
-    async with served(hostile_store, "") as url:
-        page = await ready(await open_page(url))
+    async with viewing(hostile_store) as client:
+        page = await ready(await open_page(client.url))
         await page.get_by_text("hostile-span").first.wait_for()
         assert "</title><script>" in await page.locator("#page").inner_text()
         assert await elements_from_texts(page) == []
-        await page.close()
+        await leave(page)
 
 
 async def test_a_message_that_is_recorded_is_shown_soon(open_page: PageOpener, tmp_path: Path) -> None:
     store = tmp_path / "town.db"
     await town.main(str(store))
-    async with served(store, "?exp=town") as url, EventLog.open(str(store)) as log:
-        page = await ready(await open_page(url))
+    async with viewing(store, "?exp=town") as client, EventLog.open(str(store)) as log:
+        page = await ready(await open_page(client.url))
         await drawn(page)
         writer = await log.register(await log.experiment("town"), role="tap")
         end = town.START + 300 * town.S
         await log.append(writer, [sent(end, in_json("the bell rings"), "square", from_id="bell", to_id="mayor")])
         await page.get_by_role("tabpanel", name="Read").get_by_text("the bell rings").wait_for()
-        await page.close()
+        await leave(page)

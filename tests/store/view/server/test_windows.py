@@ -11,8 +11,8 @@ from playwright.async_api import Page, Route, expect
 
 from messager_store import EventLog
 from messager_store.log.event import NewEvent
-from tests.store.view.pages import drawn, ready
-from tests.store.view.server.test_served_page import served
+from tests.store.view.pages import drawn, leave, ready
+from tests.store.view.server.client import viewing
 from tests.support.browser import PageOpener
 from tests.support.logs import filled, sent
 
@@ -107,20 +107,20 @@ async def walk(page: Page, distance: int, end: int) -> None:
 async def test_a_reader_scrolls_over_the_edges_of_windows_without_holes_repetitions_or_jumps(
     open_page: PageOpener, windowed: Path
 ) -> None:
-    async with served(windowed, "?exp=e1") as url:
-        page = await limited(open_page, url)
+    async with viewing(windowed, "?exp=e1") as client:
+        page = await limited(open_page, client.url)
         await expect(page.locator("output.count")).to_contain_text("of 440 messages")
         assert NUMBER - 1 in await visible(page)
         await walk(page, -420, 0)
         await walk(page, 420, NUMBER - 1)
-        await page.close()
+        await leave(page)
 
 
 async def test_a_link_to_a_message_a_search_and_a_time_are_loaded_from_the_server(
     open_page: PageOpener, windowed: Path
 ) -> None:
-    async with served(windowed, "?exp=e1") as url:
-        page = await limited(open_page, url, f"at={START + 200 * S}:1:201")
+    async with viewing(windowed, "?exp=e1") as client:
+        page = await limited(open_page, client.url, f"at={START + 200 * S}:1:201")
         await page.locator("article.message[aria-current=true]", has_text="number 200").wait_for()
         assert {199, 200} <= set(await visible(page))
         shown = page.locator("article.message")
@@ -136,7 +136,7 @@ async def test_a_link_to_a_message_a_search_and_a_time_are_loaded_from_the_serve
         await page.keyboard.press("Home")
         await shown.filter(has_text="number 0 ").wait_for()
         await expect(page.locator("output.count")).to_have_text("63 messages")
-        await page.close()
+        await leave(page)
 
 
 async def test_new_messages_do_not_move_a_reader_and_late_ones_come_in_their_order(
@@ -145,8 +145,8 @@ async def test_new_messages_do_not_move_a_reader_and_late_ones_come_in_their_ord
     store = tmp_path / "log.db"
     async with EventLog.open(str(store)) as log:
         of = await filled(log, numbered(0, 300))
-        async with served(store, "?exp=e1") as url:
-            page = await limited(open_page, url)
+        async with viewing(store, "?exp=e1") as client:
+            page = await limited(open_page, client.url)
             assert 299 in await visible(page)
             late, early = await log.register(of, role="tap"), await log.register(of, role="tap")
             await log.append(early, numbered(301, 302))
@@ -163,4 +163,4 @@ async def test_new_messages_do_not_move_a_reader_and_late_ones_come_in_their_ord
             await page.get_by_role("button", name="Newest").click()
             await page.locator("article.message", has_text="number 419").wait_for()
             await walk(page, -420, 390)
-            await page.close()
+            await leave(page)
