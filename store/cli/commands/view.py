@@ -55,6 +55,7 @@ async def command(
         from ...view.server.app import application
         from ...view.server.comparing import compare_route
         from ...view.server.control_client import listens
+        from ...view.server.counts import prepare
         from ...view.server.replaying import Replaying
         from ...view.server.served_store import ServedStore
         from ...view.server.serving import listening, serve
@@ -75,7 +76,7 @@ async def command(
         listener = stack.enter_context(listening(port))
         home = f"/?{urlencode({'exp': exp})}" if exp else "/"
         access = Access(application(served, stop, replay=replaying.head, more=more), listener.getsockname()[1], home)
-        missing = exp is not None and not await served.prepare(exp)
+        missing = exp is not None and not await prepare(served, exp)
         idle = control is not None and not await listens(control)
 
         def started(url: str) -> None:

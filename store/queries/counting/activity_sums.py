@@ -10,9 +10,11 @@ From the events come:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, literal_column, select
@@ -21,7 +23,7 @@ from ...db.codes import BUCKET_NS, CHANNEL, KINDS, SEQ_BITS
 from ...db.schema import activity, event
 from ...experiments.records import Experiment
 from ...log import cursor, event_rows
-from ...log.activity_summary import is_complete, rows_of, sum_of, summary
+from ...log.activity_summary import is_complete, rows_to_sum, sum_of, summary
 from ...log.event import Cursor, Event
 from ...log.event_log import EventLog
 from ...log.event_query import EventQuery, Recorders, events_of, recorders_now
@@ -40,6 +42,9 @@ from .groups import Groups
 _SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
 _LAST_NS = 2**63 - 1
 
+Rule = Callable[[], Coroutine[Any, Any, Sources | None]]
+"""Returns the choice of messages; None if `activity` is not complete."""
+
 
 async def add(
     log: EventLog,
@@ -48,12 +53,13 @@ async def add(
     selection: Selection,
     *,
     events: bool,
-    rule: Sources | None = None,
+    rule: Rule | None = None,
+    sizes: bool = True,
     progress: Progress | None = None,
 ) -> bool:
     """Add the selected messages, or events, to the groups; return False if `activity` does not have the answer.
 
-    The groups are of no use then. Indexes the experiment first.
+    The groups are of no use then. Indexes the experiment first. `rule` and `sizes` are those of `count.sums`.
     """
     if selection.by_content or selection.context or selection.last_per or selection.limit is not None:
         return False
@@ -66,28 +72,28 @@ async def add(
     conditions = translated(await any_kind.condition(log.database, of))
     if conditions is None:
         return False
-    first, _ = await cursor.span(log.database, of)
-    if first is None or first - BUCKET_NS - max(each.bucket_ns for each in groups.by) < FIRST_NS:
+    first, last = await cursor.span(log.database, of)
+    if first is None or last is None or first - BUCKET_NS - max(each.bucket_ns for each in groups.by) < FIRST_NS:
         return False  # no events, or the start of a bucket is no time that a store can hold
     now = await recorders_now(log.database, of)
     if not await index_or_warn(log, of, progress=progress):
         return False
-    sums = _Sums(log, of, groups, selection, conditions, minutes, now)
+    part = (min(minutes[1], last + 1) - max(minutes[0], first)) / (last + 1 - first)
+    sums = _Sums(log, of, groups, selection, conditions, minutes, part, sizes, now)
     if events:
         if not await sums.add_activity(*_of_kinds(selection)):
             return False
-    else:
-        if rule is None:
-            known = await summary(log.database, of, now.last_seqs)
-            if known is None:
-                return False
-            rule = await sources(log, of, selection.kinds, known=known)
-        sums.rule = rule
-        if not await sums.add_messages():
-            return False
+    elif not await sums.add_messages(rule or partial(_rule, log, of, selection, now)):
+        return False
     for edge in _edges(span, minutes):
         await sums.add_pages(edge)
     return True
+
+
+async def _rule(log: EventLog, of: Experiment, selection: Selection, now: Recorders) -> Sources | None:
+    """Return the choice of messages; None if `activity` is not complete."""
+    known = await summary(log.database, of, now.last_seqs)
+    return None if known is None else await sources(log, of, selection.kinds, known=known)
 
 
 def _whole_minutes(span: Span) -> tuple[int, int] | None:
@@ -132,38 +138,55 @@ class _Sums:
         selection: Selection,
         conditions: Sequence[ColumnElement[bool]],
         minutes: tuple[int, int],
+        part: float,
+        sizes: bool,
         now: Recorders,
     ) -> None:
         self._log = log
         self._of = of
         self._groups = groups
         self._selection = selection
+        self._kinds = {"sent", "received"} if selection.kinds is None else selection.kinds
+        """Those of messages."""
         self._conditions = conditions
         """Those of the selection, without kinds."""
         self._low, self._high = minutes
+        self._part = part
+        """Of the time of the experiment."""
+        self._size = sum_of(activity.c.payload_bytes) if sizes else literal_column("0")
         self._now = now
         self._names = NameReader(log.database)
         self._columns = Columns(groups.by, self._names, groups.agents)
         self.rule: Sources | None = None
         """The choice of messages; None to count events."""
 
-    async def add_messages(self) -> bool:
-        """Add the messages of the whole minutes; return False if `activity` is not complete."""
-        rule = self.rule
-        assert rule is not None
+    async def add_messages(self, choose: Rule) -> bool:
+        """Add the messages of the whole minutes; return False if `activity` is not complete.
+
+        Most are summed while they are chosen: the choice concerns receptions, and sendings that are subtracted.
+        """
         kind = activity.c.kind
-        kinds = {KINDS.index(name) + 1 for name in rule.kinds}  # redacted events have negative ones
-        if rule.sent is None:
-            added = await self.add_activity(kind.in_(kinds))
-        else:
-            here = [] if "" in rule.sent else [(kind != _SENT) | (activity.c.channel_id != 0)]
-            added = await self.add_activity(kind.in_(kinds - {_RECEIVED}), *here)
-            added = added and await self._add_receptions(rule)
+        kinds = {KINDS.index(name) + 1 for name in self._kinds}  # redacted events have negative ones
+        heard = _RECEIVED in kinds and any(row.kinds["received"] for row in await self._log.recorders(self._of))
+        here = [(kind != _SENT) | (activity.c.channel_id != 0)] if heard else []  # the choice is by channel then
+        adding = asyncio.create_task(self.add_activity(kind.in_(kinds - {_RECEIVED}), *here))
+        try:
+            rule = self.rule = await choose()
+            if rule is None or not await adding:
+                return False
+        finally:
+            adding.cancel()
+        if here and "" in (rule.sent or ()) and not await self.add_activity(kind == _SENT, activity.c.channel_id == 0):
+            return False
+        if "received" in rule.kinds:
+            added = self.add_activity(kind == _RECEIVED) if rule.sent is None else self._add_receptions(rule)
+            if not await added:
+                return False
             for times in self._unrecorded(rule):
                 await self.add_pages(_span_of(times), receptions=True)
-        if added and rule.retracted:
+        if rule.retracted:
             await self._subtract(rule)
-        return added
+        return True
 
     async def add_activity(self, *more: ColumnElement[bool]) -> bool:
         """Add the sums of the whole minutes; return False if `activity` is not complete."""
@@ -238,14 +261,11 @@ class _Sums:
             conditions.append(activity.c.bucket >= self._low)
         if self._high != _LAST_NS:
             conditions.append(activity.c.bucket < self._high)
-        query = (
-            select(*columns, sum_of(activity.c.messages), sum_of(activity.c.payload_bytes))
-            .where(rows_of(self._of), *conditions, *more)
-            .group_by(*columns)
-        )
+        query = select(*columns, sum_of(activity.c.messages), self._size).group_by(*columns)
         async with self._log.database.reading() as connection:
             if not await is_complete(connection, self._of, self._now.last_seqs):
                 return None
+            query = query.where(await rows_to_sum(connection, self._of, self._part), *conditions, *more)
             rows = await EventQuery(query).rows_within(connection, self._log.database)
         places = [at for at, column in enumerate(columns) if column.name in ("from", "to", "channel")]
         await self._names.load({row[at] for row in rows for at in places if row[at]})

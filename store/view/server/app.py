@@ -22,6 +22,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ from ...queries.overview import listing
 from ...queries.problems import problems
 from ..columns import ROWS
 from ..head import head, problems_of, verdict_of
+from ..page import MAIN, script
 from . import counts, parameters
 from .event_stream import EventStream
 from .following import follow
@@ -56,9 +58,7 @@ from .served_store import Served, ServedStore
 FOLDER = Path(__file__).parents[1] / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """The files of the page, by suffix."""
-COUNTED = 500_000
-"""Events up to which the messages are counted for the head."""
-BUCKETS, MOST_BUCKETS = 400, 4_000
+MOST_BUCKETS = 4_000
 
 logger = logging.getLogger("messager_store")
 
@@ -84,7 +84,7 @@ def application(
     }
     return Starlette(
         routes=[
-            Route("/", _page),
+            Route("/", runs.page),
             Route("/page/{name:path}", _page),
             Route("/api/experiments", runs.experiments),
             Route("/api/run/{exp:path}/head", runs.head),
@@ -97,11 +97,12 @@ def application(
 
 
 async def _page(request: Request) -> Response:
-    """Answer with a file of the page: one of those that are there, by its exact name."""
+    """Answer with a file of the page, by its exact name. `main.js` has all modules, as requests take time."""
     path = _files().get(request.path_params.get("name", "index.html"))
     if path is None:
         raise HTTPException(404)
-    return Response(path.read_bytes(), media_type=TYPES[path.suffix])  # cheaper than `FileResponse`, and all are small
+    content = script() if path.name == MAIN else path.read_bytes()
+    return Response(content, media_type=TYPES[path.suffix])  # cheaper than `FileResponse`, and all are small
 
 
 @cache
@@ -125,6 +126,13 @@ class _Runs:
 
         return endpoint
 
+    async def page(self, request: Request) -> Response:
+        """Answer with the page, and begin to count what it will ask for."""
+        if exp := request.query_params.get("exp"):
+            with suppress(StoreError):
+                await counts.prepare(self._store, exp)
+        return await _page(request)
+
     async def experiments(self, request: Request) -> Response:
         """List the experiments, the newest first."""
         try:
@@ -145,7 +153,7 @@ class _Runs:
         now = await recorders_now(run.log.database, run.of)
         position = {now.ordinals[number]: last for number, last in now.last_seqs.items()}
         messages = None
-        if sum(position.values()) <= COUNTED:
+        if sum(position.values()) <= counts.COUNTED:
             rule = await run.rule.sources(run.log, run.of)
             messages = await message_count(run.log, run.of, Selection(), Span(last_seqs=position), rule, redacted=True)
         return _json(
@@ -187,19 +195,18 @@ class _Runs:
         span = await selection.span(run.log.database, run.of)
         if span.start is None or span.end is None:
             raise StoreError("counts over time need a time: give since and until")
-        by = given.get("by", "channel")
-        if by not in ("channel", "from"):
-            raise StoreError(f"by={by!r}: give channel or from")
-        buckets = parameters.number(given, "buckets", BUCKETS, MOST_BUCKETS)
-        since, until = span.start.ts, span.end.ts
-        question = f"activity?{request.query_params}"
-        return _json(await run.counted(question, lambda: counts.activity(run, selection, since, until, buckets, by)))
+        by = parameters.one_of(given, "by", "channel", "from")
+        wanted = parameters.number(given, "buckets", counts.BUCKETS, MOST_BUCKETS)
+        buckets = await counts.buckets_of(run, span.start.ts, span.end.ts, wanted)
+        return _json(await counts.kept_activity(run, selection, parameters.filters(given), buckets, by))
 
     async def pairs(self, request: Request, run: Served) -> Response:
         if (indexing := await run.indexing()) is not None:
             return _json({"indexing": indexing}, 202)
-        selection = await parameters.selection(request.query_params, run.log, run.of)
-        return _json(await run.counted(f"pairs?{request.query_params}", lambda: counts.pairs(run, selection)))
+        given = request.query_params
+        selection = await parameters.selection(given, run.log, run.of)
+        across = parameters.one_of(given, "across", "to", "channel")
+        return _json(await run.counted(f"pairs?{given}", lambda: counts.pairs(run, selection, across)))
 
     async def problems(self, request: Request, run: Served) -> Response:
         if (indexing := await run.indexing()) is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
 from ...db.databases import in_memory
-from ...errors import ExperimentNotFound, StoreNotFound
+from ...errors import StoreError, StoreNotFound
 from ...experiments.records import Experiment
 from ...log.event_log import EventLog
 from ...log.event_query import recorders_now
@@ -59,14 +60,6 @@ class ServedStore:
                 self._log = await EventLog.open(self.url, create=False)
             return self._log
 
-    async def prepare(self, wanted: str) -> bool:
-        """Begin to choose the messages of an experiment; return whether it exists. Raises `AmbiguousExperiment`."""
-        try:
-            (await self.run(wanted)).prepare()
-        except (StoreNotFound, ExperimentNotFound):
-            return False
-        return True
-
     async def run(self, wanted: str) -> Served:
         """Return the experiment of this exp_id, name or prefix. Raises `StoreNotFound` or `ExperimentNotFound`."""
         log = await self.log()
@@ -89,21 +82,22 @@ class Served:
         self.rule = CurrentRule()
         self._indexing: asyncio.Task[bool] | None = None
         self._indexed = 0, 0
-        self._choosing: asyncio.Task[Sources] | None = None
+        self._begun: asyncio.Task[None] | None = None
         self._answers: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._answered: dict[int, int] = {}
         """Last seqs when these were asked."""
 
     async def close(self) -> None:
         """End the indexing; what was indexed remains."""
-        tasks = [task for task in (self._indexing, self._choosing, *self._answers.values()) if task is not None]
+        tasks = [task for task in (self._indexing, self._begun, *self._answers.values()) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def prepare(self) -> None:
-        """Begin to choose the messages, which takes a second for ten million events. A request meets its errors."""
-        self._choosing = asyncio.create_task(self.rule.sources(self.log, self.of))
+    def begin(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin what requests will wait for, unless it has begun. They meet its errors."""
+        if self._begun is None or self._begun.done():
+            self._begun = asyncio.create_task(_suppressed(work()))
 
     async def sources(self, selection: Selection) -> Sources:
         """Return the choice of the messages of a selection."""
@@ -141,3 +135,8 @@ class Served:
 
     def _progress(self, done: int, total: int) -> None:
         self._indexed = done, total
+
+
+async def _suppressed(work: Coroutine[Any, Any, None]) -> None:
+    with suppress(StoreError):
+        await work

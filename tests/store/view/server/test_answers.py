@@ -13,6 +13,7 @@ from messager_store.log.messages import selected_pages
 from messager_store.log.selection import Selection
 from messager_store.queries.counting.count import count
 from messager_store.recording.closing import close
+from messager_store.view.page import script
 from messager_store.view.server import app, served_store
 from tests.store.view.server.client import Chunk, Client, decoded, viewing
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS
@@ -249,10 +250,13 @@ async def test_only_the_files_of_the_page_are_served(log: EventLog, store: str) 
     async with viewing(store) as client:
         page = await client.get("/")
         assert page.headers["content-type"] == ["text/html; charset=utf-8"] and b"<script" in page.body
-        for name, kind in (("main.js", "javascript"), ("page.css", "css"), ("vendor/uPlot.iife.min.js", "javascript")):
+        for name, kind in (("dom.js", "javascript"), ("page.css", "css"), ("vendor/uPlot.iife.min.js", "javascript")):
             answer = await client.get(f"/page/{name}")
             assert answer.status == 200 and kind in answer.headers["content-type"][0]
             assert answer.body == (app.FOLDER / name).read_bytes()
+        answer = await client.get("/page/main.js")
+        assert answer.status == 200 and "javascript" in answer.headers["content-type"][0]
+        assert answer.body.decode() == script() and "\nimport " not in script()
         for name in (
             *("../head.py", "..%2fhead.py", "%2e%2e/head.py", "%2e%2e%2fhead.py", "..%5chead.py", "vendor/../main.js"),
             *("/etc/passwd", "//etc/passwd", "%2fetc%2fpasswd", "main.js%00", "main.js/", "./main.js", "Main.js", ""),
