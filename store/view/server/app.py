@@ -195,7 +195,7 @@ class _Runs:
         span = await selection.span(run.log.database, run.of)
         if span.start is None or span.end is None:
             raise StoreError("counts over time need a time: give since and until")
-        by = parameters.one_of(given, "by", "channel", "from")
+        by = parameters.one_of(given, "by", "channel", "from", "all")
         wanted = parameters.number(given, "buckets", counts.BUCKETS, MOST_BUCKETS)
         buckets = await counts.buckets_of(run, span.start.ts, span.end.ts, wanted)
         return _json(await counts.kept_activity(run, selection, parameters.filters(given), buckets, by))

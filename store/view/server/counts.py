@@ -79,8 +79,10 @@ async def _first_counts(run: Served) -> None:
     if events <= COUNTED or first is None or last is None or await run.indexing() is not None:
         await run.sources(Selection())  # for the messages
         return
+    buckets = await buckets_of(run, first, last + 1, BUCKETS)
     by = "from" if (await overview(run.log, run.of))["agents"] <= FEW_AGENTS else "channel"
-    await kept_activity(run, Selection(), [], await buckets_of(run, first, last + 1, BUCKETS), by)
+    for each in ("all", by):
+        await kept_activity(run, Selection(), [], buckets, each)
 
 
 async def kept_activity(
@@ -91,7 +93,7 @@ async def kept_activity(
 
 
 async def activity(run: Served, selection: Selection, buckets: Buckets, by: str) -> dict[str, Any]:
-    """Return the number of selected messages over time, by `channel` or `from`.
+    """Return the number of selected messages over time, by `channel` or `from`; `all` is faster.
 
     `starts` and `length` of the buckets are in seconds. Each of `series` has the position of its name (0 for none, -1
     for all others), a `label` and its `counts`, the largest first.
@@ -99,16 +101,17 @@ async def activity(run: Served, selection: Selection, buckets: Buckets, by: str)
     start, length, number = buckets.start, buckets.length, buckets.number
     within = copy(selection)
     within.since, within.until = Cursor(start, 0, 0), Cursor(clamped(start + number * length), 0, 0)
-    found = await _sums(run, within, by, f"{length}ns")
+    found = await _sums(run, within, *([] if by == "all" else [by]), f"{length}ns")
     position = _Positions(run, by)
     counts: dict[int, list[int]] = {}
-    for (name, at), (messages, _) in found.sums.items():
+    for (*name, at), (messages, _) in found.sums.items():
         if messages:
-            counts.setdefault(position[name], [0] * number)[(at - start) // length] += messages
+            series_at = position[name[0]] if name else -1
+            counts.setdefault(series_at, [0] * number)[(at - start) // length] += messages
     largest = sorted(counts, key=lambda at: -sum(counts[at]))
     kept = largest if len(largest) <= SERIES + 1 else largest[:SERIES]
     names = run.names.listed(set(), {*kept}, set()) if by == "channel" else run.names.listed({*kept}, set(), set())
-    labels = {0: "none"} | {name[0]: name[1] for name in names["channels"] + names["agents"]}
+    labels = {0: "none", -1: "all"} | {name[0]: name[1] for name in names["channels"] + names["agents"]}
     series = [{"at": at, "label": labels[at], "counts": counts[at]} for at in kept]
     if others := [counts[at] for at in largest[len(kept) :]]:
         summed = [sum(column) for column in zip(*others, strict=True)]
