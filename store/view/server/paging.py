@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ from .served_store import Served
 
 PAGE = 2_000
 """Messages in a chunk, unless another number is asked for."""
+ENOUGH_S = 0.15
+"""Seconds of a search after which a page has what was found. The next messages could take several times as long."""
 
 
 async def page(
@@ -28,7 +31,7 @@ async def page(
     """Return the first messages of a selection, or with `backward` the last ones, as a chunk in replay order.
 
     They are behind `after` and before `before`; with `last_seqs`, those that a tail position includes. There are at
-    most `limit`, fewer if they are large; none only if there are no more.
+    most `limit`, fewer if they are large or take long to find; none only if there are no more.
     """
     span = await selection.span(run.log.database, run.of)
     if after is not None and (span.after is None or after > span.after):
@@ -36,6 +39,8 @@ async def page(
     if before is not None and (span.end is None or before < span.end):
         span = replace(span, end=before)
     rule = await run.sources(selection)
+    filtered = not selection.everything
+    begin = time.monotonic()
     reading = message_pages(
         run.log,
         run.of,
@@ -44,6 +49,7 @@ async def page(
         rule=rule,
         redacted=True,
         backward=backward,
+        growing=filtered,
     )
     events: list[Event] = []
     size = 0
@@ -51,7 +57,7 @@ async def page(
         async for some in reading:
             events += some
             size += sum(len(entry.payload) for entry in some)
-            if size >= CHUNK_BYTES:
+            if size >= CHUNK_BYTES or (filtered and time.monotonic() - begin > ENOUGH_S):
                 break
     if backward:
         events.reverse()
