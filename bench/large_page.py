@@ -67,8 +67,8 @@ def _viewing(store: Path) -> Iterator[str]:
     """Serve the page; yield its URL."""
     code = "from messager_store.cli import main; main()"
     verb = ["view", EXP_ID, "--store", str(store), "--no-open"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen([sys.executable, "-c", code, *verb], text=True, **pipes)
+    command = [sys.executable, "-c", code, *verb]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert server.stdout is not None
         yield server.stdout.readline().strip()
