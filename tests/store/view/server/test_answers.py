@@ -234,10 +234,8 @@ async def test_the_kinds_of_a_filter_decide_whether_receptions_count(log: EventL
         for kinds, expected in (("", 3), ("&kind=sent", 2), ("&kind=received", 1), ("&kind=blocked", 0)):
             query = f"since=0&until={60 * MINUTE}{kinds}"
             for by in ("channel", "all"):
-                assert (await client.get(f"/api/run/e1/activity?by={by}&{query}")).json["total"] == expected, (
-                    kinds,
-                    by,
-                )
+                found = (await client.get(f"/api/run/e1/activity?by={by}&{query}")).json
+                assert found["total"] == expected, (kinds, by)
 
 
 async def test_a_large_experiment_is_counted_once_from_when_its_page_is_opened(
@@ -276,7 +274,7 @@ async def test_a_page_of_few_messages_has_those_that_are_found_soon(
     monkeypatch.setattr(reading, "FIRST", 2)
     await filled(log, [sent(number, b"%d" % number, from_id=number % 7, to_id=number % 5) for number in range(150)])
     async with viewing(store) as client:
-        for query, expected in (({"agent": ["3"]}, 47), ({"between": ["3", "4"]}, 8), ({"q": "149"}, 1)):
+        for query, expected in (({"agent": ["3"]}, 46), ({"between": ["3", "4"]}, 8), ({"q": "149"}, 1)):
             assert 0 < len((await _messages(client, **query)).cursors) < 8
             for direction in ("after", "before"):
                 found = await _in_pages(client, direction, **query)
