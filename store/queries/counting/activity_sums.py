@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, literal_column, select
+from sqlalchemy import ColumnElement, func, literal_column, select
 
 from ...db.codes import BUCKET_NS, CHANNEL, KINDS, SEQ_BITS
 from ...db.schema import activity, event
@@ -40,7 +40,7 @@ from .dimensions import FIRST_NS
 from .groups import Groups
 
 _SENT, _RECEIVED, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "received", "failed"))
-_LAST_NS = 2**63 - 1
+LAST_NS = 2**63 - 1
 
 Rule = Callable[[], Coroutine[Any, Any, Sources | None]]
 """Returns the choice of messages; None if `activity` is not complete."""
@@ -67,9 +67,7 @@ async def add(
     minutes = _whole_minutes(span)
     if minutes is None or not all(map(is_known, groups.by)):
         return False
-    any_kind = copy(selection)
-    any_kind.kinds, any_kind.redacted = None, True  # `add_activity` gets the kinds
-    conditions = translated(await any_kind.condition(log.database, of))
+    conditions = await _conditions(log, of, selection)  # `add_activity` gets the kinds
     if conditions is None:
         return False
     first, last = await cursor.span(log.database, of)
@@ -90,6 +88,31 @@ async def add(
     return True
 
 
+async def minutes(log: EventLog, of: Experiment, selection: Selection) -> tuple[int, int] | None:
+    """Return the starts of the first and the last minute with events that fit the conditions, at any time.
+
+    Of no events, the last is before the first. None if `activity` does not tell.
+    """
+    conditions = await _conditions(log, of, selection)
+    if conditions is None or selection.by_content:
+        return None
+    now = await recorders_now(log.database, of)
+    query = select(func.min(activity.c.bucket), func.max(activity.c.bucket)).where(*conditions)
+    async with log.database.reading() as connection:
+        if not await is_complete(connection, of, now.last_seqs):
+            return None
+        query = query.where(await rows_to_sum(connection, of))
+        ((first, last),) = await EventQuery(query).rows_within(connection, log.database)
+    return (0, -BUCKET_NS) if first is None else (first, last)
+
+
+async def _conditions(log: EventLog, of: Experiment, selection: Selection) -> list[ColumnElement[bool]] | None:
+    """Return the conditions of a selection, without kinds, on `activity`; None if they ask for more than it has."""
+    any_kind = copy(selection)
+    any_kind.kinds, any_kind.redacted = None, True
+    return translated(await any_kind.condition(log.database, of))
+
+
 async def _rule(log: EventLog, of: Experiment, selection: Selection, now: Recorders) -> Sources | None:
     """Return the choice of messages; None if `activity` is not complete."""
     known = await summary(log.database, of, now.last_seqs)
@@ -98,7 +121,7 @@ async def _rule(log: EventLog, of: Experiment, selection: Selection, now: Record
 
 def _whole_minutes(span: Span) -> tuple[int, int] | None:
     """Return the start of the first whole minute of a part and the end of the last; None if there is none."""
-    low, high = FIRST_NS, _LAST_NS
+    low, high = FIRST_NS, LAST_NS
     for place in (span.start, span.after):
         if place is not None:
             at = place.ts - place.ts % BUCKET_NS
@@ -114,7 +137,7 @@ def _edges(span: Span, minutes: tuple[int, int]) -> list[Span]:
     found = []
     if low != FIRST_NS:
         found.append(replace(span, end=Cursor(low, 0, 0)))
-    if high != _LAST_NS:
+    if high != LAST_NS:
         found.append(Span(start=Cursor(high, 0, 0), end=span.end))
     return found
 
@@ -218,7 +241,7 @@ class _Sums:
 
     def _unrecorded(self, rule: Sources) -> list[Interval]:
         """Return the times when a channel with receptions and sendings has no recorder of its senders."""
-        whole = self._low, self._high if self._high == _LAST_NS else self._high - 1
+        whole = self._low, self._high if self._high == LAST_NS else self._high - 1
         return Times({part for times in rule.recorded.values() for part in times.rest_of(whole)}).intervals
 
     async def add_pages(self, span: Span, *, receptions: bool = False) -> None:
@@ -259,7 +282,7 @@ class _Sums:
         conditions = list(self._conditions)
         if self._low != FIRST_NS:
             conditions.append(activity.c.bucket >= self._low)
-        if self._high != _LAST_NS:
+        if self._high != LAST_NS:
             conditions.append(activity.c.bucket < self._high)
         query = select(*columns, sum_of(activity.c.messages), self._size).group_by(*columns)
         async with self._log.database.reading() as connection:
@@ -279,4 +302,4 @@ def _is_outside(entry: Event, rule: Sources) -> bool:
 
 def _span_of(times: Interval) -> Span:
     first, last = times
-    return Span(Cursor(first, 0, 0), None if last == _LAST_NS else Cursor(last + 1, 0, 0))
+    return Span(Cursor(first, 0, 0), None if last == LAST_NS else Cursor(last + 1, 0, 0))

@@ -184,6 +184,7 @@ class _Runs:
             backward=bool(before),
             limit=parameters.number(given, "limit", PAGE, ROWS),
             last_seqs=parameters.position(given["position"]) if "position" in given else None,
+            filters=parameters.filters(given),
         )
         return Response(chunk, media_type="application/octet-stream")
 

@@ -11,6 +11,7 @@ import pytest
 
 from messager_store import EventLog, NewEvent
 from messager_store.log import reading
+from messager_store.log.event import Cursor
 from messager_store.log.messages import selected_pages
 from messager_store.log.selection import Selection
 from messager_store.queries.counting.count import count
@@ -280,6 +281,39 @@ async def test_a_page_of_few_messages_has_those_that_are_found_soon(
                 found = await _in_pages(client, direction, **query)
                 assert len(found) == len(set(found)) == expected, (query, direction)
         assert len((await _messages(client)).cursors) == 150
+
+
+async def test_a_filter_reads_only_the_minutes_in_which_its_names_occur(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rare = [sent(minute * MINUTE + 5, b"rare", "rare", from_id=9, to_id=8) for minute in (3, 5)]
+    usual = [sent(minute * MINUTE, b"usual", from_id=9, to_id=7) for minute in range(10)]
+    await filled(log, [*usual, *rare, sent(2**63 - 1, b"end", from_id="last")])
+    spans = []
+    original = paging.message_pages
+
+    def read(log: EventLog, of: Any, selection: Any, span: Any, **how: Any) -> Any:
+        spans.append((span.start, span.end))
+        return original(log, of, selection, span, **how)
+
+    monkeypatch.setattr(paging, "message_pages", read)
+    async with viewing(store) as client:
+        while (await client.get("/api/run/e1/pairs")).status != 200:
+            pass  # it is indexed then
+        found = (Cursor(3 * MINUTE, 0, 0), Cursor(6 * MINUTE, 0, 0))
+        for query, expected, within in (
+            ({"channel": "rare"}, 2, found),
+            ({"between": ["9", "8"]}, 2, found),
+            ({"channel": "rare", "since": 4 * MINUTE}, 1, (Cursor(4 * MINUTE, 0, 0), found[1])),
+            ({"channel": "rare", "until": 4 * MINUTE}, 1, (found[0], Cursor(4 * MINUTE, 0, 0))),
+            ({"between": ["7", "8"]}, 0, (Cursor(0, 0, 0), Cursor(0, 0, 0))),
+            ({"agent": ['"last"']}, 1, None),
+        ):
+            spans.clear()
+            assert len((await _messages(client, **query)).cursors) == expected, query
+            assert within is None or spans == [within], query
+        await log.append(await log.register(await log.experiment("e1"), role="tap"), [sent(7 * MINUTE, b"new", "rare")])
+        assert len((await _messages(client, channel="rare")).cursors) == 3
 
 
 async def test_counts_wait_for_the_indexing_and_say_so(
