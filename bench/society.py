@@ -49,25 +49,27 @@ def payload(number: int) -> bytes:
     return json.dumps({"from": sender_of(number), "content": content, "type": "social", "t": number}).encode()
 
 
-def society(stage: Stage) -> Path:
-    """Return a store with an indexed society of `stage.society` events."""
-    if "society" not in stage.shared:
+def society(stage: Stage, at_least: int = 0) -> Path:
+    """Return a store with an indexed society of `stage.society` events, or of more."""
+    events = max(stage.society, at_least)
+    key = f"society-{events}"
+    if key not in stage.shared:
         folder = stage.keep or stage.folder
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"society-{stage.society}.db"
+        path = folder / f"{key}.db"
         if not path.exists():
-            check_space(folder, stage.society, EVENT_BYTES)
+            check_space(folder, events, EVENT_BYTES)
             making = path.with_suffix(".making.db")
             remove(making)
             try:
-                asyncio.run(make(making, stage.society, stage.say))
+                asyncio.run(make(making, events, stage.say))
             except BaseException:
                 remove(making)
                 raise
             making.rename(path)
             stage.say(f"its store has {path.stat().st_size / 1e9:.1f} GB")
-        stage.shared["society"] = path
-    found: Path = stage.shared["society"]
+        stage.shared[key] = path
+    found: Path = stage.shared[key]
     return found
 
 

@@ -118,18 +118,21 @@ async def message_pages(
     redacted: bool = False,
     brief: bool = False,
     backward: bool = False,
+    growing: bool = False,
 ) -> AsyncGenerator[list[Event], None]:
     """Yield the messages of an experiment in replay order, or with `backward` from the last to the first.
 
     With `above`, only those with more payload bytes than that; with `redacted`, also redacted ones; with `brief`, only
-    with the fields that a comparison needs (`event_rows.columns`). `rule` is the result of `sources` for
-    `chosen.kinds`, computed if not given. `span.limit` counts messages.
+    with the fields that a comparison needs (`event_rows.columns`). `growing` is that of `reading.pages`. `rule` is the
+    result of `sources` for `chosen.kinds`, computed if not given. `span.limit` counts messages.
     """
     rule = rule or await sources(log, of, chosen.kinds)
     takes = None if rule.sent is None and not rule.retracted else rule.takes
     wanted = chosen.of_kinds(rule.kinds)
     wanted = wanted if redacted else wanted.without_redacted()
-    reading = pages(log.database, of, wanted, span, rule=takes, above=above, brief=brief, backward=backward)
+    reading = pages(
+        log.database, of, wanted, span, rule=takes, above=above, brief=brief, backward=backward, growing=growing
+    )
     async with aclosing(reading):
         async for page in reading:
             yield page

@@ -26,6 +26,8 @@ from .span import Span
 
 PAGE = 1000
 """Maximum of events in a page."""
+FIRST, GROWTH = 16, 4
+"""Maximum of events in the first page, and the growth of the next ones, if pages grow."""
 PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes of a page, estimated from the experiment's average."""
 _BEFORE_ALL = (-(2**63), -1)
@@ -60,8 +62,11 @@ async def pages(
     above: int | None = None,
     brief: bool = False,
     backward: bool = False,
+    growing: bool = False,
 ) -> AsyncGenerator[list[Event], None]:
     """Yield the selected events in replay order, or with `backward` from last to first, in lists of at most `page`.
+
+    With `growing`, the first lists are short: what few events fit takes time to find.
 
     With `rule`, only those for which it returns true. With `above`, only those with more payload bytes than that. With
     `brief`, events have only their position, kind, channel, flags and payload, unless there are conditions on the
@@ -99,8 +104,10 @@ async def pages(
     )
     names = NameReader(database)
     left = span.limit
+    wide = FIRST if growing else page
     while left is None or left > 0:
-        size = page if left is None or tested else min(page, left)
+        size = min(page, wide) if left is None or tested else min(page, wide, left)
+        wide *= GROWTH
         rows = await query.rows(database, ts=place[0], number=place[1], size=size)
         if not rows:
             return

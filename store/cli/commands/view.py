@@ -52,7 +52,7 @@ async def command(
 
     try:
         from ...view.server.access import Access
-        from ...view.server.app import application
+        from ...view.server.app import application, prepare
         from ...view.server.comparing import compare_route
         from ...view.server.control_client import listens
         from ...view.server.examiner_process import ExaminerProcess
@@ -78,8 +78,7 @@ async def command(
         home = f"/?{urlencode({'exp': exp})}" if exp else "/"
         app = application(served, examiner, stop, replay=replaying.head, more=more)
         access = Access(app, listener.getsockname()[1], home)
-        examiner.prepare()
-        missing = exp is not None and not await served.prepare(exp)
+        missing = exp is not None and not await prepare(served, examiner, exp)
         idle = control is not None and not await listens(control)
 
         def started(url: str) -> None:

@@ -114,6 +114,8 @@ class _Known(dict[int, Any]):
 
 def _bucket(length: int) -> ColumnElement[int]:
     """Return the start of the bucket of a minute. The length is part of the statement, as GROUP BY requires."""
-    number: ColumnElement[int] = literal_column(str(length))
     at = activity.c.bucket
+    if length == BUCKET_NS:
+        return at
+    number: ColumnElement[int] = literal_column(str(length))
     return at - ((at % number) + number) % number

@@ -14,7 +14,7 @@ from ...html_table import html_table
 from ...log.cursor import duration_ns
 from ...log.event import utc
 from ...log.event_log import EventLog
-from ...log.messages import Sources, selected_pages
+from ...log.messages import selected_pages
 from ...log.names import agent_text
 from ...log.reading import pages
 from ...log.selection import Filters, Selection, selection_of
@@ -113,7 +113,6 @@ async def count(
     events: bool = False,
     order: Order = "messages",
     numeric: bool = True,
-    rule: Sources | None = None,
     progress: Progress | None = None,
     **filters: Unpack[Filters],
 ) -> Counts:
@@ -123,8 +122,8 @@ async def count(
 
     With `events`, count events of every kind. `max_gap` is the longest silence within a stretch of a timeline, in ns or
     as text such as `10m`; None for no limit. `order` is the number by which rows are sorted, the largest first, or
-    `name`; times, marks and, with `numeric`, fields that only have numbers are in their own order. `rule` is the
-    choice of messages, computed if not given. `progress` is called while the experiment is indexed.
+    `name`; times, marks and, with `numeric`, fields that only have numbers are in their own order. `progress` is
+    called while the experiment is indexed.
 
     Memory use is bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a
     minute are computed from the side table `activity`; others in one pass over the selected events. Raises `StoreError`
@@ -136,13 +135,38 @@ async def count(
         raise StoreError(f"max_gap: {NO_TIMELINE}")
     selection = selection_of(selection, filters)
     phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
-    groups = Groups(wanted, phases)
-    if not await activity_sums.add(log, of, groups, selection, events=events, rule=rule, progress=progress):
-        groups = Groups(wanted, phases)
-        async for page in selected_pages(log, of, selection, messages=not events, rule=rule):
-            groups.add_events(page)
+    groups = await sums(log, of, wanted, selection, phases, events=events, progress=progress)
     found = _counts(groups, phases, "events" if events else _unit(selection), limit, order, numeric)
     return replace(found, notes=tuple(_notes(of, found, phases)))
+
+
+async def sums(
+    log: EventLog,
+    of: Experiment,
+    by: Sequence[Dimension],
+    selection: Selection,
+    phases: Phases | None = None,
+    *,
+    events: bool = False,
+    rule: activity_sums.Rule | None = None,
+    sizes: bool = True,
+    progress: Progress | None = None,
+) -> Groups:
+    """Return the sums that `count` makes rows of. `phases` are those of the experiment, if a dimension needs them.
+
+    `rule` returns the choice of messages, computed if not given. Without `sizes`, payload bytes may be 0, which is
+    faster.
+    """
+    phases = phases or Phases()
+    groups = Groups(by, phases)
+    if not await activity_sums.add(
+        log, of, groups, selection, events=events, rule=rule, sizes=sizes, progress=progress
+    ):
+        groups = Groups(by, phases)
+        chosen = None if rule is None else await rule()
+        async for page in selected_pages(log, of, selection, messages=not events, rule=chosen):
+            groups.add_events(page)
+    return groups
 
 
 def _notes(of: Experiment, found: Counts, phases: Phases) -> Iterator[str]:

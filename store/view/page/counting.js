@@ -43,12 +43,13 @@ export function activityOf(messages, rows, since, until, buckets, by) {
 }
 
 /**
- * Count rows by sender and recipient.
+ * Count rows by sender, and across by recipient or channel: `to` is the position of either.
  * @param {Messages} messages
  * @param {Int32Array} rows
+ * @param {"to" | "channel"} [across]
  */
-export function pairsOf(messages, rows) {
-  return crossed(rows, messages.from, messages.to);
+export function pairsOf(messages, rows, across = "to") {
+  return crossed(rows, messages.from, messages[across]);
 }
 
 /**

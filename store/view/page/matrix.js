@@ -5,7 +5,7 @@ import { FILTER_KEYS } from "./filter.js";
 import { Graph } from "./graph.js";
 import { Grid } from "./grid.js";
 import { Naming } from "./naming.js";
-import { MOST, channelPairs, channelsOf, network, tableOf, turnPairs, usual } from "./pairs.js";
+import { MOST, channelsOf, network, tableOf, turnPairs, usual } from "./pairs.js";
 import { numberText, plural } from "./time.js";
 
 /** @typedef {import("./pairs.js").Across} Across */
@@ -186,7 +186,8 @@ async function counted(app) {
   const pairs = await app.source.pairs({ ...app.filter, between: [] });
   const across = chosen ?? usual(pairs, app.source.complete ? channelsOf(app.messages) : app.head.channels);
   if (across === "to") return { pairs, across };
-  return { pairs: across === "channel" ? channelPairs(app.messages, app.rows) : turnPairs(app.messages, app.rows), across };
+  if (across === "channel") return { pairs: await app.source.pairs(app.filter, across), across };
+  return { pairs: turnPairs(app.messages, app.rows), across };
 }
 
 /** @param {number} count */
@@ -217,7 +218,7 @@ function noteOf(app, across, table) {
   if (across === "channel" && table.columnNames > MOST + 1) {
     found.push(`Of ${plural(table.columnNames, "channel")}, the ${MOST} busiest are shown.`);
   }
-  if (across !== "to" && !complete) found.push(`Counted in the ${plural(app.rows.length, "loaded message")}.`);
+  if (across === "after" && !complete) found.push(`Counted in the ${plural(app.rows.length, "loaded message")}.`);
   return found.join(" ");
 }
 

@@ -24,16 +24,6 @@ import { crossed } from "./counting.js";
 export const MOST = 40;
 
 /**
- * Count rows by sender and channel.
- * @param {Messages} messages
- * @param {Int32Array} rows
- * @returns {Pair[]} `to` is the position of the channel
- */
-export function channelPairs(messages, rows) {
-  return crossed(rows, messages.from, messages.channel);
-}
-
-/**
  * Count rows by sender and by the sender of the message before on the same channel.
  * @param {Messages} messages
  * @param {Int32Array} rows

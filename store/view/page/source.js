@@ -41,9 +41,9 @@ class WholeSource {
     return activityOf(this.messages, rowsOf(this.messages, filter, { anyTime: true }), since, until, buckets, by);
   }
 
-  /** @param {Filter} filter */
-  async pairs(filter) {
-    return pairsOf(this.messages, rowsOf(this.messages, filter));
+  /** @param {Filter} filter @param {"to" | "channel"} across */
+  async pairs(filter, across = "to") {
+    return pairsOf(this.messages, rowsOf(this.messages, filter), across);
   }
 }
 

@@ -259,6 +259,11 @@ class Timeline {
         this._wanted = null;
         const by = byOf(this.app);
         const begin = performance.now();
+        if (this._whole === null) {
+          // Counts by name take longer: their sums come first.
+          this._bars = await askedBars(this.app, viewport, "all");
+          this.app.changed("timeline");
+        }
         const bars = await askedBars(this.app, viewport, by);
         const all = viewport.whole ? bars : of === this._wholeOf ? this._whole : await askedBars(this.app, whole, by);
         this._answered = performance.now() - begin;

@@ -119,7 +119,7 @@ function names(messages, by) {
 
 /**
  * Ask the source for the counts of a viewport without cuts. The source chooses the slots.
- * @param {App} app @param {Viewport} viewport @param {By} by
+ * @param {App} app @param {Viewport} viewport @param {By | "all"} by
  */
 export async function askedBars(app, viewport, by) {
   const { slots } = slotsOf(viewport);

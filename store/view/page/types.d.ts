@@ -234,9 +234,9 @@ export interface Source {
   /** Load messages before the first, or behind the last. Returns their number. */
   more(direction: "before" | "after"): Promise<number>;
   /** Counts of messages; `by` is "from" or "channel". */
-  activity(filter: Filter, since: bigint, until: bigint, buckets: number, by: "from" | "channel"): Promise<Activity>;
+  activity(filter: Filter, since: bigint, until: bigint, buckets: number, by: "from" | "channel" | "all"): Promise<Activity>;
   /** Numbers of messages by sender and recipient: positions of agents, 0 for none, -1 for others. */
-  pairs(filter: Filter): Promise<{ from: number; to: number; count: number }[]>;
+  pairs(filter: Filter, across?: "to" | "channel"): Promise<{ from: number; to: number; count: number }[]>;
 }
 
 /** What changed since the last update: keys of the state, and "messages", "rows", "head", "size", "theme". */

@@ -22,6 +22,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ from ...log.span import Span
 from ...queries.overview import listing
 from ..columns import ROWS
 from ..head import head
-from . import parameters
+from ..page import MAIN, script
+from . import counts, parameters
 from .event_stream import EventStream
 from .examiner import Examines, Question
 from .following import follow
@@ -57,8 +59,6 @@ from .statuses import BUG, status_of
 FOLDER = Path(__file__).parents[1] / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """The files of the page, by suffix."""
-COUNTED = 500_000
-"""Events up to which the messages are counted for the head."""
 EXAMINED: tuple[Question, ...] = ("activity", "pairs", "problems", "verify")
 """Routes that the examiner answers."""
 
@@ -81,7 +81,7 @@ def application(
     answers = {"messages": runs.messages} | {question: runs.examined(question) for question in EXAMINED}
     return Starlette(
         routes=[
-            Route("/", _page),
+            Route("/", runs.page),
             Route("/page/{name:path}", _page),
             Route("/api/experiments", runs.experiments),
             Route("/api/run/{exp:path}/head", runs.head),
@@ -93,12 +93,27 @@ def application(
     )
 
 
+async def prepare(store: ServedStore, examiner: Examines, wanted: str) -> bool:
+    """Begin what the page of an experiment asks for first; return whether the experiment exists.
+
+    For ten million events it takes a second or two, about as long as a browser takes to load the page. Raises
+    `AmbiguousExperiment`.
+    """
+    try:
+        run = await store.run(wanted)
+    except (StoreNotFound, ExperimentNotFound):
+        return False
+    run.begin(lambda: asyncio.gather(run.sources(Selection()), examiner.answer("first", run.of.exp_id)))
+    return True
+
+
 async def _page(request: Request) -> Response:
-    """Answer with a file of the page: one of those that are there, by its exact name."""
+    """Answer with a file of the page, by its exact name. `main.js` has all modules, as requests take time."""
     path = _files().get(request.path_params.get("name", "index.html"))
     if path is None:
         raise HTTPException(404)
-    return Response(path.read_bytes(), media_type=TYPES[path.suffix])  # cheaper than `FileResponse`, and all are small
+    content = script() if path.name == MAIN else path.read_bytes()
+    return Response(content, media_type=TYPES[path.suffix])  # cheaper than `FileResponse`, and all are small
 
 
 @cache
@@ -129,6 +144,13 @@ class _Runs:
 
         return endpoint
 
+    async def page(self, request: Request) -> Response:
+        """Answer with the page, and begin to count what it will ask for."""
+        if exp := request.query_params.get("exp"):
+            with suppress(StoreError):
+                await prepare(self._store, self._examiner, exp)
+        return await _page(request)
+
     async def experiments(self, request: Request) -> Response:
         """List the experiments, the newest first."""
         try:
@@ -149,7 +171,7 @@ class _Runs:
         now = await recorders_now(run.log.database, run.of)
         position = {now.ordinals[number]: last for number, last in now.last_seqs.items()}
         messages = None
-        if sum(position.values()) <= COUNTED:
+        if sum(position.values()) <= counts.COUNTED:
             rule = await run.rule.sources(run.log, run.of)
             messages = await message_count(run.log, run.of, Selection(), Span(last_seqs=position), rule, redacted=True)
         return _json(
@@ -180,6 +202,7 @@ class _Runs:
             backward=bool(before),
             limit=parameters.number(given, "limit", PAGE, ROWS),
             last_seqs=parameters.position(given["position"]) if "position" in given else None,
+            filters=parameters.filters(given),
         )
         return Response(chunk, media_type="application/octet-stream")
 

@@ -1,19 +1,31 @@
-"""Counts of messages for the page, from the side table `activity`: over time, and between pairs of agents."""
+"""Counts of messages for the page, from the side table `activity`: over time, by sender and recipient or channel."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 from ...db.codes import BUCKET_NS
-from ...log.cursor import clamped
+from ...log.cursor import clamped, span
 from ...log.event import Cursor
+from ...log.event_query import recorders_now
 from ...log.selection import Selection
-from ...queries.counting.count import count
-from ...queries.counting.dimensions import FIRST_NS
+from ...queries.counting.count import sums
+from ...queries.counting.dimensions import FIRST_NS, dimensions
+from ...queries.counting.groups import Groups
+from ...queries.overview import overview
+from ..columns import ON_THE_PAGE
 from .served_store import Served
 
+COUNTED = 500_000
+"""Events up to which the messages are counted for the head; a page has all messages then, and counts them itself."""
+BUCKETS = 400
+"""Buckets, unless another number is asked for: about as many as a page on a usual screen asks for."""
+FEW_AGENTS = 30
+"""Agents up to which a page counts by sender, unless asked otherwise; else by channel (`timeline_legend.js`)."""
 SERIES = 11
 """Channels, or senders, with counts of their own; the others are one series."""
 PAIRED = 200
@@ -24,26 +36,70 @@ _MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)
 _DAY_NS = 1440 * BUCKET_NS
 
 
-async def activity(run: Served, selection: Selection, since: int, until: int, buckets: int, by: str) -> dict[str, Any]:
-    """Return the number of selected messages over time, by `channel` or `from`.
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Equal parts of a time, ns."""
 
-    `starts` and `length` of the buckets are in seconds; there are about as many as asked for. Each of `series` has the
-    position of its name (0 for none, -1 for all others), a `label` and its `counts`, the largest first.
+    start: int
+    length: int
+    number: int
+
+
+async def buckets_of(run: Served, since: int, until: int, wanted: int) -> Buckets:
+    """Return about as many buckets as wanted, for all of the experiment none before its first or behind its last event.
+
+    So pages of different widths ask the same for all of it.
     """
-    length = _length(until - since, buckets)
+    length = _length(until - since, wanted)
+    first, last = await span(run.log.database, run.of)
+    if first is not None and last is not None and since <= first and last < until:
+        since, until = first, last + 1
     start = max(since - since % length, FIRST_NS)
-    number = max(1, -(-(until - start) // length))
-    within = _within(selection, start, start + number * length)
-    found = await count(run.log, run.of, (by, f"{length}ns"), within, rule=await run.sources(selection))
-    position = run.names.channel if by == "channel" else run.names.agent
+    return Buckets(start, length, max(1, -(-(until - start) // length)))
+
+
+async def count_first(run: Served) -> None:
+    """Count what the page of a large experiment asks for first."""
+    first, last = await span(run.log.database, run.of)
+    events = sum((await recorders_now(run.log.database, run.of)).last_seqs.values())
+    if events <= COUNTED or first is None or last is None:
+        return
+    buckets = await buckets_of(run, first, last + 1, BUCKETS)
+    by = "from" if (await overview(run.log, run.of))["agents"] <= FEW_AGENTS else "channel"
+    for each in ("all", by):
+        await kept_activity(run, Selection(), [], buckets, each)
+
+
+async def kept_activity(
+    run: Served, selection: Selection, filters: list[tuple[str, str]], buckets: Buckets, by: str
+) -> dict[str, Any]:
+    """Return `activity`, the same while nothing is recorded. `filters` are those of the selection, but for the time."""
+    found: dict[str, Any] = await run.kept(
+        f"activity {by} {buckets} {filters}", lambda: activity(run, selection, buckets, by)
+    )
+    return found
+
+
+async def activity(run: Served, selection: Selection, buckets: Buckets, by: str) -> dict[str, Any]:
+    """Return the number of selected messages over time, by `channel` or `from`; `all` is faster.
+
+    `starts` and `length` of the buckets are in seconds. Each of `series` has the position of its name (0 for none, -1
+    for all others), a `label` and its `counts`, the largest first.
+    """
+    start, length, number = buckets.start, buckets.length, buckets.number
+    within = copy(selection)
+    within.since, within.until = Cursor(start, 0, 0), Cursor(clamped(start + number * length), 0, 0)
+    found = await _sums(run, within, *([] if by == "all" else [by]), f"{length}ns")
+    position = _Positions(run, by)
     counts: dict[int, list[int]] = {}
-    for row in found.rows:
-        name, at = row.keys
-        counts.setdefault(position(name), [0] * number)[(at - start) // length] += row.messages
+    for (*name, at), (messages, _) in found.sums.items():
+        if messages:
+            series_at = position[name[0]] if name else -1
+            counts.setdefault(series_at, [0] * number)[(at - start) // length] += messages
     largest = sorted(counts, key=lambda at: -sum(counts[at]))
     kept = largest if len(largest) <= SERIES + 1 else largest[:SERIES]
     names = run.names.listed(set(), {*kept}, set()) if by == "channel" else run.names.listed({*kept}, set(), set())
-    labels = {0: "none"} | {name[0]: name[1] for name in names["channels"] + names["agents"]}
+    labels = {0: "none", -1: "all"} | {name[0]: name[1] for name in names["channels"] + names["agents"]}
     series = [{"at": at, "label": labels[at], "counts": counts[at]} for at in kept]
     if others := [counts[at] for at in largest[len(kept) :]]:
         summed = [sum(column) for column in zip(*others, strict=True)]
@@ -58,32 +114,49 @@ async def activity(run: Served, selection: Selection, since: int, until: int, bu
     }
 
 
-async def pairs(run: Served, selection: Selection) -> dict[str, Any]:
-    """Return the number of selected messages by sender and recipient.
+async def pairs(run: Served, selection: Selection, across: str) -> dict[str, Any]:
+    """Return the number of selected messages by sender, and across by recipient (`to`) or `channel`.
 
     `pairs` has the positions of both (0 for none) and the number, the largest first; `others` is the number of messages
-    between agents that are not among the `PAIRED` busiest.
+    between names that are not among the `PAIRED` busiest.
     """
-    found = await count(run.log, run.of, ("from", "to"), selection, rule=await run.sources(selection))
-    by_agent: Counter[int] = Counter()
-    rows = [(run.names.agent(row.keys[0]), run.names.agent(row.keys[1]), row.messages) for row in found.rows]
-    for sender, recipient, messages in rows:
-        by_agent[sender] += messages
-        by_agent[recipient] += messages
-    shown = {0, *(at for at, _ in by_agent.most_common(PAIRED))}
-    listed = [row for row in rows if row[0] in shown and row[1] in shown]
+    found = await _sums(run, selection, "from", across)
+    senders, columns = _Positions(run, "from"), _Positions(run, across)
+    rows = [(senders[row], columns[column], messages) for (row, column), (messages, _) in found.sums.items()]
+    by_name: tuple[Counter[int], Counter[int]] = Counter(), Counter()
+    busiest = by_name if across == "channel" else (by_name[0], by_name[0])  # the same agents in both
+    for sender, column, messages in rows:
+        busiest[0][sender] += messages
+        busiest[1][column] += messages
+    shown = [{0, *(at for at, _ in each.most_common(PAIRED))} for each in busiest]
+    listed = sorted((row for row in rows if row[0] in shown[0] and row[1] in shown[1]), key=lambda row: -row[2])
     return {
-        "pairs": [{"from": sender, "to": recipient, "count": messages} for sender, recipient, messages in listed],
+        "across": across,
+        "pairs": [{"from": sender, "to": column, "count": messages} for sender, column, messages in listed if messages],
         "others": found.messages - sum(row[2] for row in listed),
-        "names": run.names.listed(shown, set(), set()),
+        "names": run.names.listed(shown[0], shown[1] if across == "channel" else set(), set()),
     }
 
 
-def _within(selection: Selection, start: int, end: int) -> Selection:
-    """Return the same selection in a time, start included and end excluded."""
-    within = copy(selection)
-    within.since, within.until = Cursor(start, 0, 0), Cursor(clamped(end), 0, 0)
-    return within
+class _Positions(dict[Any, int]):
+    """Positions of the values in a dimension."""
+
+    def __init__(self, run: Served, dimension: str) -> None:
+        self._names = run.names
+        self._of_channels = dimension == "channel"
+
+    def __missing__(self, value: Any) -> int:
+        if self._of_channels:
+            self[value] = self._names.channel(value)
+        else:
+            self[value] = self._names.agent(None if value is None else json.loads(value))
+        return self[value]
+
+
+async def _sums(run: Served, selection: Selection, *by: str) -> Groups:
+    chosen = selection.of_kinds(ON_THE_PAGE if selection.kinds is None else selection.kinds & ON_THE_PAGE)
+    async with run.counting:
+        return await sums(run.log, run.of, dimensions(by), chosen, rule=lambda: run.sources(chosen), sizes=False)
 
 
 def _length(time_ns: int, buckets: int) -> int:

@@ -8,13 +8,12 @@ that pages and followed recordings do not wait for them. Positions of names in t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 from starlette.datastructures import QueryParams
 
 from ...errors import StoreError
-from ...log.event_query import recorders_now
 from ...maintenance.verify import verify
 from ...queries import side_tables
 from ...queries.index import index_or_warn
@@ -24,13 +23,11 @@ from . import counts, parameters
 from .positions import with_values
 from .served_store import Served, ServedStore
 
-Question = Literal["indexing", "activity", "pairs", "problems", "verify"]
+Question = Literal["indexing", "first", "activity", "pairs", "problems", "verify"]
 Query = Sequence[tuple[str, str]]
 """Parameters of a request, in order."""
 
-ANSWERS = 16
-"""Counts that are kept of an experiment."""
-BUCKETS, MOST_BUCKETS = 400, 4_000
+MOST_BUCKETS = 4_000
 PATIENCE_S = 0.5
 """Seconds that a question waits for the indexing, before it is answered with its progress."""
 
@@ -43,11 +40,9 @@ class Examines(Protocol):
 
         `indexing` answers with the progress alone, None if the experiment is indexed. With the parameter `again`, as
         for a page that begins, what is new is indexed now: its receptions would not be shown.
-        """
-        ...
 
-    def prepare(self) -> None:
-        """Begin what the first question needs."""
+        `first` answers with nothing: what the page of a large experiment asks for first is counted, and kept.
+        """
         ...
 
 
@@ -73,28 +68,20 @@ class Examiner:
         found = await examined.answer(question, QueryParams(list(query)))
         return with_values(found, run.names) if "names" in found else found
 
-    def prepare(self) -> None:
-        """Do nothing: nothing has to be started."""
-
 
 class _Examined:
-    """One experiment, and what is kept of it."""
+    """One experiment, and its indexing."""
 
     def __init__(self, run: Served) -> None:
         self._run = run
         self._indexing: asyncio.Task[bool] | None = None
         self._indexed = 0, 0
-        self._counting = asyncio.Lock()
-        self._answers: dict[str, asyncio.Task[dict[str, Any]]] = {}
-        self._answered: dict[int, int] = {}
-        """Last seqs when these were asked."""
 
     async def close(self) -> None:
         """End the indexing; what was indexed remains."""
-        tasks = [task for task in (self._indexing, *self._answers.values()) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._indexing is not None:
+            self._indexing.cancel()
+            await asyncio.wait((self._indexing,))
 
     async def answer(self, question: Question, given: QueryParams) -> dict[str, Any]:
         run = self._run
@@ -105,39 +92,21 @@ class _Examined:
             return {"indexing": indexing}
         if question == "problems":
             return problems_of(await problems(run.log, run.of))
+        if question == "first":
+            await counts.count_first(run)
+            return {}
         selection = await parameters.selection(given, run.log, run.of)
         if question == "pairs":
-            return await self._counted(f"pairs?{given}", lambda: counts.pairs(run, selection))
+            across = parameters.one_of(given, "across", "to", "channel")
+            found: dict[str, Any] = await run.kept(f"pairs {given}", lambda: counts.pairs(run, selection, across))
+            return found
         span = await selection.span(run.log.database, run.of)
         if span.start is None or span.end is None:
             raise StoreError("counts over time need a time: give since and until")
-        by = given.get("by", "channel")
-        if by not in ("channel", "from"):
-            raise StoreError(f"by={by!r}: give channel or from")
-        buckets = parameters.number(given, "buckets", BUCKETS, MOST_BUCKETS)
-        since, until = span.start.ts, span.end.ts
-        return await self._counted(
-            f"activity?{given}", lambda: counts.activity(run, selection, since, until, buckets, by)
-        )
-
-    async def _counted(self, question: str, count: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
-        """Return the answer of `count`, the same to the same question while nothing is recorded."""
-
-        async def alone() -> dict[str, Any]:
-            # Each indexes what is new, and reads all events if another one is indexing them.
-            async with self._counting:
-                return await count()
-
-        run = self._run
-        now = (await recorders_now(run.log.database, run.of)).last_seqs
-        if now != self._answered:
-            self._answers, self._answered = {}, now
-        task = self._answers.get(question)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            if len(self._answers) >= ANSWERS:
-                del self._answers[next(iter(self._answers))]
-            task = self._answers[question] = asyncio.create_task(alone())
-        return await asyncio.shield(task)
+        by = parameters.one_of(given, "by", "channel", "from", "all")
+        wanted = parameters.number(given, "buckets", counts.BUCKETS, MOST_BUCKETS)
+        buckets = await counts.buckets_of(run, span.start.ts, span.end.ts, wanted)
+        return await counts.kept_activity(run, selection, parameters.filters(given), buckets, by)
 
     async def _progress(self, *, again: bool) -> list[int] | None:
         """Return the number of events that are indexed and their total; None if the experiment is indexed.
@@ -155,7 +124,7 @@ class _Examined:
         return None if self._indexing.done() else list(self._indexed)
 
     async def _index(self) -> bool:
-        async with self._counting:
+        async with self._run.counting:
             return await index_or_warn(self._run.log, self._run.of, progress=self._note)
 
     def _note(self, done: int, total: int) -> None:

@@ -26,7 +26,7 @@ class _Asked(NamedTuple):
 
 
 class ExaminerProcess:
-    """Answers from the store of a URL, made by a process that starts with the first question.
+    """Answers from the store of a URL, made by a process of its own.
 
     If the process ends, its open questions raise `StoreError`, and the next one starts another. Use it as a context
     manager.
@@ -41,6 +41,7 @@ class ExaminerProcess:
         """None until the process has started."""
 
     async def __aenter__(self) -> ExaminerProcess:
+        self._start()
         return self
 
     async def __aexit__(self, *ignored: object) -> None:
@@ -48,7 +49,7 @@ class ExaminerProcess:
             self._running.cancel()
             await asyncio.wait((self._running,))
 
-    def prepare(self) -> None:
+    def _start(self) -> None:
         """Start the process, unless it runs."""
         if self._running is None or self._running.done():
             self._input = None
@@ -56,7 +57,7 @@ class ExaminerProcess:
 
     async def answer(self, question: Question, exp_id: str, query: Query = ()) -> dict[str, Any]:
         """Answer, as `Examines.answer`."""
-        self.prepare()
+        self._start()
         self._number += 1
         text = {"number": self._number, "question": question, "exp_id": exp_id, "query": list(query)}
         asked = _Asked(json.dumps(text).encode() + b"\n", asyncio.get_running_loop().create_future())

@@ -44,6 +44,11 @@ async def selection(given: QueryParams, log: EventLog, of: Experiment) -> Select
     return Selection(**filters)
 
 
+def filters(given: QueryParams) -> list[tuple[str, str]]:
+    """Return the filters as they were given, without since and until."""
+    return [each for each in given.multi_items() if each[0] in ("q", "agent", "between", "channel", "kind")]
+
+
 def point(text: str | None) -> Cursor | int | None:
     """Return a cursor, or a time in ns UTC; None for nothing. Raises `BadCursor`."""
     if not text:
@@ -57,6 +62,14 @@ def number(given: QueryParams, name: str, default: int, most: int) -> int:
     if not _NUMBER.fullmatch(text) or int(text) < 1:
         raise StoreError(f"{name}={text!r} is no number above 0: leave it out, or give one up to {most}")
     return min(int(text), most)
+
+
+def one_of(given: QueryParams, name: str, *values: str) -> str:
+    """Return one of some values, the first unless another is given. Raises `StoreError`."""
+    text = given.get(name, values[0])
+    if text not in values:
+        raise StoreError(f"{name}={text!r}: give {' or '.join(values)}")
+    return text
 
 
 def position(text: str | None) -> dict[int, int]:

@@ -31,7 +31,8 @@ def renamed(answer: dict[str, Any], names: Names) -> dict[str, Any]:
         places = channels if answer["by"] == "channel" else agents
         made["series"] = [{**one, "at": places.get(one["at"], one["at"])} for one in answer["series"]]
     if "pairs" in answer:
+        columns = channels if answer["across"] == "channel" else agents
         made["pairs"] = [
-            {**one, "from": agents.get(one["from"], 0), "to": agents.get(one["to"], 0)} for one in answer["pairs"]
+            {**one, "from": agents.get(one["from"], 0), "to": columns.get(one["to"], 0)} for one in answer["pairs"]
         ]
     return made

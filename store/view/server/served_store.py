@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from copy import copy
+from typing import Any
 
 from ...db.databases import in_memory
-from ...errors import ExperimentNotFound, StoreNotFound
+from ...errors import StoreError, StoreNotFound
 from ...experiments.records import Experiment
 from ...log.event_log import EventLog
+from ...log.event_query import recorders_now
 from ...log.messages import Sources
 from ...log.selection import Selection
 from ..columns import ON_THE_PAGE, Names
 from .message_rule import CurrentRule
+
+ANSWERS = 16
+"""Answers that are kept of an experiment."""
 
 
 class ServedStore:
@@ -53,14 +60,6 @@ class ServedStore:
                 self._log = await EventLog.open(self.url, create=False)
             return self._log
 
-    async def prepare(self, wanted: str) -> bool:
-        """Begin to choose the messages of an experiment; return whether it exists. Raises `AmbiguousExperiment`."""
-        try:
-            (await self.run(wanted)).prepare()
-        except (StoreNotFound, ExperimentNotFound):
-            return False
-        return True
-
     async def run(self, wanted: str) -> Served:
         """Return the experiment of this exp_id, name or prefix. Raises `StoreNotFound` or `ExperimentNotFound`."""
         log = await self.log()
@@ -81,17 +80,24 @@ class Served:
         self.names = Names()
         """Positions of names, the same in all answers."""
         self.rule = CurrentRule()
-        self._choosing: asyncio.Task[Sources] | None = None
+        self.counting = asyncio.Lock()
+        """Held by a count, which indexes what is new: another one would read all events meanwhile."""
+        self._begun: asyncio.Task[None] | None = None
+        self._kept: dict[str, asyncio.Task[Any]] = {}
+        self._kept_at: dict[int, int] = {}
+        """Last seqs when these were asked."""
 
     async def close(self) -> None:
         """End what was begun."""
-        if self._choosing is not None:
-            self._choosing.cancel()
-            await asyncio.wait((self._choosing,))
+        tasks = [task for task in (self._begun, *self._kept.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def prepare(self) -> None:
-        """Begin to choose the messages, which takes a second for ten million events. A request meets its errors."""
-        self._choosing = asyncio.create_task(self.rule.sources(self.log, self.of))
+    def begin(self, work: Callable[[], Awaitable[Any]]) -> None:
+        """Begin what requests will wait for, unless it has begun. They meet its errors."""
+        if self._begun is None or self._begun.done():
+            self._begun = asyncio.create_task(_suppressed(work))
 
     async def sources(self, selection: Selection) -> Sources:
         """Return the choice of the messages of a selection."""
@@ -99,3 +105,20 @@ class Served:
         if selection.kinds is not None:
             rule.kinds = selection.kinds & ON_THE_PAGE
         return rule
+
+    async def kept(self, question: str, find: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Return what `find` finds, the same to the same question while nothing is recorded."""
+        now = (await recorders_now(self.log.database, self.of)).last_seqs
+        if now != self._kept_at:
+            self._kept, self._kept_at = {}, now
+        task = self._kept.get(question)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            if len(self._kept) >= ANSWERS:
+                del self._kept[next(iter(self._kept))]
+            task = self._kept[question] = asyncio.create_task(find())
+        return await asyncio.shield(task)
+
+
+async def _suppressed(work: Callable[[], Awaitable[Any]]) -> None:
+    with suppress(StoreError):
+        await work()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from messager_store import Counts, Event, EventLog, Experiment, NewEvent, Selection, StoreError, count, redact
+from messager_store.log import activity_summary
 from messager_store.log.not_json import NotJson
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries import side_tables
@@ -49,6 +50,30 @@ async def society(log: EventLog) -> Experiment:
     for writer in (speaker, listener):
         await log.touch(writer, heartbeat_at=BEGAN + 200 * SECOND, ended_at=BEGAN + 200 * SECOND)
     return of
+
+
+@pytest.mark.parametrize("large", [0.0, 2.0])
+async def test_a_part_of_the_table_is_summed_right_with_the_index_and_without(
+    log: EventLog, large: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(log, [told(at, 7, 8, channel="even") for at in range(90)], "other")
+    of = await society(log)
+    await index(log, of)
+    monkeypatch.setattr(activity_summary, "LARGE", large)
+    monkeypatch.setattr(activity_sums, "pages", None)  # events are not read
+    assert rows(await count(log, of, "channel")) == [("even", 60), ("odd", 60)]
+    assert rows(await count(log, of, "minute")) == [(BEGAN, 60), (BEGAN + MINUTE, 60)]
+    found = await activity_summary.summary(log.database, of, {}, counted=True)
+    assert found is not None and sum(events for *_, events in found.counts) == 360
+
+
+async def test_a_sum_over_most_of_the_table_does_not_use_the_index_and_one_over_a_small_part_does(
+    log: EventLog,
+) -> None:
+    of = await society(log)
+    async with log.database.reading() as connection:
+        whole, part = [await activity_summary.rows_to_sum(connection, of, share) for share in (1.0, 0.01)]
+    assert "+activity.recorder_id" in str(whole) and "+" not in str(part)
 
 
 async def test_each_message_counts_once_and_each_event_if_these_are_asked_for(log: EventLog) -> None:

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { pairsOf } from "../../../../store/view/page/counting.js";
 import { layout } from "../../../../store/view/page/layout.js";
-import { channelPairs, channelsOf, network, tableOf, turnPairs, usual } from "../../../../store/view/page/pairs.js";
+import { channelsOf, network, tableOf, turnPairs, usual } from "../../../../store/view/page/pairs.js";
 import { messagesOf } from "./making.js";
 
 const GROUP = [
@@ -58,7 +58,7 @@ test("the shade of cells is measured by agents, not by what is folded or unknown
 test("messages are counted by channel, and by the speaker before on the channel", async () => {
   const messages = await messagesOf(GROUP);
   const named = (pairs) => pairs.map(({ from, to, count }) => `${from}>${to}:${count}`).sort();
-  assert.deepEqual(named(channelPairs(messages, all(messages))), ["1>1:2", "2>1:2", "2>2:1"]);
+  assert.deepEqual(named(pairsOf(messages, all(messages), "channel")), ["1>1:2", "2>1:2", "2>2:1"]);
   assert.deepEqual(named(turnPairs(messages, all(messages))), ["1>0:1", "1>2:1", "2>0:1", "2>1:2"]);
 });
 

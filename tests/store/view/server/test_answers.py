@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -9,11 +10,14 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from messager_store import EventLog, NewEvent
+from messager_store.log import reading
+from messager_store.log.event import Cursor
 from messager_store.log.messages import selected_pages
 from messager_store.log.selection import Selection
 from messager_store.queries.counting.count import count
 from messager_store.recording.closing import close
-from messager_store.view.server import app, examiner
+from messager_store.view.page import script
+from messager_store.view.server import app, counts, examiner, paging
 from tests.store.view.server.client import Chunk, Client, decoded, viewing
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS
 from tests.support.logs import filled, sent
@@ -210,11 +214,111 @@ async def test_pairs_count_as_the_command_line_does(log: EventLog, store: str, m
         assert found["others"] + sum(one["count"] for one in found["pairs"]) == 700 and found["others"] > 0
 
 
+async def test_pairs_of_senders_and_channels_count_every_message(log: EventLog, store: str) -> None:
+    await _society(log)
+    expected = {
+        (json.dumps(row.keys[0]), row.keys[1]): row.messages
+        for row in await count(log, await log.experiment("e1"), ("from", "channel"))
+    }
+    async with viewing(store) as client:
+        found = (await client.get("/api/run/e1/pairs?across=channel")).json
+        agents = {0: "null"} | {position: value for position, _, value in found["names"]["agents"]}
+        channels = dict(found["names"]["channels"])
+        assert {(agents[one["from"]], channels[one["to"]]): one["count"] for one in found["pairs"]} == expected
+        assert found["others"] == 0
+
+
+async def test_the_kinds_of_a_filter_decide_whether_receptions_count(log: EventLog, store: str) -> None:
+    of = await filled(log, [sent(1), sent(2)])
+    await log.append(await log.register(of, role="tap"), [NewEvent("received", 3, "tapped", b"heard")])
+    async with viewing(store) as client:
+        for kinds, expected in (("", 3), ("&kind=sent", 2), ("&kind=received", 1), ("&kind=blocked", 0)):
+            query = f"since=0&until={60 * MINUTE}{kinds}"
+            for by in ("channel", "all"):
+                found = (await client.get(f"/api/run/e1/activity?by={by}&{query}")).json
+                assert found["total"] == expected, (kinds, by)
+
+
+async def test_a_large_experiment_is_counted_once_from_when_its_page_is_opened(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _society(log)
+    asked: list[str] = []
+    begun = asyncio.Event()
+    original = counts.activity
+
+    async def counted(run: Any, selection: Any, buckets: Any, by: str) -> Any:
+        asked.append(by)
+        if len(asked) == 2:
+            begun.set()
+        return await original(run, selection, buckets, by)
+
+    monkeypatch.setattr(counts, "activity", counted)
+    monkeypatch.setattr(counts, "COUNTED", 100)
+    async with viewing(store) as client:
+        assert (await client.get("/?exp=e1")).status == 200
+        await asyncio.wait_for(begun.wait(), 60)
+        for buckets in (390, 400, 410):  # pages of different widths
+            for by in ("all", "from"):
+                query = f"since=-9&until={101 * MINUTE}&buckets={buckets}&by={by}"
+                found = (await client.get(f"/api/run/e1/activity?{query}")).json
+                assert found["total"] == sum(sum(one["counts"]) for one in found["series"]) == 700
+        assert asked == ["all", "from"]
+        assert (await client.get(f"/api/run/e1/activity?since=0&until={101 * MINUTE}&agent=1")).json["total"] < 700
+        assert asked == ["all", "from", "channel"]
+
+
+async def test_a_page_of_few_messages_has_those_that_are_found_soon(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "ENOUGH_S", 0)
+    monkeypatch.setattr(reading, "FIRST", 2)
+    await filled(log, [sent(number, b"%d" % number, from_id=number % 7, to_id=number % 5) for number in range(150)])
+    async with viewing(store) as client:
+        for query, expected in (({"agent": ["3"]}, 46), ({"between": ["3", "4"]}, 8), ({"q": "149"}, 1)):
+            assert 0 < len((await _messages(client, **query)).cursors) < 8
+            for direction in ("after", "before"):
+                found = await _in_pages(client, direction, **query)
+                assert len(found) == len(set(found)) == expected, (query, direction)
+        assert len((await _messages(client)).cursors) == 150
+
+
+async def test_a_filter_reads_only_the_minutes_in_which_its_names_occur(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rare = [sent(minute * MINUTE + 5, b"rare", "rare", from_id=9, to_id=8) for minute in (3, 5)]
+    usual = [sent(minute * MINUTE, b"usual", from_id=9, to_id=7) for minute in range(10)]
+    await filled(log, [*usual, *rare, sent(2**63 - 1, b"end", from_id="last")])
+    spans = []
+    original = paging.message_pages
+
+    def read(log: EventLog, of: Any, selection: Any, span: Any, **how: Any) -> Any:
+        spans.append((span.start, span.end))
+        return original(log, of, selection, span, **how)
+
+    monkeypatch.setattr(paging, "message_pages", read)
+    async with viewing(store) as client:
+        while (await client.get("/api/run/e1/pairs")).status != 200:
+            pass  # it is indexed then
+        found = (Cursor(3 * MINUTE, 0, 0), Cursor(6 * MINUTE, 0, 0))
+        for query, expected, within in (
+            ({"channel": "rare"}, 2, found),
+            ({"between": ["9", "8"]}, 2, found),
+            ({"channel": "rare", "since": 4 * MINUTE}, 1, (Cursor(4 * MINUTE, 0, 0), found[1])),
+            ({"channel": "rare", "until": 4 * MINUTE}, 1, (found[0], Cursor(4 * MINUTE, 0, 0))),
+            ({"between": ["7", "8"]}, 0, (Cursor(0, 0, 0), Cursor(0, 0, 0))),
+            ({"agent": ['"last"']}, 1, None),
+        ):
+            spans.clear()
+            assert len((await _messages(client, **query)).cursors) == expected, query
+            assert within is None or spans == [within], query
+        await log.append(await log.register(await log.experiment("e1"), role="tap"), [sent(7 * MINUTE, b"new", "rare")])
+        assert len((await _messages(client, channel="rare")).cursors) == 3
+
+
 async def test_counts_wait_for_the_indexing_and_say_so(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import asyncio
-
     goes_on = asyncio.Event()
 
     async def slow(log: EventLog, of: Any, *, progress: Any) -> bool:
@@ -249,10 +353,13 @@ async def test_only_the_files_of_the_page_are_served(log: EventLog, store: str) 
     async with viewing(store) as client:
         page = await client.get("/")
         assert page.headers["content-type"] == ["text/html; charset=utf-8"] and b"<script" in page.body
-        for name, kind in (("main.js", "javascript"), ("page.css", "css"), ("vendor/uPlot.iife.min.js", "javascript")):
+        for name, kind in (("dom.js", "javascript"), ("page.css", "css"), ("vendor/uPlot.iife.min.js", "javascript")):
             answer = await client.get(f"/page/{name}")
             assert answer.status == 200 and kind in answer.headers["content-type"][0]
             assert answer.body == (app.FOLDER / name).read_bytes()
+        answer = await client.get("/page/main.js")
+        assert answer.status == 200 and "javascript" in answer.headers["content-type"][0]
+        assert answer.body.decode() == script() and "\nimport " not in script()
         for name in (
             *("../head.py", "..%2fhead.py", "%2e%2e/head.py", "%2e%2e%2fhead.py", "..%5chead.py", "vendor/../main.js"),
             *("/etc/passwd", "//etc/passwd", "%2fetc%2fpasswd", "main.js%00", "main.js/", "./main.js", "Main.js", ""),

@@ -20,7 +20,10 @@ QUESTIONS: tuple[tuple[Any, list[tuple[str, str]]], ...] = (
     ("indexing", [("again", "")]),
     ("activity", [("since", "0"), ("until", str(9 * MINUTE)), ("by", "from"), ("agent", "1"), ("agent", '"\\ud800"')]),
     ("activity", [("since", "0"), ("until", str(9 * MINUTE)), ("by", "channel")]),
+    ("activity", [("since", "0"), ("until", str(9 * MINUTE)), ("by", "all")]),
     ("pairs", []),
+    ("pairs", [("across", "channel")]),
+    ("first", []),
     ("problems", []),
     ("verify", []),
 )

@@ -50,20 +50,20 @@ def windowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-async def limited(open_page: PageOpener, url: str, fragment: str = "") -> Page:
+async def limited(open_page: PageOpener, url: str, fragment: str = "", page: Page | None = None) -> Page:
     """Open a page whose limits are small."""
 
     async def small(route: Route) -> None:
         answer = await route.fetch()
-        text = await answer.text()
+        before, module, text = (await answer.text()).partition("modules['served.js'] = ")
         for name, value in LIMITS.items():
-            text, changed = re.subn(rf"const {name} = [\d_]+;", f"const {name} = {value};", text)
+            text, changed = re.subn(rf"const {name} = [\d_]+;", f"const {name} = {value};", text, count=1)
             assert changed == 1, name
-        await route.fulfill(response=answer, body=text)
+        await route.fulfill(response=answer, body=before + module + text)
 
-    page = await open_page()
+    page = page or await open_page()
     open_page.watch.allow(url)
-    await page.route("**/page/served.js", small)
+    await page.route("**/page/main.js", small)
     await page.goto(url)
     await ready(page)
     if fragment:
@@ -136,6 +136,32 @@ async def test_a_link_to_a_message_a_search_and_a_time_are_loaded_from_the_serve
         await page.keyboard.press("Home")
         await shown.filter(has_text="number 0 ").wait_for()
         await expect(page.locator("output.count")).to_have_text("63 messages")
+        await leave(page)
+
+
+async def test_the_timeline_has_sums_before_the_counts_by_name_and_the_matrix_counts_what_is_not_loaded(
+    open_page: PageOpener, windowed: Path
+) -> None:
+    goes_on = asyncio.Event()
+
+    async def later(route: Route) -> None:
+        await goes_on.wait()
+        await route.continue_()
+
+    async with viewing(windowed, "?exp=e1") as client:
+        page = await open_page()
+        await page.route("**/activity?*by=from*", later)
+        page = await limited(open_page, client.url, page=page)
+        entries = page.locator(".timeline-entry")
+        await expect(entries).to_have_text(["all"])
+        await expect(page.get_by_text("messages per ")).to_be_visible()
+        goes_on.set()
+        await expect(entries).to_have_count(5)
+
+        await page.evaluate("location.hash = '#view=matrix&across=channel'")
+        total = page.locator(".matrix tr:last-child td:last-child")
+        await expect(total).to_have_text(str(NUMBER))
+        await expect(page.locator(".matrix .counted")).not_to_contain_text("loaded")
         await leave(page)
 
 

@@ -1,0 +1,77 @@
+"""Row about the page of a large experiment: a server that was just started, in headless Chromium."""
+
+from __future__ import annotations
+
+import html
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from .measure import Stage, Values
+from .pages import chromium
+from .society import EXP_ID, society
+
+EVENTS = 1_000_000
+"""Events of the society, at least: of a smaller one, the page has all messages."""
+FIRST = 1000
+"""Messages of the plain page."""
+COUNTS = "SELECT bucket, SUM(messages) FROM activity WHERE kind = 1 GROUP BY bucket"
+MESSAGES = """
+SELECT e.ts, a.value, e.payload FROM event e LEFT JOIN name a ON a.id = e.from_id
+WHERE e.experiment_id = 1 AND e.kind = 1 ORDER BY e.ts, e.id LIMIT ?
+"""
+
+
+class LargePage:
+    """The page of a society, until its first messages and its timeline are drawn, and a plain page of the same.
+
+    Figure: `ready` (s) from the begin of the navigation, with the server just started; of the plain page from its first
+    query.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        with chromium():
+            pass
+        self._store = society(stage, EVENTS)
+        self._plain = stage.new_path(".html")
+
+    def ours(self) -> Values:
+        with chromium() as page, _viewing(self._store) as url:
+            began = time.perf_counter()
+            page.goto(url)
+            page.locator("article.message").first.wait_for()
+            page.get_by_text("messages per ").first.wait_for()
+            return {"ready": time.perf_counter() - began}
+
+    def theirs(self) -> Values:
+        with chromium() as page:
+            began = time.perf_counter()
+            with closing(sqlite3.connect(self._store)) as database:
+                counts = database.execute(COUNTS).fetchall()
+                messages = database.execute(MESSAGES, (FIRST,)).fetchall()
+            rows = [f"<tr><td>{bucket}<td>{number}\n" for bucket, number in counts]
+            rows += [f"<tr><td>{ts}<td>{name}<td>{html.escape(said.decode())}\n" for ts, name, said in messages]
+            self._plain.write_text(f"<!doctype html><title>society</title><table>{''.join(rows)}</table>")
+            page.goto(self._plain.as_uri())
+            page.locator("tr").last.wait_for()
+            return {"ready": time.perf_counter() - began}
+
+
+@contextmanager
+def _viewing(store: Path) -> Iterator[str]:
+    """Serve the page; yield its URL."""
+    code = "from messager_store.cli import main; main()"
+    verb = ["view", EXP_ID, "--store", str(store), "--no-open"]
+    command = [sys.executable, "-c", code, *verb]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.communicate()
