@@ -41,7 +41,7 @@ class LargePage:
         self._plain = stage.new_path(".html")
 
     def ours(self) -> Values:
-        with chromium() as page, _viewing(self._store) as url:
+        with chromium() as page, viewing(self._store, EXP_ID) as url:
             began = time.perf_counter()
             page.goto(url)
             page.locator("article.message").first.wait_for()
@@ -63,10 +63,10 @@ class LargePage:
 
 
 @contextmanager
-def _viewing(store: Path) -> Iterator[str]:
-    """Serve the page; yield its URL."""
+def viewing(store: Path, exp_id: str) -> Iterator[str]:
+    """Serve the page of an experiment; yield its URL."""
     code = "from messager_store.cli import main; main()"
-    verb = ["view", EXP_ID, "--store", str(store), "--no-open"]
+    verb = ["view", exp_id, "--store", str(store), "--no-open"]
     command = [sys.executable, "-c", code, *verb]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:

@@ -356,6 +356,16 @@ ROWS = (
         needs="playwright",
     ),
     Row(
+        "page-follow",
+        "messages that the served page shows, of 2,000 a second for ten minutes",
+        "messages that a hand-written query finds meanwhile",
+        "followed_page:FollowedPage",
+        0.98,
+        "rate",
+        max_rounds=1,
+        needs="playwright",
+    ),
+    Row(
         "disk",
         "bytes on disk per event",
         "bytes of its payload",

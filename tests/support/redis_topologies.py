@@ -168,7 +168,7 @@ def _nodes(number: int, node_timeout: int) -> Iterator[list[RedisServer]]:
 
 
 @contextlib.asynccontextmanager
-async def cluster(number: int = 3, *, node_timeout: int = 1000) -> AsyncIterator[list[RedisServer]]:
+async def cluster(number: int = 3, *, node_timeout: int = 15_000) -> AsyncIterator[list[RedisServer]]:
     """Context with masters that form a cluster and share the slots.
 
     A node that does not answer for half of `node_timeout` (ms) is reconnected to; messages in flight are lost then.

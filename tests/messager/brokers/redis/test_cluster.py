@@ -211,7 +211,7 @@ async def test_who_is_connected_to_a_node_that_leaves_the_cluster_goes_to_anothe
 
 
 async def test_a_node_that_the_others_call_failed_is_left() -> None:
-    async with cluster() as nodes:
+    async with cluster(node_timeout=1000) as nodes:
         hung, *others = nodes
         broker = RedisBroker.from_url(cluster_url(hung), ping_interval=60)
         pubsub = broker.pubsub()
@@ -222,9 +222,13 @@ async def test_a_node_that_the_others_call_failed_is_left() -> None:
                 while (gap := await pubsub.get_message(timeout=0.1)) is None:
                     pass
             assert gap["type"] == "gap" and "reported as failed" in gap["reason"]
-            assert await ask(others[0].port, "PUBLISH", "c:1", "x") in (0, 1)
-            message = await pubsub.get_message(timeout=5)
-            assert message is not None and message["data"] == b"x"
+
+            async def hears() -> bool:  # on a busy machine, the others lose sight of each other too
+                await ask(others[0].port, "PUBLISH", "c:1", "x")
+                message = await pubsub.get_message(timeout=0.1)
+                return message is not None and message.get("data") == b"x"
+
+            await until(hears, FOREVER)
         finally:
             hung.resume()
         await pubsub.aclose()

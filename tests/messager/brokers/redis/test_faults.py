@@ -16,8 +16,9 @@ from tests.support import Listed, Proxy, until
 from tests.support.redis_topologies import ask
 
 
-def through(proxy: Proxy) -> RedisBroker:
-    return RedisBroker.from_url(f"redis://127.0.0.1:{proxy.port}/0", timeout=1.0, ping_interval=0.2, ping_timeout=0.2)
+def through(proxy: Proxy, patience: float = 0.2) -> RedisBroker:
+    url = f"redis://127.0.0.1:{proxy.port}/0"
+    return RedisBroker.from_url(url, timeout=1.0, ping_interval=patience, ping_timeout=patience)
 
 
 async def test_a_lost_answer_is_unknown_and_the_message_is_not_sent_again(redis: RedisServer) -> None:
@@ -213,9 +214,9 @@ async def test_a_subscription_that_was_cut_before_it_was_confirmed_is_not_taken_
 
 async def test_a_large_message_on_a_slow_link_is_no_silence(redis: RedisServer) -> None:
     async with Proxy(redis.port).running() as proxy:
-        pubsub = through(proxy).pubsub()
+        pubsub = through(proxy, 0.6).pubsub()
         await pubsub.psubscribe("slow")
-        proxy.answer_delay = 0.02  # 64 kB every 20 ms: 2 s for what follows, ten times the patience
+        proxy.answer_delay = 0.02  # 64 kB every 20 ms: 2 s for what follows, three times the patience
         outside = RedisBroker.from_url(redis.url)
         payload = b"x" * (6 * 1024 * 1024)
         assert await outside.publish([(b"slow", payload)]) == [1]
