@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from urllib.parse import urlencode
 
 import click
@@ -50,27 +51,27 @@ async def command(
     """
     from messager.drivers import requirement
 
-    try:
+    from ...view.server.examiner_process import ExaminerProcess
+
+    if lacking := next((name for name in NEEDED if find_spec(name) is None), None):
+        packages = " ".join(f"'{requirement(name)}'" for name in NEEDED)
+        raise StoreError(f"the server needs {lacking}, which is not installed: `pip install {packages}`")
+    if allow_replay and broker is None and control is None:
+        raise click.UsageError("--allow-replay needs --broker, the broker that replays publish to, or --control")
+    async with AsyncExitStack() as stack:
+        # The process starts while this one imports the rest.
+        examiner = await stack.enter_async_context(ExaminerProcess(store, exp))
         from ...view.server.access import Access
         from ...view.server.app import application, prepare
         from ...view.server.comparing import compare_route
         from ...view.server.control_client import listens
-        from ...view.server.examiner_process import ExaminerProcess
+        from ...view.server.examiner import indexed_by
         from ...view.server.replaying import Replaying
         from ...view.server.served_store import ServedStore
         from ...view.server.serving import listening, serve
-    except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
-            raise
-        packages = " ".join(f"'{requirement(name)}'" for name in NEEDED)
-        raise StoreError(f"the server needs {error.name}, which is not installed: `pip install {packages}`") from None
 
-    stop = asyncio.Event()
-    if allow_replay and broker is None and control is None:
-        raise click.UsageError("--allow-replay needs --broker, the broker that replays publish to, or --control")
-    async with AsyncExitStack() as stack:
-        served = await stack.enter_async_context(ServedStore(store))
-        examiner = await stack.enter_async_context(ExaminerProcess(store))
+        stop = asyncio.Event()
+        served = await stack.enter_async_context(ServedStore(store, indexed_by(examiner)))
         replaying = Replaying(store, broker or "", stop, allow=allow_replay, control=control)
         await stack.enter_async_context(replaying)
         more = [*replaying.routes(), compare_route(served)]

@@ -14,16 +14,20 @@ from typing import Any, Literal, Protocol
 from starlette.datastructures import QueryParams
 
 from ...errors import StoreError
+from ...experiments.records import Experiment
+from ...log.event_log import EventLog
+from ...log.selection import Selection
 from ...maintenance.verify import verify
 from ...queries import side_tables
 from ...queries.index import index_or_warn
 from ...queries.problems import problems
 from ..head import problems_of, verdict_of
 from . import counts, parameters
+from .message_rule import Indexed
 from .positions import with_values
-from .served_store import Served, ServedStore
+from .served_store import ReadIndexed, Served, ServedStore
 
-Question = Literal["indexing", "first", "activity", "pairs", "problems", "verify"]
+Question = Literal["indexing", "indexed", "first", "activity", "pairs", "problems", "verify"]
 Query = Sequence[tuple[str, str]]
 """Parameters of a request, in order."""
 
@@ -41,9 +45,20 @@ class Examines(Protocol):
         `indexing` answers with the progress alone, None if the experiment is indexed. With the parameter `again`, as
         for a page that begins, what is new is indexed now: its receptions would not be shown.
 
-        `first` answers with nothing: what the page of a large experiment asks for first is counted, and kept.
+        `indexed` answers with the data of `Indexed`, of which every number is right with the parameter `counted`.
+        `first` answers with nothing: what the page of a large experiment needs first is read, and kept.
         """
         ...
+
+
+def indexed_by(examiner: Examines) -> ReadIndexed:
+    """Return what reads `Indexed` through an examiner."""
+
+    async def read(log: EventLog, of: Experiment, counted: bool) -> Indexed:
+        query = [("counted", "")] if counted else []
+        return Indexed.from_data(await examiner.answer("indexed", of.exp_id, query))
+
+    return read
 
 
 class Examiner:
@@ -85,6 +100,8 @@ class _Examined:
 
     async def answer(self, question: Question, given: QueryParams) -> dict[str, Any]:
         run = self._run
+        if question == "indexed":
+            return (await run.indexed("counted" in given)).data()
         if question == "verify":
             return verdict_of(await verify(run.log, run.of))
         indexing = await self._progress(again="again" in given)
@@ -93,7 +110,7 @@ class _Examined:
         if question == "problems":
             return problems_of(await problems(run.log, run.of))
         if question == "first":
-            await counts.count_first(run)
+            await asyncio.gather(run.sources(Selection()), counts.count_first(run))
             return {}
         selection = await parameters.selection(given, run.log, run.of)
         if question == "pairs":

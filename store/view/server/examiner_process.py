@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 import json
 import sys
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .examiner import Query, Question
+from ...errors import StoreError
 from .statuses import Refused
+
+if TYPE_CHECKING:  # the process starts before this one imports what it does not need for that
+    from .examiner import Query, Question
 
 END_S = 2.0
 """Seconds that the process has to end by itself."""
@@ -32,27 +35,42 @@ class ExaminerProcess:
     manager.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, first: str | None = None) -> None:
+        """`first` is the experiment of which a page will be opened, if that is known."""
         self._url = url
+        self._first = first
+        self._preparing: asyncio.Task[None] | None = None
         self._number = 0
         self._open: dict[int, _Asked] = {}
         self._running: asyncio.Task[None] | None = None
         self._input: asyncio.StreamWriter | None = None
         """None until the process has started."""
+        self._started = asyncio.Event()
+        """Set if the process has started, or cannot be started."""
 
     async def __aenter__(self) -> ExaminerProcess:
         self._start()
+        if self._first is not None:
+            self._preparing = asyncio.create_task(self._prepare(self._first))
+        await self._started.wait()
         return self
 
     async def __aexit__(self, *ignored: object) -> None:
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait((self._running,))
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.wait((self._running,))
+        if self._preparing is not None:
+            await self._preparing
+
+    async def _prepare(self, exp: str) -> None:
+        with contextlib.suppress(StoreError):  # requests meet its errors
+            await self.answer("first", exp)
 
     def _start(self) -> None:
         """Start the process, unless it runs."""
         if self._running is None or self._running.done():
             self._input = None
+            self._started = asyncio.Event()
             self._running = asyncio.create_task(self._run())
 
     async def answer(self, question: Question, exp_id: str, query: Query = ()) -> dict[str, Any]:
@@ -84,6 +102,7 @@ class ExaminerProcess:
         except OSError as error:
             reason = f"cannot be started: {error.strerror or error}"
         finally:
+            self._started.set()
             left, self._open = self._open, {}
             for asked in left.values():
                 if not asked.answer.done():
@@ -95,6 +114,7 @@ class ExaminerProcess:
         self._input = process.stdin
         lines = [json.dumps(self._url).encode() + b"\n", *(asked.line for asked in self._open.values())]
         process.stdin.writelines(lines)
+        self._started.set()
         while line := await process.stdout.readline():
             found = json.loads(line)
             answer = self._open.pop(found["number"]).answer

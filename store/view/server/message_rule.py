@@ -3,13 +3,17 @@
 The choice depends on which recorders sent and received on which channels; and on the number of receptions, where a
 channel has several listeners. The side table `activity` is behind while an experiment is recorded, and counting all
 events takes seconds for a million of them. So they are summed once, from `activity` as far as it goes, and afterwards
-only new ones are added. Numbers on channels with one listener are not read from it until there is another.
+only new ones are added. Numbers on channels with one listener are not read from it until there is another. The process
+that examines whole experiments sums them (`examiner`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import func, select
 
@@ -31,10 +35,48 @@ _NEW = EventQuery(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What `activity` has of an experiment."""
+
+    last_seqs: dict[int, int]
+    """By id of the recorder."""
+    summary: Summary | None
+    """None if it has less than that, because something is redacted now."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        known = self.summary
+        rest = None if known is None else {"counts": known.counts, "failed": known.failed}
+        return {"last_seqs": [*self.last_seqs.items()], "summary": rest}
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Indexed:
+        """Return what `data` returned."""
+        known = data["summary"]
+        if known is not None:
+            failed = [(since, until) for since, until in known["failed"]]
+            known = Summary([tuple(row) for row in known["counts"]], failed)
+        return cls(dict(data["last_seqs"]), known)
+
+
+async def indexed(log: EventLog, of: Experiment, counted: bool) -> Indexed:
+    """Read what `activity` has; see `log.activity_summary.summary`."""
+    query = (
+        select(indexed_recorder.c.recorder_id, indexed_recorder.c.text_seq)
+        .join(recorder, recorder.c.id == indexed_recorder.c.recorder_id)
+        .where(recorder.c.experiment_id == of.id)
+    )
+    async with log.database.reading() as connection:
+        reached = dict((await connection.execute(query)).all())
+    return Indexed(reached, await summary(log.database, of, reached, counted=counted))
+
+
 class CurrentRule:
     """The choice of the messages on the page, for one experiment."""
 
-    def __init__(self) -> None:
+    def __init__(self, indexed: Callable[[bool], Awaitable[Indexed]]) -> None:
+        self._indexed = indexed
         self._counts: Counter[tuple[int | None, int, int]] = Counter()
         """Events by id of the channel, code of the kind and id of the recorder."""
         self._uncounted: set[int | None] = set()
@@ -49,27 +91,21 @@ class CurrentRule:
         """Return the choice as of now."""
         async with self._counting:
             if self._sources is None:
-                await self._begin(log, of, counted=False)
+                await self._begin(counted=False)
             new = await self._add(log, of)
             listeners = Counter(channel for channel, kind, _ in self._counts if kind == _RECEIVED)
             if any(listeners[channel] > 1 for channel in self._uncounted):
-                await self._begin(log, of, counted=True)
+                await self._begin(counted=True)
                 await self._add(log, of)
             if new or self._sources is None:
                 counts = [(channel, kind, number, events) for (channel, kind, number), events in self._counts.items()]
                 self._sources = await sources(log, of, set(ON_THE_PAGE), known=Summary(counts, self._failed))
             return self._sources
 
-    async def _begin(self, log: EventLog, of: Experiment, *, counted: bool) -> None:
+    async def _begin(self, *, counted: bool) -> None:
         """Sum what `activity` has."""
-        query = (
-            select(indexed_recorder.c.recorder_id, indexed_recorder.c.text_seq)
-            .join(recorder, recorder.c.id == indexed_recorder.c.recorder_id)
-            .where(recorder.c.experiment_id == of.id)
-        )
-        async with log.database.reading() as connection:
-            reached = dict((await connection.execute(query)).all())
-        known = await summary(log.database, of, reached, counted=counted)
+        found = await self._indexed(counted)
+        known = found.summary
         self._counts.clear()
         self._failed, self._seen = [], {}
         self._uncounted = set()
@@ -81,7 +117,7 @@ class CurrentRule:
             listeners = Counter(channel for channel, kind, _ in self._counts if kind == _RECEIVED)
             self._uncounted = {channel for channel, number in listeners.items() if number == 1}
         self._failed = list(known.failed)
-        self._seen = reached
+        self._seen = dict(found.last_seqs)
 
     async def _add(self, log: EventLog, of: Experiment) -> bool:
         """Add the new events; return whether there are any."""

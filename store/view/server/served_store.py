@@ -16,8 +16,10 @@ from ...log.event_query import recorders_now
 from ...log.messages import Sources
 from ...log.selection import Selection
 from ..columns import ON_THE_PAGE, Names
-from .message_rule import CurrentRule
+from .message_rule import CurrentRule, Indexed, indexed
 
+ReadIndexed = Callable[[EventLog, Experiment, bool], Coroutine[Any, Any, Indexed]]
+"""`indexed`, or the same by another process."""
 ANSWERS = 16
 """Answers that are kept of an experiment."""
 
@@ -29,8 +31,9 @@ class ServedStore:
     not exist is looked for again whenever it is asked for.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, read: ReadIndexed = indexed) -> None:
         self.url = url
+        self._read = read
         self._log: EventLog | None = None
         self._opening = asyncio.Lock()
         self._runs: dict[tuple[int, int], Served] = {}
@@ -64,7 +67,8 @@ class ServedStore:
         """Return the experiment of this exp_id, name or prefix. Raises `StoreNotFound` or `ExperimentNotFound`."""
         log = await self.log()
         of = await log.experiment(wanted)
-        run = self._runs.setdefault((of.id, of.created_at), Served(log))  # a removed one may leave its id to another
+        kept = of.id, of.created_at  # a removed one may leave its id to another
+        run = self._runs.setdefault(kept, Served(log, self._read))
         run.of = of
         return run
 
@@ -75,11 +79,12 @@ class Served:
     of: Experiment
     """As it was when it was last asked for."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, log: EventLog, read: ReadIndexed) -> None:
         self.log = log
+        self._read = read
         self.names = Names()
         """Positions of names, the same in all answers."""
-        self.rule = CurrentRule()
+        self.rule = CurrentRule(self.indexed)
         self.counting = asyncio.Lock()
         """Held by a count, which indexes what is new: another one would read all events meanwhile."""
         self._begun: asyncio.Task[None] | None = None
@@ -105,6 +110,11 @@ class Served:
         if selection.kinds is not None:
             rule.kinds = selection.kinds & ON_THE_PAGE
         return rule
+
+    async def indexed(self, counted: bool) -> Indexed:
+        """Return what `activity` has."""
+        found: Indexed = await self.kept(f"indexed {counted}", lambda: self._read(self.log, self.of, counted))
+        return found
 
     async def kept(self, question: str, find: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Return what `find` finds, the same to the same question while nothing is recorded."""

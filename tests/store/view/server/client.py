@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from messager_store.view.server.access import Access
 from messager_store.view.server.app import application
 from messager_store.view.server.comparing import compare_route
-from messager_store.view.server.examiner import Examiner
+from messager_store.view.server.examiner import Examiner, indexed_by
 from messager_store.view.server.replaying import Replaying
 from messager_store.view.server.served_store import ServedStore
 from messager_store.view.server.serving import listening, serve
@@ -152,8 +152,8 @@ async def viewing(
     """Serve the pages of a store, with replays if there is a broker; the client has access."""
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
-        opened = await stack.enter_async_context(ServedStore(str(store)))
         examiner = await stack.enter_async_context(Examiner(str(store)))
+        opened = await stack.enter_async_context(ServedStore(str(store), indexed_by(examiner)))
         more: dict[str, Any] = {"more": [compare_route(opened)]}
         if broker is not None:
             bar = await stack.enter_async_context(Replaying(str(store), broker, stop, **replaying))

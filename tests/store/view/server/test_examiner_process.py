@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog, StoreError
-from messager_store.view.server.examiner import Examiner
+from messager_store import EventLog, NewEvent, StoreError
+from messager_store.log.selection import Selection
+from messager_store.view.server.examiner import Examiner, indexed_by
 from messager_store.view.server.examiner_process import ExaminerProcess
+from messager_store.view.server.served_store import ServedStore
 from tests.support.logs import filled, sent
 
 MINUTE = 60_000_000_000
@@ -24,6 +26,8 @@ QUESTIONS: tuple[tuple[Any, list[tuple[str, str]]], ...] = (
     ("pairs", []),
     ("pairs", [("across", "channel")]),
     ("first", []),
+    ("indexed", []),
+    ("indexed", [("counted", "")]),
     ("problems", []),
     ("verify", []),
 )
@@ -97,3 +101,37 @@ async def test_the_process_ends_if_the_server_is_killed(store: str) -> None:
     process.stdin.close()
     output, errors = await process.communicate()
     assert (process.returncode, output, errors) == (0, b"", b"")
+
+
+@pytest.mark.usefixtures("society")
+async def test_what_a_page_needs_first_is_read_when_the_process_starts_and_errors_wait_for_a_request(
+    store: str,
+) -> None:
+    async with ExaminerProcess(store, "e1") as examiner:
+        assert await examiner.answer("first", "e1") == {}
+    async with ExaminerProcess(store, "none") as examiner:
+        with pytest.raises(StoreError, match="there is no experiment"):
+            await examiner.answer("first", "none")
+
+
+async def test_a_process_that_cannot_start_is_a_refusal(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    async with ExaminerProcess(store, "e1") as examiner:
+        with pytest.raises(StoreError, match="the process that counts cannot be started: No such file"):
+            await examiner.answer("pairs", "e1")
+
+
+@pytest.mark.usefixtures("society")
+async def test_the_messages_are_chosen_as_in_one_process(log: EventLog, store: str) -> None:
+    of = await log.experiment("e1")
+    listener = await log.register(of, role="tap")
+    await log.append(listener, [NewEvent("received", at * MINUTE, "tapped", b"x") for at in range(3)])
+    async with (
+        ExaminerProcess(store) as examiner,
+        ServedStore(store) as here,
+        ServedStore(store, indexed_by(examiner)) as there,
+    ):
+        assert await examiner.answer("indexing", "e1", [("again", "")]) == {"indexing": None}
+        chosen = [await (await served.run("e1")).sources(Selection()) for served in (here, there)]
+    assert vars(chosen[0]) == vars(chosen[1])
+    assert set(chosen[1].listeners) >= {"tapped"}
