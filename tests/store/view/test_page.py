@@ -21,7 +21,7 @@ async def test_every_view_of_every_recording_is_shown(exp_id: str, open_report: 
     assert await page.get_by_role("tab", selected=True).all_inner_texts() == [VIEWS[-1]], "the URL has the view"
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (2000, "light")])
 async def test_axe_finds_nothing_serious(width: int, scheme: str, open_report: OpenReport) -> None:
     page = await open_report("town", width=width, scheme=scheme)
     for view in VIEWS:
