@@ -8,8 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...errors import StoreError
-from .statuses import Refused
+from ...errors import ExaminerFailed, StoreError
 
 if TYPE_CHECKING:  # the process starts before this one imports what it does not need for that
     from .examiner import Query, Question
@@ -31,7 +30,7 @@ class _Asked(NamedTuple):
 class ExaminerProcess:
     """Answers from the store of a URL, made by a process of its own.
 
-    If the process ends, its open questions raise `StoreError`, and the next one starts another. Use it as a context
+    If the process ends, its open questions raise `ExaminerFailed`, and the next one starts another. Use it as a context
     manager.
     """
 
@@ -106,7 +105,9 @@ class ExaminerProcess:
             left, self._open = self._open, {}
             for asked in left.values():
                 if not asked.answer.done():
-                    asked.answer.set_exception(Refused(f"the process that counts {reason}. Reload the page.", 503))
+                    asked.answer.set_exception(
+                        ExaminerFailed(f"the process that counts {reason}. Reload the page.", 503)
+                    )
 
     async def _exchange(self, process: asyncio.subprocess.Process) -> None:
         """Send the questions, and receive the answers."""
@@ -121,7 +122,7 @@ class ExaminerProcess:
             if answer.done():  # nobody waits for it any more
                 continue
             if "error" in found:
-                answer.set_exception(Refused(found["error"], found["status"]))
+                answer.set_exception(ExaminerFailed(found["error"], found["status"]))
             else:
                 answer.set_result(found["answer"])
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from ...errors import ExperimentNotFound, StoreError, StoreNotFound, StoreUnavailable
+from ...errors import ExaminerFailed, ExperimentNotFound, StoreError, StoreNotFound, StoreUnavailable
 
 BUG = "the server has a bug here: its error output tells more"
 
 
-class Refused(StoreError):
-    """An error of the process that examines experiments, with its status."""
-
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 def status_of(error: Exception) -> int:
     """Return the status of an answer that is an error."""
-    if isinstance(error, Refused):
+    if isinstance(error, ExaminerFailed):
         return error.status
     if isinstance(error, ExperimentNotFound | StoreNotFound):
         return 404

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog, NewEvent, StoreError
+from messager_store import EventLog, NewEvent
+from messager_store.errors import ExaminerFailed
 from messager_store.log.selection import Selection
 from messager_store.view.server.examiner import Examiner, indexed_by
 from messager_store.view.server.examiner_process import ExaminerProcess
@@ -57,7 +58,7 @@ async def test_errors_come_from_the_other_process_with_their_status(store: str) 
             ("none", [], 404, "there is no experiment"),
             ("e1", [("agent", "x")], 400, "not JSON"),
         ):
-            with pytest.raises(StoreError, match=words) as caught:
+            with pytest.raises(ExaminerFailed, match=words) as caught:
                 await examiner.answer("pairs", exp_id, query)
             assert caught.value.status == status
 
@@ -79,7 +80,7 @@ async def test_a_process_that_ends_refuses_what_was_asked_and_another_one_answer
         asked = asyncio.create_task(examiner.answer("verify", "e1"))
         await asyncio.sleep(0)
         started[0].kill()
-        with pytest.raises(StoreError, match=r"the process that counts ended \(-9\)"):
+        with pytest.raises(ExaminerFailed, match=r"the process that counts ended \(-9\)"):
             await asked
         assert await examiner.answer("pairs", "e1") == expected
         assert len(started) == 2
@@ -110,14 +111,14 @@ async def test_what_a_page_needs_first_is_read_when_the_process_starts_and_error
     async with ExaminerProcess(store, "e1") as examiner:
         assert await examiner.answer("first", "e1") == {}
     async with ExaminerProcess(store, "none") as examiner:
-        with pytest.raises(StoreError, match="there is no experiment"):
+        with pytest.raises(ExaminerFailed, match="there is no experiment"):
             await examiner.answer("first", "none")
 
 
 async def test_a_process_that_cannot_start_is_a_refusal(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     async with ExaminerProcess(store, "e1") as examiner:
-        with pytest.raises(StoreError, match="the process that counts cannot be started: No such file"):
+        with pytest.raises(ExaminerFailed, match="the process that counts cannot be started: No such file"):
             await examiner.answer("pairs", "e1")
 
 
