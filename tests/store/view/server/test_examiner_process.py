@@ -18,6 +18,8 @@ from messager_store.view.server.examiner_process import ExaminerProcess
 from messager_store.view.server.served_store import ServedStore
 from tests.support.logs import filled, sent
 
+pytestmark = pytest.mark.any_database
+
 MINUTE = 60_000_000_000
 QUESTIONS: tuple[tuple[Any, list[tuple[str, str]]], ...] = (
     ("indexing", [("again", "")]),
@@ -42,7 +44,6 @@ async def society(log: EventLog) -> None:
     )
 
 
-@pytest.mark.any_database
 @pytest.mark.usefixtures("society")
 async def test_another_process_answers_as_this_one_does(store: str) -> None:
     async with Examiner(store) as here, ExaminerProcess(store) as there:
