@@ -62,8 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return two workers a processor: tests wait more than half of their time."""
-    return 2 * (os.cpu_count() or 1)
+    """Return five workers for two processors: tests wait more than half of their time."""
+    return 5 * (os.cpu_count() or 1) // 2
 
 
 def pytest_collection_finish() -> None:
