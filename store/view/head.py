@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Any
 
+from messager.record import is_own
+
 from ..experiments.records import Experiment
 from ..formats.sharing import Sharing
 from ..log.event import Event
@@ -55,23 +57,28 @@ async def head(
         "messages": messages,
         "first_ts": _text(found["first_ts"]),
         "last_ts": _text(found["last_ts"]),
-        "recorders": [
-            {
-                "recorder": row.ordinal,
-                "role": row.role,
-                "state": row.state,
-                "patterns": [] if private else [storable(one) for one in row.patterns],
-                "started_at": str(row.started_at),
-                "complete_until": str(row.complete_until),
-                "ended_at": _text(row.ended_at),
-            }
-            for row in await log.recorders(of)
-        ],
+        "recorders": await recorders_of(log, of, private=private),
         "head": found["head"],
         "marks": marks,
         "gaps": gaps,
         "notes": notes,
     }
+
+
+async def recorders_of(log: EventLog, of: Experiment, *, private: bool = False) -> list[dict[str, Any]]:
+    """Return the recorders of an experiment for the page, with their state now. With `private`, without patterns."""
+    return [
+        {
+            "recorder": row.ordinal,
+            "role": row.role,
+            "state": row.state,
+            "patterns": [] if private else [storable(one) for one in row.patterns],
+            "started_at": str(row.started_at),
+            "complete_until": str(row.complete_until),
+            "ended_at": _text(row.ended_at),
+        }
+        for row in await log.recorders(of)
+    ]
 
 
 def problems_of(found: Problems, shared: Sharing | None = None) -> dict[str, Any]:
@@ -110,7 +117,7 @@ def _problem(one: Problem, shared: Sharing | None) -> dict[str, Any]:
 async def _marks_and_gaps(
     log: EventLog, of: Experiment, selection: Selection, shared: Sharing | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """Return the marks and gaps in the time of a selection, and notes on those left out."""
+    """Return the marks of users and the gaps in the time of a selection, and notes on those left out."""
     marks: list[dict[str, Any]] = []
     gaps: list[dict[str, Any]] = []
     left_out = 0
@@ -122,8 +129,8 @@ async def _marks_and_gaps(
         async for page in pages:
             for entry in page:
                 changed = entry if shared is None else shared.event(entry)
-                label = labels.next(str((changed.meta or {}).get("name", ""))) if entry.kind == "mark" else ""
-                if entry.cursor not in span:
+                label = labels.next(mark_name(changed)) if entry.kind == "mark" else ""
+                if entry.cursor not in span or (entry.kind == "mark" and is_own(mark_name(entry))):
                     continue
                 chosen = marks if entry.kind == "mark" else gaps
                 if len(chosen) >= MOST_MARKS:
@@ -132,6 +139,11 @@ async def _marks_and_gaps(
                 chosen.append(mark_of(changed, label) if entry.kind == "mark" else gap_for_page(changed))
     notes = [f"{plural(left_out, 'more mark')} and gaps are not shown"] if left_out else []
     return marks, gaps, notes
+
+
+def mark_name(entry: Event) -> str:
+    """Return the name of a mark."""
+    return str((entry.meta or {}).get("name", ""))
 
 
 def mark_of(entry: Event, label: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import { Chapters, dayLine } from "./chapters.js";
 import { isFiltered, NO_CONDITIONS } from "./conditions.js";
+import { isLive } from "./describing.js";
 import { detail } from "./detail.js";
 import { h, visible } from "./dom.js";
 import { isForPage } from "./keys.js";
@@ -19,6 +20,8 @@ import { VirtualList } from "./virtual_list.js";
 /** Items from the first or last loaded one at which more are loaded. */
 const NEAR = 40;
 const DAY = 86_400;
+/** Of messages in a row between the same two, one in so many has their names: one is always in sight. */
+const NAMED_EVERY = 8;
 
 /** @param {App} app @returns {View} */
 export function conversationView(app) {
@@ -82,7 +85,7 @@ export function conversationView(app) {
     if (day) lead.unshift(dayLine(messages.ts[row]));
     const { from, to, channel, kind } = messages;
     const same = [from, to, channel, kind].every((column) => column[row] === column[before]);
-    const grouped = lead.length === 0 && before >= 0 && same;
+    const grouped = lead.length === 0 && before >= 0 && same && (row + messages.base) % NAMED_EVERY !== 0;
     const line = messageLine(messages, row, {
       digits,
       channels,
@@ -119,11 +122,11 @@ export function conversationView(app) {
     if (!list.atEnd && !app.source.complete) app.source.atEnd = false;
     if (list.atEnd) unseen = 0;
     if (!app.source.complete && !app.source.atEnd) unseen = 0;
-    newest.hidden = list.atEnd || !isLive();
+    newest.hidden = list.atEnd || !grows();
     newest.textContent = unseen ? `${numberText(unseen)} new ↓` : "Newest ↓";
     if (app.source.complete || !placed) return;
     if (list.first < NEAR) load("before");
-    if (list.end > list.count - NEAR && !(isLive() && app.source.atEnd)) load("after");
+    if (list.end > list.count - NEAR && !(grows() && app.source.atEnd)) load("after");
   }
 
   /** @param {"before" | "after"} direction */
@@ -137,8 +140,8 @@ export function conversationView(app) {
     }
   }
 
-  function isLive() {
-    return app.source.served && app.head.status === "open";
+  function grows() {
+    return app.source.served && isLive(app.head);
   }
 
   function toNewest() {
@@ -184,13 +187,13 @@ export function conversationView(app) {
     } else if (!placed || lost) {
       list.set(count, 0, 0, { fresh });
       if (selectedAt() >= 0) list.reveal(selectedAt());
-      else if (isLive() && atEnd && app.filter.until === null) {
+      else if (grows() && atEnd && app.filter.until === null) {
         app.source.atEnd = true;
         list.moveToEnd();
       }
       placed = true;
       moved();
-    } else if (followed && isLive() && (app.source.complete || atEnd)) {
+    } else if (followed && grows() && (app.source.complete || atEnd)) {
       list.set(count, count - 1, 0, { fresh });
     } else if (top !== null && top > -list.height && top < list.height && selectedAt() >= 0) {
       list.set(count, selectedAt(), -top, { fresh });

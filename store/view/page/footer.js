@@ -20,8 +20,9 @@ export function footer(app) {
 /** @param {App} app */
 function content(app) {
   const { head, verify, made } = app.head;
+  const changes = app.source.served && isLive(app.head);
   return [
-    h("span", {}, "head ", h("code", { title: `chain hash of the experiment: ${head}` }, `${head.slice(0, 12)}…`), " ", copyButton(app, head)),
+    changes ? h("span", { class: "quiet" }, "head: none while it is recorded") : h("span", {}, "head ", h("code", { title: `chain hash of the experiment: ${head}` }, `${head.slice(0, 12)}…`), " ", copyButton(app, head)),
     verdict(app, verify),
     h("span", { class: "quiet made" }, madeText(made)),
     h("span", { class: "quiet" }, leavingText(app.head)),

@@ -26,8 +26,6 @@ const LANE = { least: 96, most: 280, narrow: 76 };
 const GUTTER = { plain: 74, exact: 100, narrow: 78 };
 /** Time between two layouts while messages arrive, ms. */
 const PAUSE = 250;
-/** Marks that the program makes itself are no chapters. */
-const OWN_MARK = "messager.";
 
 /** @param {import("./types").App} app @returns {import("./types").View} */
 export function sequenceView(app) {
@@ -141,10 +139,9 @@ export function sequenceView(app) {
   function eventsShown() {
     const since = app.filter.since === null ? -Infinity : secondsOf(app.filter.since);
     const until = app.filter.until === null ? Infinity : secondsOf(app.filter.until);
-    const marks = app.head.marks.filter((mark) => !mark.label.startsWith(OWN_MARK));
     gaps = app.head.gaps.map((gap) => ({ recorder: gap.recorder, since: secondsOf(gap.since), until: secondsOf(gap.until) }));
     return [
-      ...marks.map((mark) => ({ kind: /** @type {const} */ ("mark"), seconds: secondsOf(mark.ts), text: mark.text || mark.label })),
+      ...app.head.marks.map((mark) => ({ kind: /** @type {const} */ ("mark"), seconds: secondsOf(mark.ts), text: mark.text || mark.label })),
       ...gaps.map(({ since, until }, each) => {
         const text = `gap of ${durationText((until - since) * 1e9)}: ${app.head.gaps[each].reason}`;
         return { kind: /** @type {const} */ ("gap"), seconds: since, text };

@@ -7,6 +7,7 @@
 
 import { fromBase64 } from "./chunk.js";
 import { activityOf, pairsOf } from "./counting.js";
+import { isLive } from "./describing.js";
 import { rowsOf } from "./filter.js";
 import { Messages } from "./messages.js";
 
@@ -96,7 +97,7 @@ export class ServedSource {
       if (number !== this._selected) return;
       this._filter = parameters(filter);
       try {
-        await this._begin(at, at === "" && filter.since === null && filter.until === null && this.head.status === "open");
+        await this._begin(at, at === "" && filter.since === null && filter.until === null && isLive(this.head));
       } finally {
         if (number === this._selected) this.loading = false;
         this.onchange(["messages"]);
@@ -212,6 +213,9 @@ export class ServedSource {
     stream.addEventListener("error", () => away(true));
     stream.addEventListener("unavailable", () => away(true));
     stream.addEventListener("waiting", () => away(true)); // it was removed
+    stream.addEventListener("recorders", (event) => {
+      if (this._stream === stream) this._recorded(JSON.parse(event.data)).catch((error) => this.onfailure(error));
+    });
     stream.addEventListener("more", (event) => {
       away(false);
       const batch = JSON.parse(event.data);
@@ -229,6 +233,24 @@ export class ServedSource {
         if (this.head.events <= EXAMINED) await this.examine();
       });
     });
+  }
+
+  /** Note the states of the recorders: what was examined before is out of date, or can be examined now.
+   * @param {import("./types").Recorder[]} recorders */
+  async _recorded(recorders) {
+    const was = isLive(this.head);
+    this.head.recorders = recorders;
+    const is = isLive(this.head);
+    if (is && !was) {
+      Object.assign(this.head, { problems: null, verify: null });
+      this.examining = false;
+    }
+    if (is !== was) this.onchange(["head"]);
+    if (is || !was) return;
+    const { head, events, kinds } = await json(`${this._url}/head`);
+    Object.assign(this.head, { head, events, kinds });
+    this.onchange(["head"]);
+    if (events <= EXAMINED) await this.examine();
   }
 
   /** Ask for what takes longer than the head: problems, and the verification. */

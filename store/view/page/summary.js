@@ -171,7 +171,7 @@ function agentButton(app, at) {
 
 /** Return the chapters: marks that lead to their time. @param {App} app */
 function chaptersOf(app) {
-  const marks = app.head.marks.filter(({ label }) => label && !OWN.test(label));
+  const marks = app.head.marks.filter(({ label }) => label);
   if (marks.length === 0) return [];
   const shown = marks.length <= CHAPTERS ? marks : marks.slice(0, CHAPTERS);
   const more = marks.length - shown.length;
@@ -182,9 +182,6 @@ function chaptersOf(app) {
     ...(more ? [h("span", { class: "quiet" }, `and ${numberText(more)} more`)] : []),
   ];
 }
-
-/** Marks that the recorder sets itself. */
-const OWN = /^messager\./;
 
 /**
  * @param {App} app

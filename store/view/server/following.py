@@ -4,6 +4,7 @@
 |---|---|---|
 | `waiting` | `exp` | the experiment does not exist yet |
 | `found` | `exp_id` | it exists now. The stream ends: the page asks for its head, and follows it from there |
+| `recorders` | as in the head | their states changed, or are told for the first time |
 | `more` | see `_More` | a batch. Its id is a tail position, from which the browser continues after a lost connection |
 | `behind` | `events` | more is new than is told at once. The stream ends: the page begins again, as for `found` |
 | `unavailable` | `error` | the store does not answer; the stream continues when it does |
@@ -23,6 +24,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from messager.record import is_own
+
 from ...errors import ExperimentNotFound, StoreNotFound, StoreUnavailable
 from ...log.event import Event
 from ...log.event_query import recorders_now
@@ -33,7 +36,7 @@ from ...log.selection import Selection
 from ...log.span import Span
 from ...log.tail import tail
 from ..columns import ON_THE_PAGE, encode
-from ..head import gap_for_page, mark_of
+from ..head import gap_for_page, mark_name, mark_of, recorders_of
 from .arrivals import Arrival, Arrivals
 from .event_stream import StreamEvent
 from .parameters import position_text
@@ -53,6 +56,8 @@ MOST, MOST_BYTES = 20_000, 64 << 20
 """Events, and bytes of payloads, above which no more are read before some are told."""
 CAUGHT_UP = 100_000
 """New events that a page is told about, at most, when it connects: to begin again is faster for more."""
+STATES_S = 2.0
+"""Seconds between two looks at the states of the recorders: one that was killed writes nothing."""
 RULE_S = 5.0
 """Seconds for which a choice of messages holds, unless somebody new sends or listens."""
 MISSING_S = 0.5
@@ -97,8 +102,19 @@ async def _followed(run: Served, position: dict[int, int], new: int) -> AsyncGen
     """Yield batches. `position` is brought behind each."""
     more = _More(run)
     await more.begin(position)
+    states: list[tuple[int, str]] | None = None
+    look = 0.0
     async with aclosing(_batches(run, position, new)) as batches:
         async for batch in batches:
+            if time.monotonic() >= look:
+                look = time.monotonic() + STATES_S
+                recorders = await recorders_of(run.log, run.of)
+                now = [(one["recorder"], one["state"]) for one in recorders]
+                if now != states:
+                    states = now
+                    yield StreamEvent("recorders", recorders)
+            if not batch:
+                continue
             told = await more.told(batch, position)
             for entry in batch:
                 position[entry.recorder] = max(entry.seq, position.get(entry.recorder, 0))
@@ -106,7 +122,10 @@ async def _followed(run: Served, position: dict[int, int], new: int) -> AsyncGen
 
 
 async def _batches(run: Served, position: dict[int, int], new: int) -> AsyncGenerator[list[Event], None]:
-    """Yield the events behind a tail position in batches, each in replay order; the first has at least `new`."""
+    """Yield the events behind a tail position in batches, each in replay order; the first has at least `new`.
+
+    A batch is empty if nothing is old enough; one comes every `STATES_S` seconds at least.
+    """
     waiting = _Waiting(new)
     reader = tail(run.log.database, run.of, dict(position), POLL_S)
     reading: asyncio.Task[list[Event] | None] | None = None
@@ -115,17 +134,16 @@ async def _batches(run: Served, position: dict[int, int], new: int) -> AsyncGene
         while not ended or waiting.entries:
             if reading is None and not ended and not waiting.full:
                 reading = asyncio.create_task(_next(reader))
-            timeout = max(0.0, due - time.monotonic()) if waiting.entries else None
+            timeout = max(0.0, due - time.monotonic()) if waiting.entries else STATES_S
             if reading is None:
-                await asyncio.sleep(timeout or 0.0)
+                await asyncio.sleep(timeout)
             elif (await asyncio.wait((reading,), timeout=timeout))[0]:
                 page, reading = reading.result(), None
                 ended = page is None
                 waiting.add(page or [])
             if (now := time.monotonic()) >= due:
                 due = now + EVERY_S
-                if batch := waiting.take(everything=ended):
-                    yield batch
+                yield waiting.take(everything=ended)
     finally:
         if reading is not None:
             reading.cancel()
@@ -212,7 +230,7 @@ class _More:
                 for at in range(0, len(messages), ROWS)
                 if (part := messages[at : at + ROWS])
             ],
-            "marks": [await self._mark(entry, position) for entry in batch if entry.kind == "mark"],
+            "marks": [await self._mark(entry, position) for entry in batch if _is_chapter(entry)],
             "gaps": [gap_for_page(entry) for entry in batch if entry.kind == "gap"],
             "received": [self._reception(arrival) for arrival in arrivals],
             "names": self._run.names.listed(
@@ -240,9 +258,9 @@ class _More:
             async with aclosing(before):
                 async for page in before:
                     for earlier in page:
-                        self._labels.next(_name(earlier))
-        return mark_of(entry, self._labels.next(_name(entry)))
+                        self._labels.next(mark_name(earlier))
+        return mark_of(entry, self._labels.next(mark_name(entry)))
 
 
-def _name(entry: Event) -> str:
-    return str((entry.meta or {}).get("name", ""))
+def _is_chapter(entry: Event) -> bool:
+    return entry.kind == "mark" and not is_own(mark_name(entry))

@@ -332,3 +332,15 @@ async def test_new_messages_are_followed_until_one_scrolls_back(open_page: PageO
         await log.append(recorder, found[360:361])
         await expect(feed).to_contain_text("message 360")
         await leave(page)
+
+
+async def test_names_are_always_in_sight_in_a_long_row_of_messages(open_page: PageOpener, tmp_path: Path) -> None:
+    ids: dict[str, Any] = {"from_id": "amy", "to_id": "bob"}
+    async with EventLog.open(str(tmp_path / "log.db")) as log:
+        await recorded(log, "row", [sent(START + number, b'{"content": "so"}', "c", **ids) for number in range(40)])
+        await report(log, "row", tmp_path / "row.html")
+    page = await ready(await open_page((tmp_path / "row.html").as_uri()))
+    await drawn(page)
+    lines = await page.locator('[role="feed"] [data-row]').all_inner_texts()
+    named = [number for number, line in enumerate(lines) if "amy" in line and "bob" in line]
+    assert len(lines) > 16 and named == list(range(0, len(lines), 8))

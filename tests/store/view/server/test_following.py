@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from messager import Messager, RedisBroker
+from messager.record import SUBSCRIBED
 from messager.testing import RedisServer
 from messager_store import EventLog, Experiment, NewEvent, Recorder
 from messager_store.db.codes import SEQ_BITS, SEQ_MASK
@@ -34,13 +35,17 @@ class Told:
         self.received: list[Any] = []
         self.marks: list[str] = []
         self.gaps: list[str] = []
+        self.states: list[list[str]] = []
         self.ended = False
 
     async def add(self, stream: Events) -> None:
-        """Add one event; it is a batch, or the end."""
+        """Add one event; it is a batch, states, or the end."""
         found = await asyncio.wait_for(stream.next(), 20)
         if found == ("closed", {}):
             self.ended = True
+            return
+        if found is not None and found[0] == "recorders":
+            self.states.append([one["state"] for one in found[1]])
             return
         assert found is not None and found[0] == "more", found
         batch = found[1]
@@ -107,7 +112,7 @@ async def test_a_recording_over_redis_is_told_once_with_its_receptions(
     messages = [entry async for entry in log.read(of, kinds="sent")]
     assert told.cursors == [tuple(entry.cursor) for entry in messages]
     assert told.texts == [f"hello {number}" for number in range(1, 101)]
-    assert "dawn" in told.marks and not told.gaps
+    assert told.marks == ["dawn"] and not told.gaps
     await index(log, of)
     ordinals = {row.id: row.ordinal for row in await log.recorders(of)}
     async with log.database.reading() as connection:
@@ -141,7 +146,7 @@ async def test_what_several_recorders_committed_comes_in_replay_order_in_chunks(
     await _writer(log, of, _from(2, 1001, 2))
     async with viewing(store) as client, client.events("/api/run/e1/follow") as stream:
         told = Told()
-        await told.add(stream)
+        await told.until(stream, 1)
         assert [ts for ts, _, _ in told.cursors] == list(range(1, 1001))
         assert stream.id == "1:500,2:500"
 
@@ -207,21 +212,43 @@ async def test_a_reception_that_is_committed_before_its_sending_finds_it(log: Ev
 
 
 async def test_marks_have_the_labels_of_the_head(log: EventLog, store: str) -> None:
-    def tick(ts: int) -> NewEvent:
-        return NewEvent("mark", ts, None, b"", meta={"name": "tick"})
+    def tick(ts: int, name: str = "tick") -> NewEvent:
+        return NewEvent("mark", ts, None, b"", meta={"name": name})
 
     gap = NewEvent("gap", 5, None, b"", meta={"reason": "away"})
     of = await filled(log, [tick(1), tick(2)])
-    writer = await _writer(log, of, [tick(3), gap, tick(4)])
+    own = tick(2, SUBSCRIBED)
+    writer = await _writer(log, of, [tick(3), gap, own, tick(4)])
     await close(log, of, force=True)
-    assert writer.last_seq == 3
+    assert writer.last_seq == 4
     async with viewing(store) as client:
         labels = [mark["label"] for mark in (await client.get("/api/run/e1/head")).json["marks"]]
         async with client.events("/api/run/e1/follow?position=1:2,2:1") as stream:
             told = Told()
             await told.to_end(stream)
-        assert labels[3:] == told.marks == ["tick#4"]
+        assert labels == ["tick", "tick#2", "tick#3", "tick#4"], "none of the Messager's own"
+        assert told.marks == ["tick#4"]
         assert told.gaps == ["5:2:2"]
+
+
+async def test_the_states_of_recorders_are_told_when_they_change(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "STATES_S", 0.05)
+    told = Told()
+
+    async def states(stream: Events, *expected: list[str]) -> None:
+        while told.states != list(expected):
+            await told.add(stream)
+            assert told.states == list(expected)[: len(told.states)]
+
+    await filled(log, [sent(1)])
+    async with viewing(store) as client, client.events("/api/run/e1/follow") as stream:
+        first, begun = ["alive"], ["alive", "alive"]
+        await states(stream, first)
+        async with Recorder(log, "e1"):
+            await states(stream, first, begun)
+        await states(stream, first, begun, ["alive", "ended"])
 
 
 async def test_a_store_that_does_not_answer_is_told_and_followed_again(
