@@ -79,13 +79,13 @@ async def command(
         home = f"/?{urlencode({'exp': exp})}" if exp else "/"
         app = application(served, examiner, stop, replay=replaying.head, more=more)
         access = Access(app, listener.getsockname()[1], home)
-        missing = exp is not None and not await prepare(served, examiner, exp)
+        missing = None if exp is None else await prepare(served, examiner, exp)
         idle = control is not None and not await listens(control)
 
         def started(url: str) -> None:
             click.echo(url)
-            if missing:
-                note(f"waiting for {safe(str(exp))}")
+            if missing is not None:
+                note(f"waiting for {safe(str(exp))}: {safe(str(missing))}")
             if idle:
                 note(f"waiting for a replay at {control}")
             note("the link works once; Ctrl-C ends the server")

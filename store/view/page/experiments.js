@@ -2,11 +2,11 @@
 
 import { h, label } from "./dom.js";
 import { json } from "./served.js";
-import { durationText, numberText } from "./time.js";
+import { dayText, durationText, numberText, timeText } from "./time.js";
 
 /**
  * @typedef {{ exp_id: string, name: string | null, tags: string[], status: string, created_at: string,
- *   parent: { exp_id: string } | null, events: number, duration_s: number | null, gaps: number }} Listed
+ *   first_ts: string | null, parent: { exp_id: string } | null, events: number, duration_s: number | null, gaps: number }} Listed
  */
 
 /** Show the list in place of the page. */
@@ -34,7 +34,7 @@ export async function showExperiments() {
     "table",
     { class: "experiments-table" },
     h("caption", { class: "quiet" }, found.length ? "Newest first; forks are below their origin." : "No experiment yet."),
-    h("thead", {}, h("tr", {}, ["", "Experiment", "Tags", "Status", "Begun (UTC)", "Length", "Events"].map(head))),
+    h("thead", {}, h("tr", {}, ["", "Experiment", "Tags", "Status", "Begun (UTC)"].map((text) => head(text)), ["Length", "Events"].map((text) => head(text, "number")))),
     h("tbody", {}, rows),
   );
   document.title = "messager";
@@ -44,9 +44,9 @@ export async function showExperiments() {
   document.body.dataset.ready = "";
 }
 
-/** @param {string} text */
-function head(text) {
-  return h("th", { scope: "col" }, text || h("span", { class: "status" }, "choose"));
+/** @param {string} text @param {string | null} [look] */
+function head(text, look = null) {
+  return h("th", { scope: "col", class: look }, text || h("span", { class: "status" }, "choose"));
 }
 
 /** @param {Listed} one @param {number} depth @param {(one: Listed, on: boolean) => void} choose */
@@ -62,8 +62,8 @@ function row(one, depth, choose) {
     h("td", {}, box),
     name,
     h("td", {}, one.tags.map((tag) => h("span", { class: "tag" }, label(tag)))),
-    h("td", { class: one.status === "open" ? "live" : null }, one.status === "open" ? "recording" : one.status),
-    h("td", {}, one.created_at.slice(0, 19).replace("T", " ")),
+    h("td", {}, one.status),
+    h("td", {}, one.first_ts === null ? one.created_at.slice(0, 19).replace("T", " ") : `${dayText(BigInt(one.first_ts))} ${timeText(BigInt(one.first_ts), 0)}`),
     h("td", { class: "number" }, one.duration_s === null ? "-" : durationText(one.duration_s * 1e9)),
     h("td", { class: "number" }, numberText(one.events)),
   );

@@ -141,9 +141,9 @@ function appOn(source) {
   return app;
 }
 
-/** Show a line in place of the page. @param {string} text @param {string} [role] */
-function instead(text, role = "status") {
-  const line = h("p", { class: role === "alert" ? "failed" : "loading", role }, text);
+/** Show a line in place of the page. @param {string} text @param {string} [role] @param {Node[]} more */
+function instead(text, role = "status", ...more) {
+  const line = h("p", { class: role === "alert" ? "failed" : "loading", role }, text, ...more);
   document.getElementById("page")?.replaceChildren(line);
 }
 
@@ -231,7 +231,8 @@ async function headOf(exp) {
   return (
     (await firstHead(exp)) ??
     new Promise((done) => {
-      instead(`Waiting for ${visible(exp)} …`);
+      const all = h("a", { href: "?" }, "All experiments");
+      instead(`Waiting for ${visible(exp)}, which does not exist yet … `, "status", all);
       const stream = new EventSource(`/api/run/${encodeURIComponent(exp)}/follow`);
       stream.addEventListener("found", async () => {
         stream.close();

@@ -1,6 +1,8 @@
 /** Problems of the recording by kind or by time, each with the way to its place. */
 
+import { isFiltered } from "./conditions.js";
 import { h, visible } from "./dom.js";
+import { FILTER_KEYS } from "./filter.js";
 import { isGrave, mayExamine, MEANING, numberOf, unknownYet } from "./problem_kinds.js";
 import { agentName, speaker } from "./speaker.js";
 import { dayText, exactText, numberText, plural, timeText } from "./time.js";
@@ -20,17 +22,20 @@ const FREE = { q: "", agent: [], between: [], channel: [], kind: [], since: "", 
 
 /** @param {App} app @returns {import("./types").View} */
 export function problemsView(app) {
-  const element = h("div", { class: "problems" });
+  const found = h("div");
+  const unfiltered = h("p", { class: "quiet" }, "Search and conditions do not apply here: these are the problems of the whole run.");
+  const element = h("div", { class: "problems" }, unfiltered, found);
   /** @type {import("./types").Problems | null | undefined} */
   let shown;
   return {
     element,
     update(changed) {
+      if (FILTER_KEYS.some((key) => changed.has(key))) unfiltered.hidden = !isFiltered(app.state);
       const same = ["head", "theme", "sort"].every((key) => !changed.has(key));
       if (shown === app.head.problems && same) return;
       shown = app.head.problems;
       const focused = element.contains(document.activeElement) && changed.has("sort");
-      element.replaceChildren(...content(app));
+      found.replaceChildren(...content(app));
       if (focused) /** @type {HTMLElement | null} */ (element.querySelector(".switch [aria-pressed=true]"))?.focus();
     },
   };

@@ -123,7 +123,7 @@ function labelsOf(ts, step) {
   if (step.ns >= DAY) return [day, year];
   if (step.ns >= 60n * S) return [clock.slice(0, 5), `${day} ${year}`];
   if (step.ns >= S) return [clock, `${day} ${year}`];
-  return [partText(ts - whole, step.ns), `${day} ${year} ${clock}`];
+  return [partText(ts - whole, step.ns), `${day} ${clock}`];
 }
 
 /** Return a part of a second, exact to the step: 20 ms, 20.505 ms. @param {bigint} part @param {bigint} step */

@@ -33,6 +33,8 @@ const PROBLEMS = 10;
 const MARGIN = 0.006;
 /** ms without a change before the source is asked. */
 const STILL = 80;
+/** Length of a run, in ns, of which all times are shown at first: nobody waits for the end of its silences. */
+const BRIEF = 60_000_000_000n;
 /** Keys of the state on which the counts depend. */
 const COUNTED = ["by", "empty", "fold", ...FILTER_KEYS.filter((key) => key !== "since" && key !== "until")];
 
@@ -189,7 +191,7 @@ class Timeline {
     const all = new TimeAxis(span, []);
     const less = new TimeAxis(span, cuts);
     const empty = app.state.get("empty");
-    const skipped = empty === "skip" || (empty === "" && less.length < all.length / 4n);
+    const skipped = empty === "skip" || (empty === "" && all.length > BRIEF && less.length < all.length / 4n);
     this._axis = (skipped ? less : all).widened(MARGIN);
     this._skip.hidden = cuts.length === 0;
     this._skip.setAttribute("aria-pressed", String(skipped));

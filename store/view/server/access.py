@@ -115,7 +115,7 @@ class Access:
             self._entries.remove(entry)
             entry[1]()
         if not found and not self._has_cookie(headers):
-            await _answer(send, 403, "this link was used before: a link of `messager view` works once")
+            await _answer(send, 403, "this link was used before: each works once; `messager view` prints another")
             return
         name, value = self._cookie
         cookie = f"{name}={value}; Path=/; HttpOnly; SameSite=Strict"

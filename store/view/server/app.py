@@ -93,18 +93,18 @@ def application(
     )
 
 
-async def prepare(store: ServedStore, examiner: Examines, wanted: str) -> bool:
-    """Begin what the page of an experiment asks for first; return whether the experiment exists.
+async def prepare(store: ServedStore, examiner: Examines, wanted: str) -> StoreError | None:
+    """Begin what the page of an experiment asks for first; return the error if the experiment does not exist.
 
     For ten million events it takes a second or two, about as long as a browser takes to load the page. Raises
     `AmbiguousExperiment`.
     """
     try:
         run = await store.run(wanted)
-    except (StoreNotFound, ExperimentNotFound):
-        return False
+    except (StoreNotFound, ExperimentNotFound) as error:
+        return error
     run.begin(lambda: asyncio.gather(run.sources(Selection()), examiner.answer("first", run.of.exp_id)))
-    return True
+    return None
 
 
 async def _page(request: Request) -> Response:

@@ -129,6 +129,14 @@ async def test_a_gap_and_an_unclean_end_lead_to_their_time(open_report: OpenRepo
     assert START < int(state(page)["since"][0]) < START + 240 * S
 
 
+async def test_problems_say_that_conditions_do_not_apply_to_them(open_report: OpenReport) -> None:
+    page = await open_report("town", "view=problems")
+    note = page.get_by_text("Search and conditions do not apply here")
+    await expect(note).to_be_hidden()
+    await page.get_by_role("searchbox").fill("fire")
+    await expect(note).to_be_visible()
+
+
 async def test_a_kind_leads_to_its_group(open_report: OpenReport) -> None:
     page = await open_report("town", "view=problems")
     await page.get_by_role("list", name="kinds of problems").get_by_role("button", name="1 unclean end").click()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from urllib.parse import parse_qs
 
+import pytest
 from playwright.async_api import Locator, Page, expect
 
-from tests.store.view.pages import OpenReport, drawn
+from messager_store import EventLog
+from messager_store.view.report import report
+from tests.store.view.pages import OpenReport, drawn, ready
+from tests.support.browser import PageOpener
+from tests.support.logs import filled, sent
 
 S = 1_000_000_000
 
@@ -234,6 +240,18 @@ async def test_playback_pauses_where_it_is_and_skips_silences(open_report: OpenR
     await drawn(page)
     assert await page.locator(".timeline-playhead").get_attribute("style") == place
     await expect(page.get_by_role("button", name="play", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize(("last", "pressed"), [(50, "false"), (500, "true")])
+async def test_empty_times_of_a_short_run_are_shown_at_first(
+    last: int, pressed: str, open_page: PageOpener, tmp_path: Path
+) -> None:
+    seconds = (0, 1, 2, last - 1, last)
+    async with EventLog.open(str(tmp_path / "log.db")) as log:
+        await filled(log, [sent(second * S + each, b"x") for second in seconds for each in range(10)])
+        await report(log, "e1", tmp_path / "run.html")
+    page = await ready(await open_page((tmp_path / "run.html").as_uri()))
+    await expect(page.get_by_role("button", name="Skip empty times")).to_have_attribute("aria-pressed", pressed)
 
 
 async def test_empty_times_are_skipped_or_shown(open_report: OpenReport) -> None:

@@ -71,8 +71,8 @@ test("labels tell years, months, days, minutes, and parts of a second with their
   assert.deepEqual(labels(MORNING, 4n * DAY)[0], ["2 Mar", "2026"]);
   assert.deepEqual(labels(MORNING, 240n * SECOND).slice(0, 2), [["08:00", "1 Mar 2026"], ["08:01", ""]]);
   assert.deepEqual(labels(MORNING, 4n * SECOND)[1], ["08:00:01", ""]);
-  assert.deepEqual(labels(MORNING + 20_000_000n, 6_000_000n)[0], ["20 ms", "1 Mar 2026 08:00:00"]);
-  assert.deepEqual(labels(MORNING + 20_505_000n, 3_000n)[0], ["20.505 ms", "1 Mar 2026 08:00:00"]);
+  assert.deepEqual(labels(MORNING + 20_000_000n, 6_000_000n)[0], ["20 ms", "1 Mar 08:00:00"]);
+  assert.deepEqual(labels(MORNING + 20_505_000n, 3_000n)[0], ["20.505 ms", "1 Mar 08:00:00"]);
 });
 
 test("the time behind a cut has a label", () => {

@@ -160,8 +160,9 @@ async def test_an_experiment_that_does_not_exist_yet_is_waited_for_and_the_end_d
                 assert page.exists()
                 stderr = ended(process, signal.SIGTERM)
         assert not page.parent.exists(), "no browser has used it"
-    assert stderr.splitlines() == [
-        "waiting for e1",
+    waiting, *others = stderr.splitlines()
+    assert waiting.startswith("waiting for e1: ") and "does not exist. Record or import something first" in waiting
+    assert others == [
         f"waiting for a replay at {control}",
         "the link works once; Ctrl-C ends the server",
     ]
