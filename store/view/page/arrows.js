@@ -10,6 +10,8 @@ import { durationText } from "./time.js";
 
 const LOOP = 26;
 const SHORT = 24;
+/** Pixels between the end of a blocked message and the lane that it did not reach. */
+const BEFORE = 12;
 const HEAD = 7;
 const DIM = 0.25;
 /** Width of a lane from which there is room for a delay. */
@@ -26,7 +28,7 @@ export function arrowOf(scene, at) {
   const goal = to > 0 ? across(to) : x + SHORT;
   const kind = KINDS[messages.kind[row]];
   if (kind === "blocked") {
-    const stop = Math.abs(goal - x) < SHORT ? x + SHORT : x + (goal - x) * 0.7;
+    const stop = Math.abs(goal - x) < SHORT ? x + SHORT : goal - Math.sign(goal - x) * BEFORE;
     return { row, x, y, ends: [{ x: stop, y, kind, delay: 0 }] };
   }
   if (kind === "failed") return { row, x, y, ends: [{ x: x + (goal < x ? -SHORT : SHORT), y, kind, delay: 0 }] };

@@ -15,6 +15,8 @@ import { durationText, exactText, numberText, plural, timeText } from "./time.js
 const AROUND = 30_000_000_000n;
 /** Receptions shown at first. */
 const RECEPTIONS = 20;
+/** Characters of the text that are shown first. */
+const SAID = 200;
 
 /**
  * @param {App} app
@@ -83,6 +85,7 @@ function parts(app, row) {
   const { messages } = app;
   return [
     fits(app) ? null : h("p", { class: "note" }, "This message does not fit the conditions. ", action(app, "Show all messages", NO_CONDITIONS)),
+    h("p", { class: "said", dir: "auto" }, beginOf(messages.text(row))),
     actions(app, row),
     fields(app, row),
     ...problems(app, row),
@@ -90,6 +93,11 @@ function parts(app, row) {
     messages.flags[row] & TEXT_CUT ? h("p", { class: "quiet" }, "The text is longer; the page does not have the rest.") : null,
     payloadPanel(app, row),
   ].filter((part) => part !== null);
+}
+
+/** Return the begin of a text: where the details cover the list, nothing else tells it. @param {string} text */
+function beginOf(text) {
+  return text.length > SAID ? `${text.slice(0, SAID)}…` : text;
 }
 
 /** @param {App} app @param {number} row */
