@@ -274,9 +274,8 @@ class RedisBroker(PicklableBroker):
         """Return the publishing connection. It is made if there is none, and if the server has closed or left it."""
         closings = self._closings
         wire = self._wire
-        if wire is not None and not wire.closed and time.monotonic() - self._used > STALE_AFTER:
-            for _ in range(2):  # a blocked event loop has not noticed yet that the server closed it
-                await asyncio.sleep(0)
+        if wire is not None and time.monotonic() - self._used > STALE_AFTER:
+            await wire.settled()  # a blocked event loop has not noticed yet that the server closed it
         if wire is not None and self._superseded and self._requests:
             self._drained.clear()
             await self._drained.wait()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -23,6 +24,7 @@ from .error_text import error_text
 
 TLS_CLOSE_SECONDS = 0.5
 """Seconds for the server to close its side of a TLS connection, before it is cut."""
+CLOSED = "the connection was closed by the server"
 _INCOMPLETE = object()
 
 
@@ -56,9 +58,9 @@ class Wire(asyncio.Protocol):
         assert writer is not None
         self._transport = cast(asyncio.Transport, writer.transport)
         self._encrypted = self._transport.get_extra_info("ssl_object") is not None
-        socket = self._transport.get_extra_info("socket")
+        self._socket = self._transport.get_extra_info("socket")
         plain = os.name == "posix" and not self._encrypted
-        self._file = socket.fileno() if plain and socket is not None else None
+        self._file = self._socket.fileno() if plain and self._socket is not None else None
         self._over = asyncio.Event()
         self._streams = self._transport.get_protocol()
         self._transport.set_protocol(self)
@@ -106,6 +108,21 @@ class Wire(asyncio.Protocol):
                 self.data_received(data)
             return
 
+    async def settled(self) -> None:
+        """Return when everything that has arrived is read. If the connection has ended, that is known then."""
+        while not self.closed and self._is_readable():
+            await asyncio.sleep(0)
+
+    def _is_readable(self) -> bool:
+        """Return whether bytes or the end wait in the socket, or it is closed and `connection_lost` is due."""
+        if self._socket is None:
+            return False
+        if self._socket.fileno() < 0:
+            return True
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            return bool(selector.select(0))
+
     def pause(self) -> None:
         """Stop reading, so that messages wait in Redis."""
         if not self._paused:
@@ -147,10 +164,13 @@ class Wire(asyncio.Protocol):
         if not self.closed:
             self._received(values)
 
+    def eof_received(self) -> None:
+        self._end(CLOSED)  # at the end of TLS, `connection_lost` waits for the server's side to be closed too
+
     def connection_lost(self, error: Exception | None) -> None:
         self._over.set()
         self._streams.connection_lost(error)  # wakes who waits for the stream to be closed
-        self._end("the connection was closed by the server" if error is None else error_text(error))
+        self._end(CLOSED if error is None else error_text(error))
 
     def _end(self, reason: str) -> None:
         if not self.closed:

@@ -140,9 +140,12 @@ async def test_a_connection_closed_while_the_event_loop_was_blocked_is_made_anew
     broker = RedisBroker.from_url(redis.url)
     assert await broker.publish([(b"i", b"1")]) == [0]
     blocking = Redis(port=redis.port)  # as an agent's own work does, it keeps the event loop from running
-    assert blocking.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") == 1
-    blocking.close()
+    kill = "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"
+    assert blocking.execute_command(*kill) == 1
     assert await broker.publish([(b"i", b"2")]) == [0]
+    assert blocking.execute_command(*kill) == 1
+    assert await broker.clock_offset() is not None
+    blocking.close()
     await broker.close()
 
 

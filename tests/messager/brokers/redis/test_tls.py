@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+import struct
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -283,3 +285,48 @@ async def test_the_command_line_tells_certificate_errors_in_one_line(
             messager, "--redis", f"{url}?ssl_ca_certs=gone.pem", "record", "--exp", "e1", cwd=tmp_path
         )
         assert done.returncode == 2 and "gone.pem" in done.stderr and "hunter2" not in done.stderr
+
+
+@contextlib.contextmanager
+def in_a_thread(redis: RedisServer, context: ssl.SSLContext) -> Iterator[tuple[Proxy, asyncio.AbstractEventLoop]]:
+    """Run a proxy in an event loop of its own: it goes on while that of the test is blocked."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        running = Proxy(redis.port, tls=context).running()
+        proxy = asyncio.run_coroutine_threadsafe(running.__aenter__(), loop).result(10)
+        try:
+            yield proxy, loop
+        finally:
+            asyncio.run_coroutine_threadsafe(running.__aexit__(None, None, None), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.mark.parametrize("how", ["the server ends TLS", "the connection is cut", "the connection is reset"])
+async def test_a_connection_closed_while_the_event_loop_was_blocked_is_made_anew(
+    redis: RedisServer, authority: trustme.CA, ca: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("messager.brokers.redis.broker.STALE_AFTER", 0.0)
+
+    async def ended() -> None:
+        sockets = [writer.get_extra_info("socket") for writer in proxy._writers]
+        if how == "the server ends TLS":
+            for writer in proxy._writers:
+                writer.close()
+            return
+        if how == "the connection is reset":
+            for each in sockets:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        proxy.cut()
+        await until(lambda: all(each.fileno() < 0 for each in sockets))
+
+    with in_a_thread(redis, served_by(authority)) as (proxy, loop):
+        broker = through(proxy, ca)
+        assert await broker.publish([(b"i", b"1")]) == [0]
+        asyncio.run_coroutine_threadsafe(ended(), loop).result(10)  # the event loop of the broker does not run
+        assert await broker.publish([(b"i", b"2")]) == [0]
+        await broker.close()
