@@ -128,9 +128,11 @@ async def _marks_and_gaps(
     async with aclosing(pages):
         async for page in pages:
             for entry in page:
+                if not (entry.kind == "gap" or is_chapter(entry)):
+                    continue
                 changed = entry if shared is None else shared.event(entry)
                 label = labels.next(mark_name(changed)) if entry.kind == "mark" else ""
-                if entry.cursor not in span or (entry.kind == "mark" and is_own(mark_name(entry))):
+                if entry.cursor not in span:
                     continue
                 chosen = marks if entry.kind == "mark" else gaps
                 if len(chosen) >= MOST_MARKS:
@@ -139,6 +141,11 @@ async def _marks_and_gaps(
                 chosen.append(mark_of(changed, label) if entry.kind == "mark" else gap_for_page(changed))
     notes = [f"{plural(left_out, 'more mark')} and gaps are not shown"] if left_out else []
     return marks, gaps, notes
+
+
+def is_chapter(entry: Event) -> bool:
+    """Return whether an event is a mark of a user: those of a Messager itself are not shown."""
+    return entry.kind == "mark" and not is_own(mark_name(entry))
 
 
 def mark_name(entry: Event) -> str:

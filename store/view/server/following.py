@@ -24,8 +24,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from messager.record import is_own
-
 from ...errors import ExperimentNotFound, StoreNotFound, StoreUnavailable
 from ...log.event import Event
 from ...log.event_query import recorders_now
@@ -36,7 +34,7 @@ from ...log.selection import Selection
 from ...log.span import Span
 from ...log.tail import tail
 from ..columns import ON_THE_PAGE, encode
-from ..head import gap_for_page, mark_name, mark_of, recorders_of
+from ..head import gap_for_page, is_chapter, mark_name, mark_of, recorders_of
 from .arrivals import Arrival, Arrivals
 from .event_stream import StreamEvent
 from .parameters import position_text
@@ -230,7 +228,7 @@ class _More:
                 for at in range(0, len(messages), ROWS)
                 if (part := messages[at : at + ROWS])
             ],
-            "marks": [await self._mark(entry, position) for entry in batch if _is_chapter(entry)],
+            "marks": [await self._mark(entry, position) for entry in batch if is_chapter(entry)],
             "gaps": [gap_for_page(entry) for entry in batch if entry.kind == "gap"],
             "received": [self._reception(arrival) for arrival in arrivals],
             "names": self._run.names.listed(
@@ -260,7 +258,3 @@ class _More:
                     for earlier in page:
                         self._labels.next(mark_name(earlier))
         return mark_of(entry, self._labels.next(mark_name(entry)))
-
-
-def _is_chapter(entry: Event) -> bool:
-    return entry.kind == "mark" and not is_own(mark_name(entry))
