@@ -7,15 +7,12 @@ connection is the same for all, and is implemented here.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import BrokerUnavailable
-
-log = logging.getLogger("messager")
 
 FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
 """Seconds between two attempts to reconnect: the first pause and the longest."""
@@ -118,8 +115,6 @@ class ReconnectingSubscriber(ABC, Generic[C]):
                     await connection.close()
                 if not isinstance(error, BrokerUnavailable):
                     raise
-                if self._backoff == FIRST_BACKOFF:  # once in each outage
-                    log.warning("disconnected (%s); connecting again fails: %s", self._lost[0], error)
                 await asyncio.sleep(min(self._backoff, max(timeout, 0.001)))
                 self._backoff = min(self._backoff * 2, LAST_BACKOFF)
                 return None

@@ -11,8 +11,6 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
-from messager.brokers.reconnecting import LAST_BACKOFF
-from messager.brokers.redis.pubsub import RedisPubSub
 from messager.testing import RedisServer, redis_server
 from tests.support import Listed, Proxy, until
 from tests.support.redis_topologies import ask
@@ -327,28 +325,6 @@ async def test_a_subscriber_without_patterns_takes_a_pong_for_a_sign_of_life(red
         pings += pubsub._connection.read_until > before
         assert pubsub.lost_since() is None
     await pubsub.aclose()
-
-
-async def test_it_is_told_once_in_an_outage_why_a_listener_cannot_connect_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    hook = Listed()
-    with redis_server() as server:
-        broker = RedisBroker.from_url(server.url)
-        async with Messager(broker, "e1") as messager:
-            messager.add_log_hook(hook)
-            await messager.subscribe_and_start_listening(["c"])
-            pubsub = messager._pubsub
-            assert isinstance(pubsub, RedisPubSub)
-            for outages in (1, 2):
-                server.stop(kill=True)
-                await until(lambda: pubsub._backoff == LAST_BACKOFF)
-                told = [line for line in caplog.messages if "connecting again fails" in line]
-                assert len(told) == outages and "nobody listens there" in told[-1]
-                server.start()
-                await until(lambda outages=outages: len(hook.records) == outages)
-        await broker.close()
-    assert hook.kinds() == ["gap", "gap"]
 
 
 async def test_what_a_failed_try_to_reconnect_heard_is_kept() -> None:
