@@ -280,8 +280,8 @@ class Messager:
             self._pubsub = pubsub
             self.receive_messages_task = asyncio.create_task(self._listen_for_messages(pubsub, wanted))
             self._patterns.clear()
-            await self._subscribed(wanted)
             await asyncio.sleep(0)  # the listener starts: it logs a gap if it ends before it has read everything
+            await self._subscribed(wanted)
 
     async def fetch_messages(self) -> list[dict[str, Any]]:
         """Return the messages that arrived since the last call, in order.

@@ -356,21 +356,6 @@ async def test_ending_while_disconnected_is_told_as_a_gap() -> None:
     assert hook.kinds() == ["gap"]
 
 
-async def test_a_subscription_that_is_cancelled_once_it_is_active_is_in_the_log() -> None:
-    hook = Listed()
-    async with Messager(MemoryBroker(), "e1") as messager:
-        messager.add_log_hook(hook)
-        subscribing = asyncio.create_task(messager.subscribe_and_start_listening(["c"]))
-        while messager.receive_messages_task is None:
-            await asyncio.sleep(0)
-        assert subscribing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await subscribing
-        await messager.send_message("c", {"n": 1})
-        await until(lambda: sorted(hook.kinds()) == ["received", "sent"])
-    assert [(record.meta or {})["fields"] for record in hook.subscriptions] == [{"patterns": ["c"]}]
-
-
 async def test_a_listener_that_died_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
     class Dying(MemoryBroker):
         def pubsub(self) -> Any:
