@@ -158,7 +158,9 @@ def test_a_message_that_redact_refuses_is_not_sent_in_strict_mode(stores: Stores
     ]
 
 
-def test_the_messages_of_cancelled_senders_are_recorded_as_what_became_of_them(stores: Stores) -> None:
+def test_the_messages_of_cancelled_senders_are_recorded_as_what_became_of_them(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = stores.fresh()
 
     async def main() -> list[bytes]:
@@ -168,9 +170,19 @@ def test_the_messages_of_cancelled_senders_are_recorded_as_what_became_of_them(s
         ):
             messager.add_log_hook(recorder)
             await messager.subscribe_and_start_listening(["a"])
-            for number in range(20):
+            before_send, asked = recorder.recorder.before_send, 0
+
+            async def in_the_thread(records: Sequence[MessageRecord]) -> None:
+                nonlocal asked
+                asked += 1
+                await before_send(records)
+
+            monkeypatch.setattr(recorder.recorder, "before_send", in_the_thread)
+            for number in range(20):  # the first one before it has begun, the second one while it is committed
                 sending = asyncio.create_task(messager.send_message("a", {"n": number}))
-                for _ in range(number * 20):
+                while asked < number:
+                    await asyncio.sleep(0)
+                for _ in range((number - 1) * 20):
                     await asyncio.sleep(0)
                 sending.cancel()
                 await asyncio.wait([sending])
