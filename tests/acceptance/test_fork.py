@@ -38,7 +38,6 @@ async def _fork_in_virtual_time(store: str, run: int) -> None:
     assert report.complete and report.left_out == 0
 
 
-@pytest.mark.any_database
 def test_forks_in_virtual_time_repeat_the_prefix(store: str, nightly: bool) -> None:
     runs = range(NIGHTLY_RUNS if nightly else RUNS)
     virtual_time.run(_record_in_virtual_time(store))
@@ -53,7 +52,6 @@ def test_forks_in_virtual_time_repeat_the_prefix(store: str, nightly: bool) -> N
     asyncio.run(check())
 
 
-@pytest.mark.any_database
 async def test_forks_over_redis_repeat_the_prefix(log: EventLog, redis: RedisServer, nightly: bool) -> None:
     broker = RedisBroker.from_url(redis.url)
     async with Recorder(log, "exp-1", close_experiment=True) as recorder:
@@ -93,7 +91,6 @@ def ended(programs: list[ForkedProgram]) -> None:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.any_database
 async def test_programs_of_five_processes_are_forked_by_the_verb(
     store: str, redis: RedisServer, programs: list[ForkedProgram], nightly: bool
 ) -> None:

@@ -31,8 +31,6 @@ from messager_store.replay.recorder_thread import RecorderThread
 from messager_store.replay.virtual_time import virtual_clock
 from tests.support import agentsociety_1_3, until
 
-pytestmark = pytest.mark.any_database
-
 ROUNDS = 3
 DEPTH = 3
 CHATS_OF_A_ROUND = 3 * 2 * (1 + DEPTH)

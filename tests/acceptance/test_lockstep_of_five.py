@@ -74,7 +74,6 @@ async def _equal(log: EventLog, exp_id: str, source: str) -> bool:
     return said[0] == said[1] and listed[0] == listed[1] and schedules.marks(now) == schedules.marks(then)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", GROUPS)
 @pytest.mark.parametrize("over", ["redis", "memory"])
 async def test_all_five_in_one_process_repeat_every_message(
@@ -156,7 +155,6 @@ async def test_without_gates_the_society_says_something_else_in_every_run(
     assert equal < runs
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("source", GROUPS)
 def test_four_processes_repeat_every_message_without_a_coordinator(
     store: str, redis: RedisServer, tmp_path: Path, source: str, nightly: bool

@@ -25,8 +25,6 @@ from messager_store import EventLog, Replay, import_jsonl
 from messager_store.replay.lockstep.report import CastReport
 from tests.support.traffic import FILES, lines_of, made
 
-pytestmark = pytest.mark.any_database
-
 MOST_SAYINGS = 400
 RATE = 4000
 """Messages per second over MQTT, where a replay needs a limit."""
@@ -189,7 +187,6 @@ async def test_an_agent_that_repeats_recorded_traffic_matches_and_an_altered_ans
         await check(log, script, brokers, broker, "weaker")
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("broker", BROKERS)
 @pytest.mark.parametrize("schedule", [True, False], ids=["with-schedule", "without-schedule"])

@@ -9,15 +9,11 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from uuid import uuid4
 
-import pytest
-
 from messager.testing import RedisServer
 from messager_store import EventLog
 from messager_store.maintenance.verify import verify
 from tests.acceptance.society import AGENTS, ROUNDS
 from tests.support import messager
-
-pytestmark = pytest.mark.any_database
 
 PROGRAM = Path(__file__).with_name("society.py")
 

@@ -18,8 +18,6 @@ from tests.support import forks, messager
 from tests.support.forked_program import ForkedProgram
 from tests.support.traffic import FILES, lines_of, made
 
-pytestmark = pytest.mark.any_database
-
 SUBSCRIBER = """
 import asyncio, base64, json, sys
 from redis.asyncio import Redis

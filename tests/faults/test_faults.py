@@ -16,12 +16,25 @@ from .__main__ import made
 from .row import Run
 
 FAULTS = every_fault()
+NIGHTLY = pytest.mark.nightly
 SEED = 2026
+IN_MAKE_TEST = {
+    "sigkill-buffered",
+    "sigkill-strict",
+    "kill-drain",
+    "kill-migration",
+    "redis-killed",
+    "lockstep-crashed",
+}
+"""The rows of `make test`; the others are nightly."""
 
 
-@pytest.mark.sampled(16, always=("tables-beside", "redis-killed", "lockstep-crashed"))
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.timeout(2 * fault.seconds)) for name, fault in FAULTS.items()]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.timeout(2 * fault.seconds), *([] if name in IN_MAKE_TEST else [NIGHTLY])])
+        for name, fault in FAULTS.items()
+    ],
 )
 async def test_no_promise_is_broken_by_the_fault(name: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     fault, seed = FAULTS[name], secrets.randbelow(1 << 32) if pytestconfig.getoption("nightly") else SEED

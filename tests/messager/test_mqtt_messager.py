@@ -18,8 +18,6 @@ from messager.testing import MqttServer, free_port, mqtt_server
 from messager_store import EventLog, Recorder
 from tests.support import Listed, Proxy, until
 
-pytestmark = pytest.mark.any_database
-
 
 @pytest.fixture
 async def messager(mqtt: MqttServer) -> AsyncIterator[Messager]:

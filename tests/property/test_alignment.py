@@ -21,8 +21,6 @@ from tests.property.test_match import MATCHES, PAYLOADS
 from tests.support.examples import WITH_STORE
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 SEQUENCES = st.lists(st.integers(0, 5), max_size=14)
 
 

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +16,6 @@ from messager_store.log.event import Cursor
 from messager_store.log.messages import message_pages
 from messager_store.queries.counting.count import Counts, count
 from tests.support.examples import WITH_STORE
-
-pytestmark = pytest.mark.any_database
 
 SECOND, MINUTE = 1_000_000_000, 60_000_000_000
 BEGAN = 28_333_333 * MINUTE

@@ -24,8 +24,6 @@ from tests.support import Stores
 from tests.support.examples import WITH_STORE
 from tests.support.parts import Killed, commits_limited
 
-pytestmark = pytest.mark.any_database
-
 STORES = 3
 NOW = 1_790_000_000_000_000_000
 

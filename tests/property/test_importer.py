@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import func, select
@@ -22,8 +21,6 @@ from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.queries.overview import overview
 from tests.support.examples import WITH_STORE
-
-pytestmark = pytest.mark.any_database
 
 GOOD: list[dict[str, Any]] = [
     {

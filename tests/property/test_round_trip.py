@@ -22,8 +22,6 @@ from messager_store.maintenance.verify import verify
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, carried
 from tests.support.examples import WITH_STORE
 
-pytestmark = pytest.mark.any_database
-
 payloads = st.binary(max_size=200) | st.sampled_from(HOSTILE_PAYLOADS)
 wire_channels = st.binary(min_size=1, max_size=30) | st.sampled_from(HOSTILE_CHANNELS)
 any_json = st.recursive(

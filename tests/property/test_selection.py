@@ -8,7 +8,6 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +16,6 @@ from messager_store.db.codes import REDACTED
 from messager_store.log.selection import Selection
 from messager_store.queries.index import index
 from tests.support.examples import WITH_STORE
-
-pytestmark = pytest.mark.any_database
 
 _names = (f"s{number}" for number in itertools.count())
 

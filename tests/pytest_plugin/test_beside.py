@@ -49,7 +49,6 @@ def recorded(shop: Shop) -> Shop:
 ORDERS = [*(("messager", plugin) for plugin in OTHERS), ("recording", "messager"), ("asyncio", "messager")]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("order", ORDERS, ids=" then ".join)
 def test_it_works_beside(order: tuple[str, str], recorded: Shop) -> None:
     [plugin] = {*order} - {"messager"}

@@ -162,7 +162,6 @@ async def can_be_gathered(folder: Path, output: str) -> None:
 
 
 @needs_ray
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("store", "holds"),
     [

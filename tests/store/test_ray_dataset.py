@@ -41,7 +41,6 @@ def test_each_event_is_read_once_by_the_tasks_of_a_dataset(ran: Any) -> None:
     assert "export it to partitioned Parquet" in seen["refused"]
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("parts", [1, 2, 7, 60, 1000])
 async def test_cuts_divide_a_selection_into_parts_of_equal_size(store: str, parts: int) -> None:
     events = await fill(store)

@@ -19,8 +19,6 @@ from messager_store.queries.index import index
 from messager_store.run_card import drawing
 from tests.support.logs import filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 BEGAN = 1_700_000_000_000_000_000
 HOUR = 3_600_000_000_000
 

@@ -19,8 +19,6 @@ from messager.payload import to_wire
 from messager_store import EventLog, Recorder
 from tests.support.wheels import importable, wheel
 
-pytestmark = pytest.mark.any_database
-
 BLOCKS = [{"type": "text", "text": "h\u00e9"}, {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": 1}}]
 
 

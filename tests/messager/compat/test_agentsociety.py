@@ -20,8 +20,6 @@ from messager.testing import RedisServer
 from messager_store import EventLog
 from tests.support import agentsociety_1_3
 
-pytestmark = pytest.mark.any_database
-
 WORKFLOW = [
     {"type": "step", "steps": 2},
     {"type": "survey", "target_agent": [5], "survey": None},

@@ -26,8 +26,6 @@ from messager_store.queries.index import index
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, ROOT, sql
 from tests.support.logs import filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 BEGAN = 1_700_000_000_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EDGES = (-(2**63), -(2**63) + 1, -1001, -1000, -999, -1, 0, 1, 999, 1000, 2**63 - 1)
@@ -303,7 +301,6 @@ async def test_the_error_of_a_driver_is_that_of_the_store(
         await table(log, of)
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("loop", ["while True", "for _ in range(1)"], ids=["endless", "short"])
 async def test_output_of_a_reader_that_is_no_record_batch_is_an_error_and_the_reader_ends(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: str

@@ -11,7 +11,6 @@ from tests.support import MESSAGER
 from tests.support.command_line import Run
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(
     ("arguments", "code"),

@@ -23,8 +23,6 @@ from tests.support.command_line import one_line
 from tests.support.forked_program import ForkedProgram
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 WAIT = "waiting for"
 
 

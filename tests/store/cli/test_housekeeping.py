@@ -89,7 +89,6 @@ def test_index_says_what_is_new(run: Run) -> None:
     one_line(run("index", "nothing"), 2, "no experiment 'nothing'")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux takes a right from root")
 @pytest.mark.parametrize("which", ["file and folder", "file", "folder", "while it is recorded"])
 def test_a_store_that_may_only_be_read_answers_and_takes_nothing(run: Run, tmp_path: Path, which: str) -> None:

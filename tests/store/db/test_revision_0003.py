@@ -211,7 +211,6 @@ async def _closed(log: EventLog) -> None:
     await close(log, of)
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("made", "reasons"),
     [

@@ -18,8 +18,6 @@ from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
 from tests.support.logs import experiment, filled, sent
 
-pytestmark = pytest.mark.any_database
-
 
 async def test_the_views_show_names_times_and_content(log: EventLog, store: str) -> None:
     nested = b'{"from": 3, "content": "{\\"content\\": \\"h\\u00e9\\"}"}'

@@ -49,8 +49,6 @@ from tests.support.foreign_files import (
 )
 from tests.support.logs import filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 SECOND = 1_000_000_000
 
 
@@ -305,7 +303,6 @@ async def test_a_file_with_an_error_is_refused_with_its_line_and_leaves_nothing(
     ("name", "value"),
     [("time_key", ["t"]), ("time_key", 5), ("entity_key", {}), ("entity_key", 1), ("table_name", []), ("datasets", {})],
 )
-@pytest.mark.any_database
 async def test_a_schema_of_a_replay_with_values_of_other_types_is_refused(
     log: EventLog, tmp_path: Path, name: str, value: Any
 ) -> None:

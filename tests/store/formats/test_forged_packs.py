@@ -25,8 +25,6 @@ from tests.store.formats.test_jsonl import everything, write
 from tests.store.formats.test_pack import lines_of, nothing_is_in, rows, seal
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 
 async def test_any_flipped_byte_is_refused_and_leaves_nothing(
     log: EventLog, other: EventLog, tmp_path: Path, nightly: bool
@@ -180,7 +178,6 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return json.dumps(lines_of(path))
 
 
-@pytest.mark.sampled(22)
 @pytest.mark.parametrize("what", FORGERIES)
 async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
     log: EventLog, packed: str, tmp_path: Path, what: str

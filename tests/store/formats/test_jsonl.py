@@ -24,8 +24,6 @@ from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
 from tests.support.examples import WITH_STORE
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 
 def write(path: Path, *lines: Any) -> Path:
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))

@@ -27,8 +27,6 @@ from tests.store.formats.test_jsonl import everything
 from tests.support import messager
 from tests.support.logs import filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 
 class Read:
     """An MCAP file, read with the package mcap."""

@@ -30,8 +30,6 @@ from tests.store.formats.test_jsonl import everything
 from tests.support import ROOT, Stores, sql, until
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")
 
 

@@ -20,8 +20,6 @@ from messager_store.replay import Replay
 from tests.store.formats.test_jsonl import everything
 from tests.support.logs import listed, sent
 
-pytestmark = pytest.mark.any_database
-
 NAMES = ["Alice", "Bob the Builder", 7, "7", 8, "12", "Al"]
 
 

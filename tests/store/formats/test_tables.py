@@ -32,7 +32,6 @@ from tests.support.logs import filled, sent
 BEGAN = 1_700_000_000_000_000_000
 HOUR = 3_600_000_000_000
 MARKS = ["day 1", "a/b\\c", "..", "", "x" * 400, "\u65e5" * 90, "day 1", NONE, "=%20", "messager.own", "CON:"]
-pytestmark = pytest.mark.any_database
 
 
 async def phased(log: EventLog) -> None:

@@ -19,8 +19,6 @@ from tests.store.formats.test_forged_packs import seal
 from tests.store.formats.test_jsonl import write
 from tests.support.logs import listed, sent
 
-pytestmark = pytest.mark.any_database
-
 PARENT = {"exp_id": "p", "head": "ab" * 32, "cursor": "5:0123456789abcdef:7"}
 OLD_KINDS = ("sent", "received", "blocked", "failed", "gap", "mark")
 NEW = [("messager", "m1"), ("arrival", 3), ("origin", ["u1", 7]), ("kind", "asked")]

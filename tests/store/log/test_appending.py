@@ -79,7 +79,6 @@ async def test_more_receivers_than_a_column_holds_are_refused_on_every_store(log
     assert [entry.receivers for entry in await listed(log.read("e1"))] == [2**31 - 1]
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("seq", [0, -1, 2**40])
 async def test_a_cause_that_no_event_can_have_is_refused(log: EventLog, seq: int) -> None:
     of = await experiment(log)

@@ -13,8 +13,6 @@ from messager_store.maintenance.verify import verify
 from tests.support import sql
 from tests.support.logs import listed, sent
 
-pytestmark = pytest.mark.any_database
-
 SIZES = (1, 9, 1, 1, 23, 2, 2, 2, 40, 5)
 """Events of the batches."""
 

@@ -27,8 +27,6 @@ from tests.store.privacy.test_redaction import on_disk
 from tests.support import messager
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 WORDS = [
     "'; DROP TABLE event; --",
     '" OR 1=1 --',

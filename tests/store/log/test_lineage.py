@@ -20,8 +20,6 @@ from tests.support import Stores
 from tests.support.lineage import fork, parent
 from tests.support.logs import filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 
 async def origins(log: EventLog, exp_id: str = "exp-2") -> list[Any]:
     return [(entry.kind, entry.payload, entry.origin) for entry in await listed(log.read(exp_id))]

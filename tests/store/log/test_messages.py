@@ -26,8 +26,6 @@ from messager_store.queries.index import index
 from tests.support import sql
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 SECOND = 1_000_000_000
 LAST = 2**63 - 1
 BEGAN = 1_700_000_000 * SECOND

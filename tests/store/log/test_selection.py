@@ -27,8 +27,6 @@ from messager_store.queries.index import index
 from tests.support.examples import WITH_STORE
 from tests.support.logs import filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 S = 1_000_000_000
 SAID = [
     "good morning",

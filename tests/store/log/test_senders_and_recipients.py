@@ -77,7 +77,6 @@ def changed(**more: Any) -> list[NewEvent]:
     return [sent(1, b"1", from_id=3), sent(2, from_id=4, to_id=5, **more), sent(3, b"3", from_id=3)]
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("options", "equal"),
     [
@@ -148,7 +147,6 @@ def run(tmp_path: Path) -> Run:
     return lambda *arguments: messager(*arguments, cwd=tmp_path)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("words", "times"),
     [
@@ -179,7 +177,6 @@ def test_each_verb_that_selects_takes_senders_and_recipients_as_typed(
         one_line(done, 2, "nothing to compare")
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -37,8 +37,6 @@ from tests.store.privacy.test_redaction import on_disk
 from tests.support.logs import filled, sent
 from tests.support.outages import locked
 
-pytestmark = pytest.mark.any_database
-
 DAY = 86_400_000_000_000
 
 

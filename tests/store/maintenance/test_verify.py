@@ -11,8 +11,6 @@ from messager_store.maintenance.verify import verify, verify_all
 from tests.support import Refused, sql
 from tests.support.logs import sent
 
-pytestmark = pytest.mark.any_database
-
 
 async def small_log(log: EventLog) -> Experiment:
     of = await log.create_experiment("e1", name="n", tags=["t"], meta={})

@@ -14,8 +14,6 @@ from messager_store.privacy.copies import Copies
 from tests.support.lineage import fork, parent
 from tests.support.logs import filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 SECRET = RedactionFilter(contains=("secret",))
 
 

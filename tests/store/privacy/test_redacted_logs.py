@@ -29,8 +29,6 @@ from tests.store.privacy.test_redaction import SECRET, WHERE, on_disk, secrets
 from tests.support import messager, sql
 from tests.support.logs import experiment, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 
 async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chain(log: EventLog) -> None:
     of = await experiment(log)

@@ -25,8 +25,6 @@ from messager_store.testing import transaction
 from tests.support import sql
 from tests.support.logs import experiment, filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 SECRET = b"Marguerite Yourcenar"
 
 

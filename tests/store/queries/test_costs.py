@@ -20,8 +20,6 @@ from messager_store.recording.repair import unclean
 from tests.support import messager, sql
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 OTHERS = 12
 
 

@@ -23,8 +23,6 @@ from messager_store.queries.delays import Delays
 from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 MS = 1_000_000
 S = 1000 * MS
 Table = dict[tuple[Any, ...], tuple[int, ...]]

@@ -24,8 +24,6 @@ from tests.store.queries.test_index import Interruption, index_until
 from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, sent
 
-pytestmark = pytest.mark.any_database
-
 SECOND = 1_000_000_000
 
 

@@ -24,8 +24,6 @@ from messager_store.recording.closing import close
 from tests.support import sql
 from tests.support.logs import experiment, sent
 
-pytestmark = pytest.mark.any_database
-
 TABLES = ("said", "delivery", "activity", "indexed_recorder", "indexed_experiment")
 
 

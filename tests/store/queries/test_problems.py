@@ -104,8 +104,6 @@ FILTERS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled(16)
-@pytest.mark.any_database
 @pytest.mark.parametrize("filters", FILTERS, ids=lambda filters: "-".join(filters))
 async def test_a_selection_gives_the_problems_of_its_messages_and_gaps(
     log: EventLog, town: Experiment, filters: dict[str, Any]
@@ -135,7 +133,6 @@ async def test_an_unclean_end_is_a_problem_of_its_time_and_of_no_agent(log: Even
         assert found.number(Kind.UNCLEAN) == (within and row is not None), filters
 
 
-@pytest.mark.any_database
 async def test_each_problem_is_passed_on_although_the_result_holds_only_the_first_of_each_kind(
     log: EventLog, town: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +145,6 @@ async def test_each_problem_is_passed_on_although_the_result_holds_only_the_firs
     assert all(number <= 2 for number in Counter(one.kind for one in found.details).values())
 
 
-@pytest.mark.any_database
 async def test_without_an_index_arrivals_are_said_to_be_unknown(
     log: EventLog, town: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +181,6 @@ class Ear:
 
 @given(seed=st.integers(0, 2**32))
 @WITH_STORE
-@pytest.mark.any_database
 async def test_problems_of_random_listeners_are_those_that_were_made(log: EventLog, seed: int) -> None:
     random = Random(seed)
     count = random.randrange(1, 30)
@@ -259,7 +254,6 @@ async def test_problems_of_random_listeners_are_those_that_were_made(log: EventL
     assert found == {kind: dict(reasons) for kind, reasons in wanted.items()}
 
 
-@pytest.mark.any_database
 async def test_limits_and_context_are_refused(log: EventLog) -> None:
     of = await experiment(log)
     for filters in ({"limit": 3}, {"context": 1}, {"last_per": "agent"}):
@@ -284,7 +278,6 @@ class Judge:
         return Refusal() if "rude" in message else True
 
 
-@pytest.mark.any_database
 async def test_what_goes_wrong_on_a_real_broker_is_found(broker: Broker, log: EventLog) -> None:
     async with Recorder(log, "e1") as recorder:
         async with Messager(broker, "e1", Judge()) as messager:

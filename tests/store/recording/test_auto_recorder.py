@@ -23,8 +23,6 @@ from tests.messager.test_publisher import Held
 from tests.support import self_recording, sql
 from tests.support.outages import locked
 
-pytestmark = pytest.mark.any_database
-
 
 @pytest.fixture(autouse=True)
 def recording(monkeypatch: pytest.MonkeyPatch, store: str) -> None:

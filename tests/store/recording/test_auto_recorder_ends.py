@@ -18,8 +18,6 @@ from tests.store.recording.test_auto_recorder import recording, said, say
 from tests.support import self_recording
 from tests.support.outages import everything_drained
 
-pytestmark = pytest.mark.any_database
-
 __all__ = ["recording"]
 
 

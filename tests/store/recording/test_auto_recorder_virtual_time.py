@@ -15,8 +15,6 @@ from messager_store.replay import virtual_time
 from messager_store.replay.recorder_thread import RecorderThread
 from tests.store.recording.test_auto_recorder import said, say
 
-pytestmark = pytest.mark.any_database
-
 
 @pytest.fixture(autouse=True)
 def recording(monkeypatch: pytest.MonkeyPatch, store: str) -> None:

@@ -20,8 +20,6 @@ from tests.store.recording.test_auto_recorder import recording, said, say
 from tests.support import self_recording, until
 from tests.support.outages import everything_drained
 
-pytestmark = pytest.mark.any_database
-
 __all__ = ["recording"]
 
 

@@ -18,8 +18,6 @@ from tests.support import messager, until
 from tests.support.logs import filled, sent
 from tests.support.redis_topologies import ask, watched
 
-pytestmark = pytest.mark.any_database
-
 HELLO = b"127.0.0.1,26379,0000000000000000000000000000000000000000,9,mymaster,127.0.0.1,6379,9"
 RECORDED = [
     sent(1, b"1", "exps:e1:a"),

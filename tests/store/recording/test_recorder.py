@@ -33,7 +33,6 @@ async def kinds(log: EventLog, exp_id: str = "e1") -> list[str]:
     return [entry.kind async for entry in log.read(exp_id)]
 
 
-@pytest.mark.any_database
 async def test_a_message_goes_from_send_message_to_its_row(broker: Broker, log: EventLog) -> None:
     async with Recorder(log, "e1", name="first run", tags=["a", "b"], meta={"seed": 7}) as recorder:
         async with Messager(broker, "e1") as messager:
@@ -241,7 +240,6 @@ async def test_a_recorder_must_be_started(log: EventLog) -> None:
     await recorder.stop()
 
 
-@pytest.mark.any_database
 async def test_a_tap_records_a_system_that_knows_nothing_of_it(broker: Broker, log: EventLog) -> None:
     active = asyncio.Event()
     sent = carried(broker, [(channel, payload) for channel in HOSTILE_CHANNELS for payload in HOSTILE_PAYLOADS])
@@ -272,7 +270,6 @@ async def test_a_tap_ends_after_its_time_and_tells_a_gap_it_ended_in(log: EventL
     assert await kinds(log) == ["gap"]
 
 
-@pytest.mark.any_database
 async def test_answering_on_the_channel_as_it_was_fetched_works(broker: Broker, log: EventLog) -> None:
     """`fetch_messages` returns channels as bytes; a reply on one once ended the recording."""
     async with Recorder(log, "e1") as recorder, Messager(broker, "e1") as messager:
@@ -282,7 +279,6 @@ async def test_answering_on_the_channel_as_it_was_fetched_works(broker: Broker, 
     assert (entry.channel, entry.to_id) == ("exps:e1:agents:4:chat", 4)
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("agent", [10**5000, {(1,): 1}], ids=["too long", "no JSON"])
 async def test_an_id_that_cannot_be_kept_costs_its_own_event_only(
     log: EventLog, caplog: pytest.LogCaptureFixture, agent: Any

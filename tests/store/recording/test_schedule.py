@@ -27,8 +27,6 @@ from tests.support.earlier import of_version_2
 from tests.support.outages import everything_drained, locked
 from tests.support.parts import content, gathered
 
-pytestmark = pytest.mark.any_database
-
 Numbered = list[tuple[str, Any, Any]]
 
 

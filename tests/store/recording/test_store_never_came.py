@@ -33,8 +33,6 @@ from tests.support import messager as command_line
 from tests.support import self_recording, until
 from tests.support.outages import everything_drained
 
-pytestmark = pytest.mark.any_database
-
 __all__ = ["recording"]
 
 

@@ -20,8 +20,6 @@ from messager_store.recording.unheard import Unheard
 from tests.support import messager, until
 from tests.support.redis_topologies import ask, cluster, cluster_url
 
-pytestmark = pytest.mark.any_database
-
 
 @pytest.fixture
 def fresh() -> Iterator[RedisServer]:

@@ -19,8 +19,6 @@ from tests.store.replay.test_replay import SECOND, Heard, Secretive
 from tests.support import until
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 ANY_PACE = pytest.mark.parametrize("pace", [{"speed": 1.0}, {"speed": "max"}, {"speed": "max", "rate": 5000.0}])
 
 

@@ -26,8 +26,6 @@ from tests.store.replay.test_replay import SECOND, Heard
 from tests.support import ROOT, until
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 
 class Client:
     """Sends lines and returns the answers."""

@@ -27,8 +27,6 @@ from tests.support import forks, messager, until
 from tests.support.forked_program import ForkedProgram
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 SECOND = 1_000_000_000
 MB = 1024 * 1024
 _MESSAGE = b"message\r\n$"

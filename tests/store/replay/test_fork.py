@@ -29,8 +29,6 @@ from tests.support.forking import (
 )
 from tests.support.logs import filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 
 async def test_everybody_repeats_the_prefix_and_goes_on_differently(parent: EventLog) -> None:
     async with fork(parent) as forked:

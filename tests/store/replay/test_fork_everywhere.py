@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from messager import MemoryBroker, Messager
 from messager_store import EventLog, Fork, Recorder
 from tests.support.forking import check_fork
 from tests.support.logs import listed
-
-pytestmark = pytest.mark.any_database
 
 ROUNDS = 3
 

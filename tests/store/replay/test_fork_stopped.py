@@ -23,8 +23,6 @@ from tests.support.forking import (
 )
 from tests.support.logs import filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 
 async def test_a_message_that_differs_stops_the_fork_and_is_not_sent(parent: EventLog) -> None:
     async with fork(parent) as forked:

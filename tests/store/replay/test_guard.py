@@ -13,8 +13,6 @@ from messager_store.errors import ReplayRefused
 from messager_store.recording.closing import close
 from tests.store.replay.test_replay import Heard
 
-pytestmark = pytest.mark.any_database
-
 
 async def recorded(log: EventLog, role: str, patterns: list[str], broker: str | None) -> None:
     """Create an experiment with one event and a live recorder."""

@@ -26,8 +26,6 @@ from messager_store.replay import ChannelMap
 from tests.support import MESSAGER, Proxy, messager, until
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 SECOND = 1_000_000_000
 
 

@@ -20,8 +20,6 @@ from messager_store.replay.recorder_thread import RecorderThread
 from messager_store.replay.virtual_time import run, virtual_clock
 from tests.support import Stores
 
-pytestmark = pytest.mark.any_database
-
 START = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000
 HOUR = 3600

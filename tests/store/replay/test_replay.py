@@ -26,8 +26,6 @@ from messager_store.replay import ChannelMap, ReplayClock
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, messager, sql
 from tests.support.logs import experiment, filled, sent
 
-pytestmark = pytest.mark.any_database
-
 SECOND = 1_000_000_000
 
 

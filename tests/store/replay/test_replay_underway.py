@@ -19,8 +19,6 @@ from tests.store.replay.test_replay import SECOND, Heard, Secretive
 from tests.support import Proxy, until
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 
 async def test_a_loop_without_end_ends_when_cancelled_and_says_how_far_it_came(log: EventLog) -> None:
     await filled(log, [sent(0, b"a")])

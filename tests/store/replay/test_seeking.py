@@ -24,8 +24,6 @@ from tests.store.replay.test_replay import SECOND, Heard
 from tests.support import sql, until
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 
 @ANY_PACE
 async def test_seek_continues_at_a_point_and_the_report_counts_what_it_left_out(

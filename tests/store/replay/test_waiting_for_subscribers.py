@@ -17,8 +17,6 @@ from tests.support import messager, until
 from tests.support.logs import filled, sent
 from tests.support.redis_topologies import FOREVER, SentinelServer, ask, cluster, cluster_url
 
-pytestmark = pytest.mark.any_database
-
 
 @pytest.fixture
 async def broker() -> AsyncIterator[RedisBroker]:

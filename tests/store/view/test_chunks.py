@@ -53,7 +53,6 @@ def as_page(entry: Event, receptions: list[Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("rows", [100, 16_384])
 async def test_the_page_reads_every_field_of_every_message_as_it_was_recorded(
     log: EventLog, rows: int, tmp_path: Path

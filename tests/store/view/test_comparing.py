@@ -19,8 +19,6 @@ from messager_store.view.comparing import comparison, report_two
 from tests.support import messager
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 KINDS = ("equal", "changed", "moved", "only_a", "only_b")
 
 

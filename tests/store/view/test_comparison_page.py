@@ -150,7 +150,6 @@ async def test_each_run_is_a_page_of_its_own(open_page: PageOpener, pairs: Pairs
     await page.get_by_role("heading", name="Two runs").wait_for()
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
 async def test_axe_finds_nothing_serious_in_two_runs(
     open_page: PageOpener, pairs: Pairs, width: int, scheme: str

@@ -7,7 +7,6 @@ import pytest
 from tests.store.view.pages import VIEWS, OpenReport, drawn, findings, go, ready, show
 
 
-@pytest.mark.sampled(2, always=("town",))
 @pytest.mark.parametrize("exp_id", ["town", "hostile", "hostile-times", "hostile-span"])
 async def test_every_view_of_every_recording_is_shown(exp_id: str, open_report: OpenReport) -> None:
     page = await open_report(exp_id)
@@ -29,7 +28,6 @@ async def test_axe_finds_nothing_serious(width: int, scheme: str, open_report: O
         assert await findings(page) == [], view
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("exp_id", ["town", "hostile"])
 async def test_nothing_is_wider_than_the_window(exp_id: str, open_report: OpenReport) -> None:
     page = await open_report(exp_id)

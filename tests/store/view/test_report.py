@@ -51,7 +51,6 @@ async def everywhere(log: EventLog, exp_id: str) -> None:
     await log.append(writer, list(EVERYWHERE))
 
 
-@pytest.mark.any_database
 async def test_a_pseudonymised_report_names_no_agent_anywhere(log: EventLog) -> None:
     await everywhere(log, f"{WORD}-1")
     selection = Selection(agents=[WORD, 1])
@@ -63,7 +62,6 @@ async def test_a_pseudonymised_report_names_no_agent_anywhere(log: EventLog) -> 
     assert WORD.encode() not in unpacked(shared.html)
 
 
-@pytest.mark.any_database
 async def test_a_pseudonymised_report_of_two_runs_names_no_agent_anywhere(log: EventLog, tmp_path: Path) -> None:
     await everywhere(log, f"{WORD}-1")
     await everywhere(log, f"{WORD}-2")
@@ -73,7 +71,6 @@ async def test_a_pseudonymised_report_of_two_runs_names_no_agent_anywhere(log: E
     assert WORD.encode() not in unpacked(path.read_text())
 
 
-@pytest.mark.any_database
 async def test_a_path_that_is_erased_is_not_in_the_report(log: EventLog) -> None:
     await filled(log, [sent(1, b'{"content": "a secret", "n": 1}')])
     shared, chosen = sharing(["content"], pseudonymise=False), "--grep secret"
@@ -83,7 +80,6 @@ async def test_a_path_that_is_erased_is_not_in_the_report(log: EventLog) -> None
     assert b'"n": 1' in unpacked(page.html)
 
 
-@pytest.mark.any_database
 async def test_more_messages_than_a_page_holds_are_refused_and_nothing_is_written(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +92,6 @@ async def test_more_messages_than_a_page_holds_are_refused_and_nothing_is_writte
     assert not stat.S_IMODE((tmp_path / "run.html").stat().st_mode) & 0o111
 
 
-@pytest.mark.any_database
 async def test_a_notebook_shows_the_page_in_a_frame_without_rights(log: EventLog) -> None:
     await filled(log, [sent(1, b'"</iframe><script>alert(1)</script>')])
     frame = (await page_of(log, "e1", Selection()))._repr_html_()

@@ -169,7 +169,6 @@ async def test_gaps_and_lost_messages_are_red_where_they_happened(open_report: O
     assert await canvas.evaluate(RED) > 100
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [400, 1280])
 async def test_the_pointer_shows_delays_and_a_click_selects(width: int, open_report: OpenReport) -> None:
     page = await open_report("town", "view=sequence", width=width)

@@ -111,7 +111,6 @@ async def test_the_slowest_subscriber_counts_at_whichever_node_it_is() -> None:
         await talker.close()
 
 
-@pytest.mark.any_database
 async def test_a_replay_at_full_speed_has_no_subscriber_cut_off_at_another_node(log: EventLog) -> None:
     async with cluster() as nodes:
         payloads = [b"%06d" % number + bytes(50_000) for number in range(600)]

@@ -157,7 +157,6 @@ async def test_a_server_that_hangs_is_told_of_within_five_seconds(server: Postgr
         assert [entry.ts for entry in await listed(log.read("e1"))] == list(range(1, writer.last_seq + 1))
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize("silent_from", [b"pg_catalog.version", b"pg_catalog.pg_class", b"FROM alembic_version"])
 async def test_a_server_that_falls_silent_once_connected_is_told_of_within_five_seconds(
     store: str, silent_from: bytes

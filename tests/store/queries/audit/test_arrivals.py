@@ -36,7 +36,6 @@ def heard(at: int, payload: bytes = b"x", **more: Any) -> NewEvent:
     return NewEvent("received", at, "c", payload, **more)
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("end", [{"ended_at": None}, {"ended_at": 20 * S, "unclean": True}], ids=["silent", "repaired"])
 async def test_a_message_to_a_listener_that_crashed_may_have_arrived(log: EventLog, end: dict[str, Any]) -> None:
     of = await experiment(log)
@@ -49,7 +48,6 @@ async def test_a_message_to_a_listener_that_crashed_may_have_arrived(log: EventL
     }
 
 
-@pytest.mark.any_database
 async def test_a_message_to_a_listener_that_is_recording_is_not_lost_yet(log: EventLog) -> None:
     of, now = await experiment(log), time.time_ns()
     writer = await log.register(of, role="messager", patterns=["c"])
@@ -60,7 +58,6 @@ async def test_a_message_to_a_listener_that_is_recording_is_not_lost_yet(log: Ev
     assert [note.split(":")[0] for note in found.notes] == ["nothing is known about 1 message"]
 
 
-@pytest.mark.any_database
 async def test_a_message_may_have_reached_listeners_that_were_not_recorded(log: EventLog) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x", "d", receivers=2), sent(2 * S, b"y", "d", receivers=0)])
@@ -70,7 +67,6 @@ async def test_a_message_may_have_reached_listeners_that_were_not_recorded(log: 
     assert found.notes == ("1 message reached only listeners that were not recorded, as the broker reported",)
 
 
-@pytest.mark.any_database
 async def test_without_a_recorded_listener_nothing_is_known_about_arrivals(log: EventLog) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x")])
@@ -86,7 +82,6 @@ async def test_without_a_recorded_listener_nothing_is_known_about_arrivals(log: 
     assert repr(found) == "<Problems: 1 failed; arrivals were not examined>"
 
 
-@pytest.mark.any_database
 async def test_without_a_recorded_sending_nothing_is_known_about_arrivals(log: EventLog) -> None:
     of = await experiment(log)
     await listener(log, of, [NewEvent("received", S, "c", b"x")])
@@ -95,7 +90,6 @@ async def test_without_a_recorded_sending_nothing_is_known_about_arrivals(log: E
     assert found.notes == ("no sending was recorded, so nothing is known about arrivals",)
 
 
-@pytest.mark.any_database
 async def test_copies_of_a_retained_message_and_early_receptions_are_no_problems(log: EventLog) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x"), sent(2 * S, b"y")])
@@ -104,7 +98,6 @@ async def test_copies_of_a_retained_message_and_early_receptions_are_no_problems
     assert not found and not found.notes
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("together", [1, 500])
 async def test_copies_are_numbered_for_each_listener_and_retained_ones_do_not_count(
     log: EventLog, together: int, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +118,6 @@ async def test_copies_are_numbered_for_each_listener_and_retained_ones_do_not_co
     ]
 
 
-@pytest.mark.any_database
 async def test_a_reception_without_a_recorded_sending_is_noted_and_is_no_copy(log: EventLog) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x")])
@@ -137,7 +129,6 @@ async def test_a_reception_without_a_recorded_sending_is_noted_and_is_no_copy(lo
     )
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize("meta", HOSTILE_GAPS)
 async def test_a_gap_with_values_of_any_type_hides_no_problem(log: EventLog, meta: dict[str, Any]) -> None:
     of = await experiment(log)
@@ -149,7 +140,6 @@ async def test_a_gap_with_values_of_any_type_hides_no_problem(log: EventLog, met
     assert gap.text.startswith("unknown reason: ") and "message" not in gap.text
 
 
-@pytest.mark.any_database
 async def test_a_repaired_gap_is_that_of_the_recorder_that_it_names(log: EventLog) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x")])
@@ -161,7 +151,6 @@ async def test_a_repaired_gap_is_that_of_the_recorder_that_it_names(log: EventLo
     assert found.details[-1].text == "crash: 1.000 s from 1970-01-01T00:00:00.500000000Z, 1 message"
 
 
-@pytest.mark.any_database
 async def test_a_reception_of_a_redacted_sending_is_not_said_to_be_of_one_that_was_not_recorded(log: EventLog) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x", from_id=1), sent(2 * S, b"y", from_id=2)])
@@ -174,7 +163,6 @@ async def test_a_reception_of_a_redacted_sending_is_not_said_to_be_of_one_that_w
     assert (await problems(log, of)).notes == (f"1 reception {said.format(' or is redacted')}",)
 
 
-@pytest.mark.any_database
 async def test_a_payload_that_is_not_json_is_counted_once_although_it_was_received_twice(log: EventLog) -> None:
     of, skipped = await experiment(log), NotJson()
     await speaker(log, of, [sent(S, b"x"), sent(2 * S, b'{"n": 1}')])
@@ -183,7 +171,6 @@ async def test_a_payload_that_is_not_json_is_counted_once_although_it_was_receiv
     assert skipped.count == 1
 
 
-@pytest.mark.any_database
 async def test_arrivals_on_a_channel_with_redacted_receptions_cannot_be_judged(log: EventLog) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x"), sent(2 * S, b"y")])
@@ -195,7 +182,6 @@ async def test_arrivals_on_a_channel_with_redacted_receptions_cannot_be_judged(l
     assert [note.split(":")[0] for note in found.notes] == ["nothing is known about 1 message"]
 
 
-@pytest.mark.any_database
 async def test_a_message_that_failed_is_not_missing_as_well(log: EventLog) -> None:
     of = await experiment(log)
     failed = NewEvent("failed", 3 * S, "c", b"x", cause=(1, 1), meta={"outcome": "unknown", "error": "Timeout"})
@@ -206,7 +192,6 @@ async def test_a_message_that_failed_is_not_missing_as_well(log: EventLog) -> No
     assert found.details[0].text == "it may have been sent or not: Timeout"
 
 
-@pytest.mark.any_database
 async def test_a_time_above_which_messages_are_late_is_chosen(log: EventLog) -> None:
     of = await experiment(log)
     await speaker(log, of, [sent(S, b"x")])

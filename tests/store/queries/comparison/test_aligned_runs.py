@@ -21,8 +21,6 @@ from messager_store.queries.comparison.compare import Comparison, Counts, compar
 from messager_store.replay import ChannelMap
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 WORDS = ["bread", "milk", "price", "market", "seven", "today", "nothing", "offer", "accept", "perhaps", "why", "never"]
 
 

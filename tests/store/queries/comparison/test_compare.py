@@ -15,8 +15,6 @@ from messager_store.replay import ChannelMap
 from tests.support import messager
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 
 def run(*pairs: tuple[str, bytes]) -> list[NewEvent]:
     return [sent(at, payload, channel) for at, (channel, payload) in enumerate(pairs)]

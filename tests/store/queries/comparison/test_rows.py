@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from messager_store import EventLog, NewEvent
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.comparison.compare import Comparison, Counts, compare
 from messager_store.queries.comparison.rows import AlignedRows, RowRun
 from tests.support.logs import filled, sent
-
-pytestmark = pytest.mark.any_database
 
 
 def run(text: str) -> list[NewEvent]:

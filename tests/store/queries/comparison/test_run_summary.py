@@ -18,8 +18,6 @@ from tests.store.queries.test_delays import replies_of
 from tests.support import messager
 from tests.support.logs import experiment, filled, listed, sent
 
-pytestmark = pytest.mark.any_database
-
 SECOND = 1_000_000_000
 
 

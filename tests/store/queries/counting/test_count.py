@@ -21,8 +21,6 @@ from messager_store.queries.index import index
 from tests.support import sql
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 SECOND, MINUTE = 1_000_000_000, 60_000_000_000
 BEGAN = 28_333_333 * MINUTE
 

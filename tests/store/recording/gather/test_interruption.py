@@ -28,8 +28,6 @@ from tests.support.parts import (
     refused,
 )
 
-pytestmark = pytest.mark.any_database
-
 
 @contextlib.contextmanager
 def before_commits(log: EventLog, act: Callable[[], Awaitable[None]]) -> Iterator[None]:

@@ -28,8 +28,6 @@ from tests.support.parts import (
     rows,
 )
 
-pytestmark = pytest.mark.any_database
-
 
 async def test_nobody_else_appends_to_a_gathered_recorder(
     log: EventLog, store: str, parts: list[EventLog], urls: list[str]

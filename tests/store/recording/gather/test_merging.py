@@ -28,8 +28,6 @@ from tests.support.parts import (
     rows,
 )
 
-pytestmark = pytest.mark.any_database
-
 
 async def test_the_parts_of_an_experiment_become_one(log: EventLog, parts: list[EventLog], urls: list[str]) -> None:
     await recorded(parts[0], 1, 2)
@@ -201,7 +199,6 @@ async def test_a_copy_of_the_first_part_may_be_the_target(tmp_path: Path, migrat
             assert (done.status, len(await content(log)), await problems(log)) == ("closed", 25, [])
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("change", "named", "kept"),
     [

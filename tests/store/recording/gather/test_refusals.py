@@ -29,8 +29,6 @@ from tests.support.parts import (
     refused,
 )
 
-pytestmark = pytest.mark.any_database
-
 
 async def test_a_store_given_twice_and_the_target_are_skipped(
     log: EventLog, store: str, parts: list[EventLog], urls: list[str]

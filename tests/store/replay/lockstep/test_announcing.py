@@ -18,8 +18,6 @@ from messager_store.replay.lockstep.presence import Presence
 from tests.support import until
 from tests.support.redis_topologies import ask
 
-pytestmark = pytest.mark.any_database
-
 Program = Callable[[Messager], Awaitable[None]]
 
 

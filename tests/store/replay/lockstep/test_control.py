@@ -17,8 +17,6 @@ from tests.store.replay.test_replay import Heard, Secretive
 from tests.support import until
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 QUESTIONS = 6
 
 

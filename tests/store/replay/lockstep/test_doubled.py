@@ -31,7 +31,6 @@ async def answerer(messager: Messager) -> None:
         await messager.send_message("answers", {}, 2)
 
 
-@pytest.mark.any_database
 @pytest.mark.parametrize(
     ("first", "second"),
     [("buffered", "buffered"), ("strict", "strict"), ("buffered", "strict"), ("strict", "buffered")],

@@ -17,8 +17,6 @@ from messager_store.replay.lockstep.presence import Presence
 from tests.support.logs import filled
 from tests.support.scenes import MEMORY, Scene
 
-pytestmark = pytest.mark.any_database
-
 
 async def recorded(log: EventLog) -> None:
     """Agent 7 asks, and 3 and 4 answer."""

@@ -16,8 +16,6 @@ from messager_store.replay.virtual_time import VirtualLoop
 from tests.support.logs import filled
 from tests.support.scenes import Scene
 
-pytestmark = pytest.mark.any_database
-
 QUESTIONS = 4
 
 

@@ -22,8 +22,6 @@ from tests.store.view.server.client import Chunk, Client, decoded, viewing
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 MINUTE = 60_000_000_000
 
 

@@ -18,8 +18,6 @@ from messager_store.view.server.examiner_process import ExaminerProcess
 from messager_store.view.server.served_store import ServedStore
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 MINUTE = 60_000_000_000
 QUESTIONS: tuple[tuple[Any, list[tuple[str, str]]], ...] = (
     ("indexing", [("again", "")]),

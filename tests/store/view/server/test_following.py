@@ -23,8 +23,6 @@ from messager_store.view.server import following
 from tests.store.view.server.client import Events, decoded, viewing
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 
 class Told:
     """What a page was told."""

@@ -27,8 +27,6 @@ from messager_store.view.server.replaying import LONGEST_REQUEST, Replaying
 from tests.support import until
 from tests.support.logs import filled, sent
 
-pytestmark = pytest.mark.any_database
-
 SECOND = 1_000_000_000
 STEP = {"exp_id": "e1", "to_exp": "e1-replay"}
 

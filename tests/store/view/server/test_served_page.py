@@ -26,7 +26,6 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.sampled(1, always=("hostile",))
 @pytest.mark.parametrize("exp_id", ["hostile", "hostile-times", "hostile-span"])
 async def test_no_text_becomes_an_element_of_a_served_page(
     exp_id: str, open_page: PageOpener, hostile_store: Path
