@@ -64,6 +64,61 @@ def dump_strict(value: Any, indent: int | None = None) -> str:
         return json.dumps(json.loads(json.dumps(value), parse_constant=str), indent=indent)
 
 
+class Number(float):
+    """A number that `float` or `int` would write in another way, such as 1e400, 1.50 or -0; its `repr` is the text."""
+
+    __slots__ = ("_text",)
+
+    def __new__(cls, text: str) -> Number:
+        """Return the number that a text of JSON writes."""
+        number = super().__new__(cls, text)
+        number._text = text
+        return number
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+class Doubled(dict[str, Any]):
+    """An object that has a key more than once. The last value counts."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+        """All keys with their values, as they are written."""
+
+
+def read(text: str) -> Any:
+    """Return a decoded value that `written` writes as it was, except for white space and escapes.
+
+    Raises `ValueError` and `RecursionError`, as `json.loads`.
+    """
+    return json.loads(text, parse_float=Number, parse_int=_int, object_pairs_hook=_object)
+
+
+def written(value: Any) -> str:
+    """Return the JSON text of a value that `read` returned. Raises `RecursionError`."""
+    if isinstance(value, Number):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(written, value))}]"
+    if isinstance(value, dict):
+        pairs = value.pairs if isinstance(value, Doubled) else value.items()
+        return f"{{{', '.join(f'{json.dumps(key, ensure_ascii=False)}: {written(inner)}' for key, inner in pairs)}}}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _int(text: str) -> int | Number:
+    return Number(text) if text == "-0" else int(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else Doubled(pairs)
+
+
 _PAIR = re.compile(rb"\\+u[dD][89abAB][0-9a-fA-F]{2}\\+u[dD][c-fC-F][0-9a-fA-F]{2}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 escapes_half = _SURROGATE.search

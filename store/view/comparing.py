@@ -14,7 +14,6 @@ from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..formats.output_file import open_output
 from ..formats.sharing import Sharing
-from ..json_path import Wildcard, parse
 from ..log.event_log import EventLog
 from ..log.selection import Selection
 from ..queries.comparison.compare import compare
@@ -27,7 +26,12 @@ from .page import document, part
 from .report import MOST, Progress, packed, run_parts
 
 EXAMINED = 1_000
-"""Differences in which paths are looked for that most of them share, such as that of a time."""
+"""Differences whose values are compared."""
+VALUES = 100
+"""Values of a message that are listed."""
+LONGEST = 20_000
+"""Characters of a listed value, and of its path."""
+_EXACT = Match(bytes_only=True)
 _COMPARED = ("sent", "received")
 """Kinds of events that are messages, if none are selected."""
 
@@ -45,8 +49,8 @@ async def comparison(
     """Return how the messages of two experiments are aligned (see `compare`).
 
     `rows` has one number for each run of rows in `kind` (its position in `KINDS`) and `length`, and in `a` and `b` the
-    number of its first message minus that behind the last one on its side; 0 if it has none there. Raises
-    `StoreError` for a selection that cannot be compared, and for more than `MOST` messages on a side.
+    number of its first message minus that behind the last one on its side; 0 if it has none there. `values` has the
+    values that differ in the first `EXAMINED` differences, by the cursor of the message of A. Raises `StoreError` for a selection that cannot be compared, and for more than `MOST` messages on a side.
     """
     if selection.everything:  # before all of them are read
         for each, of in ((log, a), (log_b or log, b)):
@@ -74,6 +78,11 @@ async def comparison(
         else {"messages": shared.messages, "examined": shared.changed, "paths": list(shared.paths)},
         "kinds": list(_COMPARED) if selection.kinds is None else sorted(selection.kinds),
         "rows": _encoded(rows),
+        "values": {
+            str(one.a.cursor): _values(one.a.payload, one.b.payload, match or _EXACT)
+            for one in found.differences
+            if one.kind == "changed" and one.a is not None and one.b is not None
+        },
     }
 
 
@@ -113,7 +122,9 @@ async def report_two(
     if shared is not None:
         names = {"a": shared.text(found["a"]), "b": shared.text(found["b"])}
         unnamed = {} if match is None else {"match": _rules(match, named=False)}
-        found = found | names | unnamed | {"shared": None}  # paths are parts of payloads
+        if found["values"]:
+            found["notes"].append("the values that differ are not listed: payloads were changed for this file")
+        found = found | names | unnamed | {"shared": None, "values": {}}  # paths and values are parts of payloads
     title = " and ".join(run.title for run in made)
     elements = part("comparison", 0, packed(found)) + "".join(run.elements for run in made)
     html = document(f"{title} - messager", elements)
@@ -151,14 +162,18 @@ def _rules(match: Match, *, named: bool = True) -> dict[str, Any]:
         "shape": list(shape),
         "tolerance": match.tolerance,
         "bytes_only": match.bytes_only,
-        "steps": {"ignore": [_steps(path) for path in ignore], "shape": [_steps(path) for path in shape]},
         "unnamed": 0 if named else len(match.ignore) + len(match.shape),
     }
 
 
-def _steps(path: str) -> list[Any]:
-    """Return the steps of a path: a list of keys, "*" or "**"."""
-    return [step.value if isinstance(step, Wildcard) else list(step) for step in parse(path)]
+def _values(a: bytes, b: bytes, match: Match) -> list[list[str | None]] | None:
+    """Return path and both values of each difference of two payloads; None if they are not JSON."""
+    found = match.differences(a, b, VALUES)
+    return None if found is None else [[_cut(one.path), _cut(one.expected), _cut(one.actual)] for one in found]
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= LONGEST else f"{text[:LONGEST]}\u2026"
 
 
 def _counts(counts: Counts) -> dict[str, int]:
@@ -179,4 +194,6 @@ def _notes(found: Comparison) -> list[str]:
     if found.by_anchors:
         count = plural(len(found.by_anchors), "channel")
         notes.append(f"on {count}, so little is equal that other messages are paired in order")
+    if found.messages.differing > EXAMINED:
+        notes.append(f"the values that differ are listed for the first {EXAMINED:,} differences")
     return notes

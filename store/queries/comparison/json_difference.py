@@ -1,4 +1,4 @@
-"""First difference of two JSON values under rules: paths left out, paths compared by shape, a tolerance for numbers.
+"""Differences of two JSON values under rules: paths left out, paths compared by shape, a tolerance for numbers.
 
 Objects are compared by key in any order, arrays by position. An int equals a float of the same value, true is not 1,
 NaN equals NaN. Different strings that both contain JSON are compared as the values they contain.
@@ -10,10 +10,11 @@ is an element of the same shape in the other, and an empty array has the shape o
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from ...json_path import PathState, compiled, may_hold_json, text_of
+from ...json_text import Doubled, read, written
 
 IGNORED: Final = 1
 """Bit of the paths that are left out, in `PathState.ends`. The other bit is of those compared by shape."""
@@ -31,7 +32,7 @@ MISSING: Final = Missing()
 
 
 class Found(NamedTuple):
-    """The first difference of two values."""
+    """A difference of two values."""
 
     steps: list[str | int]
     """Keys and indices from the difference up to the root."""
@@ -46,7 +47,7 @@ class Found(NamedTuple):
 
 
 class Rules:
-    """Rules of a comparison. With `exact`, equal leaves must also be written alike: 1 is not 1.0."""
+    """Rules of a comparison. With `exact`, equal leaves must also be written alike: 1 is not 1.0, 1.50 is not 1.5."""
 
     __slots__ = ("_exact", "_tolerance", "root")
 
@@ -55,62 +56,68 @@ class Rules:
         self._tolerance = tolerance
         self._exact = exact
 
-    def difference(self, a: Any, b: Any) -> Found | None:
-        """Return the first difference of two decoded JSON values, or None. Raises `RecursionError`."""
+    def differences(self, a: Any, b: Any) -> Iterator[Found]:
+        """Yield the differences of two decoded JSON values, in the order of A. Raises `RecursionError`."""
         return self._values(a, b, self.root)
 
-    def _values(self, a: Any, b: Any, state: PathState) -> Found | None:
+    def _values(self, a: Any, b: Any, state: PathState) -> Iterator[Found]:
         if state.ends:
-            return None if state.ends & IGNORED else _shapes(a, b, state)
-        kind, other = type(a), type(b)
-        if kind is dict and other is dict:
-            return self._objects(a, b, state)
-        if kind is list and other is list:
-            return self._arrays(a, b, state)
-        if kind is str and other is str:
-            return None if a == b else self._texts(a, b, state)
-        if kind is bool or other is bool or a is None or b is None:
-            return None if a is b else Found([], a, b)
-        if kind in _NUMBERS and other in _NUMBERS and self._numbers(a, b):
-            return None
-        return Found([], a, b)
+            if not state.ends & IGNORED:
+                yield from _shapes(a, b, state)
+        elif isinstance(a, dict) and isinstance(b, dict):
+            yield from self._objects(a, b, state)
+        elif isinstance(a, list) and isinstance(b, list):
+            yield from self._arrays(a, b, state)
+        elif isinstance(a, str) and isinstance(b, str):
+            if a != b:
+                yield from self._texts(a, b, state)
+        elif not self._same(a, b):
+            yield Found([], a, b)
 
-    def _objects(self, a: dict[str, Any], b: dict[str, Any], state: PathState) -> Found | None:
+    def _objects(self, a: dict[str, Any], b: dict[str, Any], state: PathState) -> Iterator[Found]:
+        if self._exact and (isinstance(a, Doubled) or isinstance(b, Doubled)) and written(a) != written(b):
+            yield Found([], a, b)
+            return
         for key, one in a.items():
             below = state.child(key)
-            other = b.get(key, MISSING)
-            if other is MISSING:
-                if not below.ends & IGNORED:
-                    return Found([key], one, MISSING)
-            elif (found := self._values(one, other, below)) is not None:
-                found.steps.append(key)
-                return found
-        return _surplus(a, b, state)
+            if key in b:
+                for found in self._values(one, b[key], below):
+                    found.steps.append(key)
+                    yield found
+            elif not below.ends & IGNORED:
+                yield Found([key], one, MISSING)
+        yield from _surplus(a, b, state)
 
-    def _arrays(self, a: list[Any], b: list[Any], state: PathState) -> Found | None:
+    def _arrays(self, a: list[Any], b: list[Any], state: PathState) -> Iterator[Found]:
         for at in range(max(len(a), len(b))):
             below = state.child(at)
             if at < len(a) and at < len(b):
-                if (found := self._values(a[at], b[at], below)) is not None:
+                for found in self._values(a[at], b[at], below):
                     found.steps.append(at)
-                    return found
+                    yield found
             elif not below.ends & IGNORED:
-                return Found([at], a[at] if at < len(a) else MISSING, b[at] if at < len(b) else MISSING)
-        return None
+                yield Found([at], a[at] if at < len(a) else MISSING, b[at] if at < len(b) else MISSING)
 
-    def _texts(self, a: str, b: str, state: PathState) -> Found | None:
+    def _texts(self, a: str, b: str, state: PathState) -> Iterator[Found]:
         """Compare different texts: equal if both contain JSON, and the values are equal."""
         if may_hold_json(a) and may_hold_json(b):
             try:
-                inner_a, inner_b = json.loads(a), json.loads(b)
+                inner = read(a), read(b)
             except (ValueError, RecursionError):
-                return Found([], a, b)
-            found = self._values(inner_a, inner_b, state)
-            if found is not None or not self._exact:
-                return found
-        return Found([], a, b)
+                yield Found([], a, b)
+                return
+            is_equal = True
+            for found in self._values(*inner, state):
+                is_equal = False
+                yield found
+            if not is_equal or not self._exact:
+                return
+        yield Found([], a, b)
 
-    def _numbers(self, a: int | float, b: int | float) -> bool:
+    def _same(self, a: Any, b: Any) -> bool:
+        """Return whether two values are equal leaves."""
+        if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, _NUMBERS) or not isinstance(b, _NUMBERS):
+            return a is b
         if self._exact:
             return type(a) is type(b) and repr(a) == repr(b)
         if a == b or (a != a and b != b):
@@ -124,32 +131,34 @@ class Rules:
 _NUMBERS = (int, float)
 
 
-def _surplus(a: dict[str, Any], b: dict[str, Any], state: PathState) -> Found | None:
-    """Return the first key that only B has."""
+def _surplus(a: dict[str, Any], b: dict[str, Any], state: PathState) -> Iterator[Found]:
+    """Yield the keys that only B has."""
     for key, other in b.items():
         if key not in a and not state.child(key).ends & IGNORED:
-            return Found([key], MISSING, other)
-    return None
+            yield Found([key], MISSING, other)
 
 
 _Shape = str | tuple[str, Any]
 """Type of a scalar, ("object", ((key, shape), ...)) in order of the keys, or ("array", frozenset of shapes)."""
 
 
-def _shapes(a: Any, b: Any, state: PathState) -> Found | None:
-    """Return the first difference in shape."""
+def _shapes(a: Any, b: Any, state: PathState) -> Iterator[Found]:
+    """Yield the differences in shape."""
     if not isinstance(a, dict) or not isinstance(b, dict):
-        return None if _fits(_shape(a, state), _shape(b, state)) else Found([], a, b)
+        if not _fits(_shape(a, state), _shape(b, state)):
+            yield Found([], a, b)
+        return
     for key, one in a.items():
         below = state.child(key)
         if below.ends & IGNORED:
             continue
         if key not in b:
-            return Found([key], one, MISSING)
-        if (found := _shapes(one, b[key], below)) is not None:
+            yield Found([key], one, MISSING)
+            continue
+        for found in _shapes(one, b[key], below):
             found.steps.append(key)
-            return found
-    return _surplus(a, b, state)
+            yield found
+    yield from _surplus(a, b, state)
 
 
 def _shape(value: Any, state: PathState) -> _Shape:

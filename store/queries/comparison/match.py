@@ -6,11 +6,13 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from ...errors import JudgeFailed, StoreError
 from ...json_path import compiled, parse
+from ...json_text import read, written
 from .json_difference import MISSING, Found, Rules
 
 __all__ = ["Judge", "Match", "ValueDifference"]
@@ -23,12 +25,13 @@ _EXACT = Rules(exact=True)
 
 
 class ValueDifference(NamedTuple):
-    """The first difference of two payloads."""
+    """A difference of two payloads."""
 
     path: str
     """Its place: `$.items[2].name`, or `$` for the whole payload."""
     expected: str | None
-    """JSON text of the expected value there, the text of a payload that is not JSON, or None: no value."""
+    """JSON text of the expected value there, numbers as they are written, the text of a payload that is not JSON, or
+    None: no value."""
     actual: str | None
 
 
@@ -91,7 +94,7 @@ class Match:
         """Return whether the payloads are equal by these rules, without the judge. Raises nothing."""
         if expected == actual:
             return True
-        return not self.bytes_only and self._found(expected, actual) is None
+        return not self.bytes_only and self._found(expected, actual, 1) == []
 
     async def accepts(self, expected: bytes, actual: bytes) -> bool:
         """Return whether the payloads are the same, or the judge says so. Raises `JudgeFailed`."""
@@ -116,10 +119,19 @@ class Match:
         """Return the first difference by these rules, without the judge; None if the payloads are the same."""
         if self.same(expected, actual):
             return None
-        found = self._found(expected, actual, _EXACT if self.bytes_only else self._rules)
-        if found is None or isinstance(found.a, bytes):
-            return ValueDifference("$", *(one.decode("utf-8", "backslashreplace") for one in (expected, actual)))
-        return ValueDifference(found.path, _text(found.a), _text(found.b))
+        found = self.differences(expected, actual, 1)
+        if found:
+            return found[0]
+        return ValueDifference("$", *(one.decode("utf-8", "backslashreplace") for one in (expected, actual)))
+
+    def differences(self, expected: bytes, actual: bytes, most: int) -> list[ValueDifference] | None:
+        """Return the first differences of two payloads as JSON values by these rules, without the judge.
+
+        With `bytes_only`, equal values differ that are written differently, such as 1 and 1.0. None if one of the
+        payloads is not JSON, or too deep.
+        """
+        found = self._found(expected, actual, most, read)
+        return None if found is None else [ValueDifference(one.path, _text(one.a), _text(one.b)) for one in found]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the rules as JSON data, for `from_dict`. Raises `StoreError` if there is a judge."""
@@ -141,16 +153,18 @@ class Match:
             raise StoreError(f"unknown key of a match: {', '.join(unknown)}. The keys are {', '.join(_KEYS)}.")
         return cls(**data)
 
-    def _found(self, expected: bytes, actual: bytes, rules: Rules | None = None) -> Found | None:
-        """Return the first difference of unequal payloads; that of the bytes if one is not JSON or too deep."""
-        a = _decoded(expected)
-        b = _NO_JSON if a is _NO_JSON else _decoded(actual)
-        if b is not _NO_JSON:
-            try:
-                return (rules or self._rules).difference(a, b)
-            except RecursionError:
-                pass
-        return Found([], expected, actual)
+    def _found(
+        self, expected: bytes, actual: bytes, most: int, decode: Callable[[str], Any] = json.loads
+    ) -> list[Found] | None:
+        """Return the first differences of two payloads; None if one is not JSON or too deep."""
+        a = _decoded(expected, decode)
+        b = _NO_JSON if a is _NO_JSON else _decoded(actual, decode)
+        if b is _NO_JSON:
+            return None
+        try:
+            return list(islice((_EXACT if self.bytes_only else self._rules).differences(a, b), most))
+        except RecursionError:
+            return None
 
 
 def _is_async(judge: object) -> bool:
@@ -158,10 +172,10 @@ def _is_async(judge: object) -> bool:
     return callable(judge) and (inspect.iscoroutinefunction(judge) or inspect.iscoroutinefunction(type(judge).__call__))
 
 
-def _decoded(payload: bytes) -> Any:
+def _decoded(payload: bytes, decode: Callable[[str], Any] = json.loads) -> Any:
     """Return the JSON value of a payload, or `_NO_JSON`."""
     try:
-        return json.loads(payload.decode())
+        return decode(payload.decode())
     except (ValueError, RecursionError):
         return _NO_JSON
 
@@ -171,7 +185,7 @@ def _text(value: Any) -> str | None:
     if value is MISSING:
         return None
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return written(value)
     except RecursionError:
         return "…"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from .match import Match
@@ -16,6 +15,7 @@ FEWEST = 3
 """Changed messages of which that can be said."""
 MOST = 3
 """Paths in which a message may differ."""
+_BY_VALUE = Match()
 
 
 class SharedPaths(NamedTuple):
@@ -34,13 +34,12 @@ def shared_paths(differences: Iterable[Difference]) -> SharedPaths | None:
 
     Memory use is bounded by the paths of the differences.
     """
-    matches: dict[tuple[str, ...], Match] = {}
     found: Counter[tuple[str, ...]] = Counter()
     changed = 0
     for difference in differences:
         if difference.kind == "changed":
             changed += 1
-            found[_paths(difference, matches)] += 1
+            found[_paths(difference)] += 1
     del found[()]
     if not found or changed < FEWEST:
         return None
@@ -48,24 +47,11 @@ def shared_paths(differences: Iterable[Difference]) -> SharedPaths | None:
     return SharedPaths(paths, messages, changed) if messages * 2 > changed else None
 
 
-def _paths(difference: Difference, matches: dict[tuple[str, ...], Match]) -> tuple[str, ...]:
-    """Return the paths in which a message differs; () if these are more than `MOST`, or no JSON values differ.
-
-    `matches` keeps the rules of a comparison without some paths.
-    """
-    a, b = difference.a, difference.b
+def _paths(difference: Difference) -> tuple[str, ...]:
+    """Return the paths in which a message differs; () if these are more than `MOST`, or no JSON values differ."""
+    a, b, match = difference.a, difference.b, difference.match
     if a is None or b is None:
         return ()
-    own = difference.match
-    base = Match() if own is None or own.bytes_only else own
-    paths: tuple[str, ...] = ()
-    while len(paths) <= MOST:
-        if paths not in matches:
-            matches[paths] = replace(base, ignore=(*base.ignore, *paths), judge=None)
-        path = matches[paths].difference(a.payload, b.payload)
-        if path is None:
-            return tuple(sorted(paths))
-        if path == "$":
-            return ()
-        paths = (*paths, path)
-    return ()
+    found = (_BY_VALUE if match is None or match.bytes_only else match).differences(a.payload, b.payload, MOST + 1)
+    paths = tuple(sorted(one.path for one in found or ()))
+    return () if len(paths) > MOST or "$" in paths else paths

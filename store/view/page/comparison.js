@@ -5,15 +5,13 @@ import { comparisonRow } from "./comparison_row.js";
 import { DifferenceStrip } from "./difference_strip.js";
 import { h, label, visible } from "./dom.js";
 import { rulesText } from "./match.js";
-import { KINDS, PAYLOAD_CUT } from "./messages.js";
+import { KINDS } from "./messages.js";
 import { State } from "./state.js";
 import { numberText, plural } from "./time.js";
-import { valueDifferences } from "./value_difference.js";
 import { VirtualList } from "./virtual_list.js";
 
 /** @typedef {import("./types").Comparison} Comparison */
 /** @typedef {import("./types").Source} Source */
-/** @typedef {import("./value_difference.js").ValueDifference} ValueDifference */
 
 /** Channels that are listed. */
 const CHANNELS = 500;
@@ -30,14 +28,7 @@ export function showComparison(found, sources, urls) {
   const [messagesA, messagesB] = sources.map(({ messages }) => messages);
   const alignment = new Alignment(found, messagesA, messagesB);
   const rows = new FoldedRows(alignment);
-  /** @type {Map<number, ValueDifference[] | null>} Paths that differ, by row, as far as they are known. */
-  const paths = new Map();
-  /** @type {Set<number>} */
-  const loading = new Set();
   let selected = -1;
-  let frame = 0;
-  /** Row that is to be visible after the next drawing; -1 for none. */
-  let revealed = -1;
 
   const list = new VirtualList({
     label: "messages of both runs",
@@ -45,7 +36,7 @@ export function showComparison(found, sources, urls) {
       const fold = rows.foldAt(item);
       if (fold !== null) return `fold ${fold.from} ${fold.until}`;
       const row = rows.rowOf(item);
-      return `${row} ${row === selected} ${paths.has(row)}`;
+      return `${row} ${row === selected}`;
     },
     make(item) {
       const fold = rows.foldAt(item);
@@ -62,12 +53,11 @@ export function showComparison(found, sources, urls) {
   /** @param {number} row */
   function pair(row) {
     const kind = alignment.kind[row];
-    if (kind === CHANGED && !paths.has(row)) load(row);
     return comparisonRow({
       kind,
       sides: [[messagesA, alignment.a[row]], [messagesB, alignment.b[row]]],
       selected: row === selected,
-      paths: paths.get(row),
+      paths: kind === CHANGED ? found.values[messagesA.cursor(alignment.a[row])] : undefined,
       select: () => select(row),
     });
   }
@@ -76,32 +66,6 @@ export function showComparison(found, sources, urls) {
   function folded({ from, until }) {
     const text = plural(until - from, "equal message");
     return h("article", { class: "aligned fold" }, h("button", { type: "button", on: { click: () => unfold(from) } }, `⋯ ${text}`));
-  }
-
-  /** Find the paths that differ in a row. @param {number} row */
-  async function load(row) {
-    if (loading.has(row)) return;
-    loading.add(row);
-    const [a, b] = [alignment.a[row], alignment.b[row]];
-    if (a >= 0 && b >= 0 && !((messagesA.flags[a] | messagesB.flags[b]) & PAYLOAD_CUT)) {
-      const [one, other] = await Promise.all([messagesA.payload(a), messagesB.payload(b)]);
-      const read = new TextDecoder();
-      paths.set(row, valueDifferences(read.decode(one), read.decode(other), found.match));
-      if (row === selected) revealed = row;
-      redraw();
-    }
-  }
-
-  /** Draw again in the next frame, at the same place. */
-  function redraw() {
-    if (frame === 0) {
-      frame = requestAnimationFrame(() => {
-        frame = 0;
-        list.set(rows.length, list.at, list.offset);
-        if (revealed >= 0) list.reveal(rows.itemOf(revealed));
-        revealed = -1;
-      });
-    }
   }
 
   /** Select a row, show it, and keep it in the URL. @param {number} row */

@@ -9,7 +9,7 @@ import { exactText, timeText } from "./time.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
 /** @typedef {import("./text_difference.js").Segment} Segment */
-/** @typedef {import("./value_difference.js").ValueDifference} ValueDifference */
+/** @typedef {import("./types").ValueDifference} ValueDifference */
 
 const SIGNS = ["=", "~", "↕", "A", "B"];
 /** Characters of a text, unless its row is selected, and of what is equal before a change. */
@@ -25,7 +25,7 @@ const LINE = 3;
  * @param {number} row.kind
  * @param {[Messages, number][]} row.sides messages and row of A and of B; -1 for none
  * @param {boolean} row.selected
- * @param {ValueDifference[] | null | undefined} row.paths null if the payloads are not JSON, undefined if not known yet
+ * @param {ValueDifference[] | null | undefined} row.paths null if the payloads are not JSON, undefined if they are not listed
  * @param {() => void} row.select
  */
 export function comparisonRow({ kind, sides, selected, paths, select }) {
@@ -118,7 +118,7 @@ function shortened(words, most) {
 function pathLine(paths) {
   const line = h("p", { class: "paths quiet" });
   if (paths?.length) {
-    const shown = paths.slice(0, LINE).map(({ path, a, b }) => `${path}: ${short(a)} → ${short(b)}`);
+    const shown = paths.slice(0, LINE).map(([path, a, b]) => `${path}: ${short(a)} → ${short(b)}`);
     line.textContent = visible(`${shown.join(", ")}${paths.length > LINE ? ` and ${paths.length - LINE} more` : ""}`);
   } else if (paths !== undefined) {
     line.textContent = paths === null ? "not JSON" : "equal values, other bytes";
@@ -145,7 +145,7 @@ function pathTable(paths) {
     h(
       "tbody",
       {},
-      ...paths.map(({ path, a, b }) => h("tr", {}, h("th", { scope: "row", class: "mono" }, visible(path)), value(a), value(b))),
+      ...paths.map(([path, a, b]) => h("tr", {}, h("th", { scope: "row", class: "mono" }, visible(path)), value(a), value(b))),
     ),
   );
 }

@@ -151,17 +151,12 @@ export interface LiveStatus {
   waiting_for: { part: string; for: "subscription" | "message"; number?: number; of?: number; channel?: string }[];
 }
 
-/** Steps of a path: keys and indices of which one matches, any one of them, or any number of them. */
-export type PathSteps = ((string | number)[] | "*" | "**")[];
-
 /** Rules by which payloads are equal. */
 export interface Match {
   ignore: string[];
   shape: string[];
   tolerance: number;
   bytes_only: boolean;
-  /** The paths of `ignore` and `shape`. */
-  steps: { ignore: PathSteps[]; shape: PathSteps[] };
   /** Number of paths that are not in the file, because it was redacted or pseudonymised. */
   unnamed: number;
 }
@@ -185,7 +180,12 @@ export interface Comparison {
   /** Kinds of the messages that were compared. */
   kinds: string[];
   rows: { kind: number[]; a: number[]; b: number[]; length: number[] };
+  /** Values that differ in a changed message, by the cursor of its message in A; null if the payloads are not JSON. */
+  values: Record<string, ValueDifference[] | null>;
 }
+
+/** The path of a value that differs, and the value in A and in B as JSON; null for no value. */
+export type ValueDifference = [string, string | null, string | null];
 
 /** Conditions on messages, from the state. Empty lists are no conditions. */
 export interface Filter {

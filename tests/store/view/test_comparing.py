@@ -97,6 +97,25 @@ async def test_the_paths_are_named_in_which_changed_messages_differ_only(log: Ev
     assert without["equal"] and without["shared"] is None
 
 
+async def test_the_values_that_differ_are_in_the_result_as_they_were_recorded(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def numbered(*numbers: str) -> list[NewEvent]:
+        return [sent(at, f'{{"n":{number},"same":1.0,"t":{at}}}'.encode()) for at, number in enumerate(numbers)]
+
+    monkeypatch.setattr(comparing, "EXAMINED", 2)
+    a, b = numbered("9007199254740993", "1e400", "1"), numbered("9007199254740992", "-0", "2")
+    found = await two(log, a, b)
+    assert found["values"] == {
+        "0:1:1": [["$.n", "9007199254740993", "9007199254740992"]],
+        "1:1:2": [["$.n", "1e400", "-0"]],
+    }
+    assert found["notes"] == ["the values that differ are listed for the first 2 differences"]
+    runs = await log.experiment("a"), await log.experiment("b")
+    ignored = await comparison(log, *runs, Selection(), match=Match(ignore=["n"]))
+    assert ignored["equal"] and ignored["values"] == {}
+
+
 async def test_the_file_has_both_runs_and_their_alignment(log: EventLog, tmp_path: Path) -> None:
     await filled(log, said("one two three"), "a")
     await filled(log, said("one zwei three four"), "b")
@@ -119,8 +138,8 @@ async def test_the_file_has_both_runs_and_their_alignment(log: EventLog, tmp_pat
 
 
 async def test_a_pseudonymised_file_has_no_name_beside_the_messages(log: EventLog, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        events = [one._replace(from_id="Rosalind") for one in said("one two", f"exps:{name}:agents:Rosalind:chat")]
+    for name, texts in (("a", "one Rosalind:1"), ("b", "one Rosalind:2")):
+        events = [one._replace(from_id="Rosalind") for one in said(texts, f"exps:{name}:agents:Rosalind:chat")]
         await filled(log, events, name)
     await report_two(log, "a", "b", tmp_path / "two.html", Selection(), shared=Sharing(pseudonymise=True))
     found = parts((tmp_path / "two.html").read_text())
@@ -139,11 +158,8 @@ async def test_the_rules_are_in_the_file_and_without_their_paths_if_it_is_change
         await report_two(log, "a", "b", tmp_path / "two.html", Selection(), match=match, shared=shared)
         [data] = parts((tmp_path / "two.html").read_text())["comparison", 0]
         found.append(json.loads(zlib.decompress(data))["match"])
-    assert found[0] == match.to_dict() | {
-        "steps": {"ignore": [[["t"]], [["items"], "*", ["Rosalind"]]], "shape": [["**", ["x"]]]},
-        "unnamed": 0,
-    }
-    rest = {"tolerance": 0.5, "bytes_only": False, "steps": {"ignore": [], "shape": []}, "unnamed": 3}
+    assert found[0] == match.to_dict() | {"unnamed": 0}
+    rest = {"tolerance": 0.5, "bytes_only": False, "unnamed": 3}
     assert found[1:] == [{"ignore": [], "shape": [], **rest}] * 2
     runs = await log.experiment("a"), await log.experiment("b")
     assert (await comparison(log, *runs, Selection()))["match"] is None

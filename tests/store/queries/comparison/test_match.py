@@ -207,6 +207,27 @@ def test_bytes_only_sees_any_difference_and_still_names_its_place() -> None:
     assert place(match, b"one", b"two") == "$"
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "found"),
+    [
+        (b"[9007199254740993]", b"[9007199254740992]", [("$[0]", "9007199254740993", "9007199254740992")]),
+        (b'{"x":1e400,"y":2}', b'{"x":1E+401,"y":2}', [("$.x", "1e400", "1E+401")]),
+        (
+            b"[-0, 1.50, 0.1]",
+            b"[0, 1.5, 0.10]",
+            [("$[0]", "-0", "0"), ("$[1]", "1.50", "1.5"), ("$[2]", "0.1", "0.10")],
+        ),
+        (b'{"a":{"k":1,"k":2}}', b'{"a":{"k":3,"k":2}}', [("$.a", '{"k": 1, "k": 2}', '{"k": 3, "k": 2}')]),
+        (b'{"t":"{\\"n\\":1e400}"}', b'{"t":"{\\"n\\":1e401}"}', [("$.t.n", "1e400", "1e401")]),
+        (b'{"gone":null,"new":{}}', b'{"new":[-0]}', [("$.gone", "null", None), ("$.new", "{}", "[-0]")]),
+        (b'{"a":"\\u00e9"}', b'{ "a": "\xc3\xa9" }', []),
+        (b"text", b"{}", None),
+    ],
+)
+def test_all_differences_of_exact_values_are_returned_as_they_are_written(a: bytes, b: bytes, found: Any) -> None:
+    assert Match(bytes_only=True).differences(a, b, 9) == found
+
+
 def test_json_that_python_cannot_read_is_compared_by_its_bytes() -> None:
     for match in (Match(), Match(ignore="**.id"), Match(shape="**"), Match(tolerance=1)):
         assert match.same(DEEP, DEEP)

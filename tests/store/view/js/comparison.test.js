@@ -3,7 +3,6 @@ import { test } from "node:test";
 
 import { Alignment, FoldedRows } from "../../../../store/view/page/alignment.js";
 import { textDifference } from "../../../../store/view/page/text_difference.js";
-import { valueDifferences } from "../../../../store/view/page/value_difference.js";
 import { messagesOf } from "./making.js";
 
 /** Return the alignment of texts; `rows` are [kind, a, b, length], with a and b as numbers of messages or null. */
@@ -92,53 +91,4 @@ test("texts without common words are marked as wholes, and long ones at the end 
 test("texts in scripts without spaces are marked by words", () => {
   const [a] = marked("私は今日人狼を占います", "私は明日人狼を占います");
   assert.equal(a, "私は[今日]人狼を占います");
-});
-
-test("paths that differ have both values, also in JSON within JSON", () => {
-  const inner = (text) => JSON.stringify({ content: text, day: 1 });
-  const a = JSON.stringify({ t: 1, same: [1, 2], gone: null, inner: inner("x"), "odd key": 1, __proto__: 1 });
-  const b = JSON.stringify({ t: 1.5, same: [1, 3, 4], inner: inner("y"), "odd key": 2 });
-  assert.deepEqual(valueDifferences(a, b), [
-    { path: "$.t", a: "1", b: "1.5" },
-    { path: "$.same[1]", a: "2", b: "3" },
-    { path: "$.same[2]", a: null, b: "4" },
-    { path: "$.gone", a: "null", b: null },
-    { path: "$.inner.content", a: '"x"', b: '"y"' },
-    { path: '$["odd key"]', a: "1", b: "2" },
-  ]);
-  assert.deepEqual(valueDifferences('{"__proto__": 1}', "{}"), [{ path: "$.__proto__", a: "1", b: null }]);
-  assert.deepEqual(valueDifferences("[]", "{}"), [{ path: "$", a: "[]", b: "{}" }]);
-  assert.equal(valueDifferences("text", "{}"), null);
-  assert.equal(valueDifferences("[1,2,3,4]", "[]", null, 2)?.length, 2);
-});
-
-/** Return the paths that differ by rules. */
-function differing(a, b, { ignore = [], shape = [], tolerance = 0 }) {
-  const match = { ignore: [], shape: [], tolerance, bytes_only: false, steps: { ignore, shape }, unnamed: 0 };
-  return valueDifferences(JSON.stringify(a), JSON.stringify(b), match).map(({ path }) => path);
-}
-
-test("values that the rules leave out do not differ", () => {
-  const a = { t: 1, n: 1, items: [{ t: 2, id: 7, name: "x" }], inner: JSON.stringify({ t: 3, text: "x" }) };
-  const b = { n: 1.5, items: [{ t: 5, id: 8, name: "y" }, { t: 6 }], inner: JSON.stringify({ t: 6, text: "y" }), t: null };
-  const all = ["$.t", "$.n", "$.items[0].t", "$.items[0].id", "$.items[0].name", "$.items[1]", "$.inner.t", "$.inner.text"];
-  const without = (rules, ...paths) => assert.deepEqual(differing(a, b, rules), all.filter((path) => !paths.includes(path)));
-  without({});
-  without({ ignore: [[["t"]]] }, "$.t");
-  without({ ignore: [["**", ["t"]]] }, "$.t", "$.items[0].t", "$.inner.t");
-  without({ ignore: [[["items"], "*", ["id"]], [["items"], ["1", 1]]] }, "$.items[0].id", "$.items[1]");
-  without({ tolerance: 0.5 }, "$.n");
-  without({ tolerance: 1 }, "$.n", "$.items[0].id");
-  assert.deepEqual(differing(a, b, { ignore: ["**"].map((step) => [step]) }), []);
-});
-
-test("of some paths only the shape is compared", () => {
-  const shape = [[["x"]]];
-  assert.deepEqual(differing({ x: "a", y: 1 }, { x: "b", y: 2 }, { shape }), ["$.y"]);
-  assert.deepEqual(differing({ x: [1, 2] }, { x: [3] }, { shape }), []);
-  assert.deepEqual(differing({ x: [1] }, { x: ["1"] }, { shape }), ["$.x"]);
-  assert.deepEqual(differing({ x: { a: 1 } }, { x: { a: 1, b: 2 } }, { shape }), ["$.x"]);
-  assert.deepEqual(differing({ x: { a: 1 } }, { x: { a: 1, b: 2 } }, { shape, ignore: [[["x"], ["b"]]] }), []);
-  assert.deepEqual(differing({ x: null }, { x: {} }, { shape }), ["$.x"]);
-  assert.deepEqual(differing({ x: 1 }, {}, { shape }), ["$.x"]);
 });
