@@ -1,4 +1,4 @@
-"""SIGKILL during the creation, upgrade or downgrade of a store."""
+"""SIGKILL during the creation, upgrade or downgrade of a store, and several at once in one process."""
 
 from __future__ import annotations
 
@@ -64,6 +64,43 @@ async def postgres_migration(run: Run, row: Row) -> None:
     with postgres_server(durable=True) as server:
         databases = Databases(server.url("postgres"))
         await _kills(run, row, lambda template: databases.create(template or "template1"))
+
+
+@fault("stores-at-once", "Eight stores are made and upgraded at once in one process", short=1, long=15, seconds=600)
+async def at_once(run: Run, row: Row) -> None:
+    """Each of them, new or old, on SQLite or PostgreSQL, in this event loop or that of a thread, is whole."""
+    with postgres_server() as server:
+        databases = Databases(server.url("postgres"))
+        old = [str(run.folder / "old.db"), databases.create()]
+        for store in old:
+            await fill_earlier(store)
+        for number in range(run.tries):
+            folder = run.place(f"try-{number}")
+            upgraded = [shutil.copy(old[0], folder / f"{name}.db") for name in ("a", "b")]
+            upgraded = [*map(str, upgraded), *(databases.create(old[1]) for _ in range(2))]
+            made = [*(str(folder / f"{name}.db") for name in ("c", "d")), *(databases.create() for _ in range(2))]
+            stores = run.dice.sample(upgraded + made, 8)
+            in_thread = asyncio.to_thread(asyncio.run, _open_all(stores[:4], upgraded))
+            for error in await asyncio.gather(in_thread, _open_all(stores[4:], upgraded), return_exceptions=True):
+                if error is not None:
+                    row.problem(repr(error))
+            expected = await rows_of(upgraded[0])
+            for store in stores:
+                row.tried += 1
+                if store in upgraded:
+                    _compare(row, expected, await rows_of(store), f"{store}, upgraded")
+                else:
+                    await _filled(store, recorders=1, batches=2)
+                await _check(row, store)
+
+
+async def _open_all(stores: list[str], upgraded: list[str]) -> None:
+    await asyncio.gather(*(migrate(store, "head") if store in upgraded else _open(store) for store in stores))
+
+
+async def _open(store: str) -> None:
+    async with EventLog.open(store):
+        pass
 
 
 async def _kills(run: Run, row: Row, copied: Callable[[str], str]) -> None:
@@ -162,7 +199,7 @@ async def _killed_within(run: Run, folder: Path, store: str, target: str, durati
     await worker.kill()
 
 
-async def _filled(store: Path, recorders: int, batches: int) -> int:
+async def _filled(store: Path | str, recorders: int, batches: int) -> int:
     """Put an experiment into a store; return the number of its events."""
     async with EventLog.open(str(store)) as log:
         of = await log.create_experiment(EXP, name="kept", tags=["t"], meta={"seed": 7})

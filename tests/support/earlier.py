@@ -30,7 +30,7 @@ async def migrate(store: str, revision: str) -> None:
     database = Database(store)
     await database.open_engines()
     try:
-        async with database.writing(long=True) as connection:
+        async with database.migrating(long=True) as connection:
             await connection.run_sync(_to, revision)
     finally:
         await database.close()

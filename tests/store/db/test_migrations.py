@@ -21,7 +21,8 @@ from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording.closing import close
-from tests.support import ROOT, Refused, sql, until
+from messager_store.testing import Databases
+from tests.support import ROOT, Refused, Stores, sql, until
 from tests.support.earlier import fill_earlier, migrate, of_version_2
 from tests.support.logs import experiment, sent
 
@@ -42,6 +43,27 @@ async def test_a_column_that_is_missing_would_be_noticed(log: EventLog) -> None:
 
 def test_the_revision_the_code_expects_is_the_newest() -> None:
     assert migrations.scripts().get_heads() == [HEAD_REVISION]
+
+
+async def test_stores_of_one_process_are_made_and_upgraded_at_once(
+    migrated_file: str, databases: Databases, tmp_path: Path
+) -> None:
+    """Alembic has one context a process: statements for one store reached the connection of another."""
+    files, servers = Stores(tmp_path, None, migrated_file), Stores(tmp_path, databases, "")
+    each = [kind.unmade() for kind in (files, servers) for _ in range(2)]
+    old = each[1::2]
+    for store in old:
+        await migrate(store, "0002")
+    await asyncio.gather(*(migrate(store, "head") if store in old else _made(store) for store in each))
+    for store in each:
+        async with EventLog.open(store) as log, log.database.reading() as connection:
+            assert await connection.run_sync(migrations.differences) == []
+    servers.remove()
+
+
+async def _made(store: str) -> None:
+    async with EventLog.open(store):
+        pass
 
 
 async def test_down_removes_everything_and_up_brings_it_back(store: str) -> None:
