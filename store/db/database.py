@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,6 +17,8 @@ from .dialect import Appender
 from .schema import HEAD_REVISION
 from .statements import Commit, Part
 
+_MIGRATING = threading.Lock()
+"""Held during a migration: Alembic has one context a process, which refers to the connection of one store."""
 _NOTHING = "it does not exist. Record or import something first, or name another with --store"
 
 
@@ -45,7 +48,7 @@ class Database:
             if found is None:
                 if not create:
                     raise StoreNotFound(self.location, _NOTHING)
-                async with self.writing() as connection:
+                async with self.migrating() as connection:
                     await connection.run_sync(_create)
             elif not any_revision and found != HEAD_REVISION:
                 raise WrongRevision(self.location, found or "none", HEAD_REVISION, newer=_is_newer(found))
@@ -97,6 +100,20 @@ class Database:
                     raise
         except self.dialect.errors as error:
             raise await self.dialect.translate(error) from error
+
+    @asynccontextmanager
+    async def migrating(self, *, long: bool = False) -> AsyncIterator[AsyncConnection]:
+        """A connection as `writing` gives it, for a migration. The migrations of all stores of a process take turns.
+
+        The turn comes first: waiting for it inside of a transaction would keep other writers of this store waiting.
+        """
+        while not _MIGRATING.acquire(blocking=False):  # threads may wait, and event loops must go on
+            await asyncio.sleep(0.01)
+        try:
+            async with self.writing(long=long) as connection:
+                yield connection
+        finally:
+            _MIGRATING.release()
 
     async def append(self, expected: Mapping[str, Any], parts: Iterator[Part]) -> Commit | None:
         """Write a batch in one transaction; return its commit, or None if its recorder's row is not as `expected`.

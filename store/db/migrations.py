@@ -1,4 +1,7 @@
-"""Alembic, called from code: the same revisions for the command line and for first use."""
+"""Alembic, called from code: the same revisions for the command line and for first use.
+
+Migrations run on a connection of `Database.migrating`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def scripts() -> ScriptDirectory:
 
 
 def take_turn(connection: Connection) -> None:
-    """Wait for other migrations, also in this process: Alembic runs one at a time."""
+    """Wait for migrations of this store in other processes."""
     package_of(connection.dialect.name).lock_migrations(connection)
 
 

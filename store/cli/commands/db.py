@@ -117,7 +117,7 @@ async def _on(store: str, act: Callable[[Connection], T], *, write: bool = False
     await database.open_engines()
     try:
         await database.read_revision()
-        async with database.writing(long=True) if write else database.reading() as connection:
+        async with database.migrating(long=True) if write else database.reading() as connection:
             return await connection.run_sync(act)
     except (CommandError, RevisionError) as error:
         raise StoreError(f"{error}. `messager db history` lists the revisions.") from None
