@@ -18,6 +18,8 @@ class OutputLimits(NamedTuple):
     """Limit at any time."""
     soft: int | None
     """Limit over a period, which is a minute by default on Redis."""
+    counted_below: int | None = None
+    """Payloads of this size or more are not counted in a `Backlog` (Valkey 9 counts references); None: all are."""
 
 
 class Backlog(NamedTuple):
@@ -29,6 +31,8 @@ class Backlog(NamedTuple):
     """Address of that subscriber, and its name if it has one."""
     subscriptions: int
     """Maximum copies of one message per client: its subscriptions that one message may match."""
+    delivered: int | None = None
+    """Total bytes that the slowest subscriber has taken; None if the broker does not report it."""
 
 
 class PubSub(Protocol):

@@ -3,6 +3,8 @@
 Redis disconnects a subscriber when its output buffer is too large (by default above 32 MB, or above 8 MB
 for a minute) and discards the buffer. So after every `CREDIT` bytes, the replay looks at the
 largest output buffer, and waits while it is above `HOLD_ABOVE`. If the server's limits are lower, both are reduced.
+Some servers do not count large payloads (`OutputLimits.counted_below`). What was published of them since all buffers
+were empty counts as waiting, so there the replay waits until all is read at least every `HOLD_ABOVE` bytes.
 A message that matches several subscriptions of one client is delivered to it several times, and counts as often.
 """
 
@@ -52,6 +54,8 @@ class FlowControl:
         self._max_hold = max_hold
         self._holding = holding or (lambda: None)
         self._credit = 0
+        self._uncounted = 0
+        """Bytes published since all output buffers were empty that the broker does not count."""
         self._limits = OutputLimits(None, None)
         self._copies: dict[bytes, int] = {}
         """By channel, the maximum number of copies of a message for one client, as far as observed."""
@@ -101,7 +105,8 @@ class FlowControl:
 
     @property
     def _tightest(self) -> int:
-        return min((limit for limit in self._limits if limit is not None), default=4 * CREDIT)
+        limits = (self._limits.hard, self._limits.soft)
+        return min((limit for limit in limits if limit is not None), default=4 * CREDIT)
 
     @property
     def _most_credit(self) -> int:
@@ -148,6 +153,8 @@ class FlowControl:
 
     def spent(self, wire: Sequence[Message], results: Sequence[Any]) -> None:
         """Subtract published messages from the credit; `results` are the broker's answers."""
+        if (below := self._limits.counted_below) is not None:
+            self._uncounted += sum(self._cost(*message) for message in wire if len(message[1]) >= below)
         if self._most_copies == 1:
             self._credit -= self._bound(wire)
             return
@@ -163,26 +170,32 @@ class FlowControl:
         """Stop waiting for a subscriber."""
         self.held_by, self.stalled_ns = None, 0
 
+    def _waiting(self, backlog: Backlog) -> int:
+        """Return the bytes that wait for the slowest subscriber, at most."""
+        if not backlog.waiting:
+            self._uncounted = 0
+        return backlog.waiting + self._uncounted
+
     async def _renew(self, need: int) -> None:
         """Wait until the largest output buffer is small enough, and renew the credit."""
         allowed = self._hold_above if need <= self._most_credit else min(DRAINED, self._hold_above)
         since = read_at = time.monotonic_ns()
         pause = FIRST_LOOK
         backlog = await self._broker.backlog()
-        least = None if backlog is None else backlog.waiting
-        while backlog is not None and least is not None and backlog.waiting > allowed:
+        last = backlog
+        while backlog is not None and last is not None and self._waiting(backlog) > allowed:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, LAST_LOOK)
             now = time.monotonic_ns()
             self.held_ns, since = self.held_ns + now - since, now
-            if backlog.waiting < least:
-                least, read_at = backlog.waiting, now
+            if backlog.waiting < last.waiting or backlog.delivered != last.delivered:
+                last, read_at = backlog, now
             self.held_by, self.stalled_ns = backlog.slowest, now - read_at
             self._holding()
             if self._max_hold is not None and self.stalled_ns > self._max_hold * 1e9:
                 raise ReplayFailed(
                     f"the subscriber {backlog.slowest} has read nothing for {self._max_hold:g} s, with "
-                    f"{backlog.waiting:,} bytes waiting for it. End it, or allow a longer time with --max-hold"
+                    f"{self._waiting(backlog):,} bytes waiting for it. End it, or allow a longer time with --max-hold"
                 )
             backlog = await self._broker.backlog()
         self.release()

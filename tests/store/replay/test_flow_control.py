@@ -7,12 +7,11 @@ import hashlib
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from messager import MemoryBroker, RedisBroker
@@ -22,6 +21,7 @@ from messager_store import EventLog, Replay, ReplayReport
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.replay import ReplayClock, flow_control
 from messager_store.replay.clock import Rate
+from messager_store.replay.flow_control import FlowControl
 from tests.store.replay.test_replay import Heard, Secretive, Time
 from tests.support import forks, messager, until
 from tests.support.forked_program import ForkedProgram
@@ -32,23 +32,10 @@ MB = 1024 * 1024
 _MESSAGE = b"message\r\n$"
 
 
-@contextmanager
-def counting_server(*arguments: str) -> Iterator[RedisServer]:
-    """Server that counts every byte in the buffer of a subscriber.
-
-    Valkey 9 counts a payload of 16 kB or more as a reference by default.
-    """
-    setting = "min-string-size-avoid-copy-reply"
-    with redis_server(*arguments) as running, SyncRedis(port=running.port) as client:
-        if client.config_get(setting):
-            client.config_set(setting, 1 << 30)
-        yield running
-
-
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     """Server for one test, with the default output limits of Redis."""
-    with counting_server() as running:
+    with redis_server() as running:
         yield running
 
 
@@ -298,9 +285,9 @@ async def test_a_subscriber_that_comes_while_it_runs_is_waited_for_too(log: Even
 
 async def test_a_server_with_tighter_limits_is_asked_for_them(log: EventLog) -> None:
     wire = await large(log, [50_000] * 200)
-    with counting_server("--client-output-buffer-limit", "pubsub", "1mb", "512kb", "60") as tight:
+    with redis_server("--client-output-buffer-limit", "pubsub", "1mb", "512kb", "60") as tight:
         broker = RedisBroker.from_url(tight.url)
-        assert await broker.output_limits() == OutputLimits(MB, MB // 2)
+        assert (await broker.output_limits())[:2] == (MB, MB // 2)
         await broker.close()
         reader = RawReader(tight.port, b"SUBSCRIBE c")
         async with replaying(log, tight.url) as (replay, task):
@@ -317,7 +304,7 @@ async def test_a_server_with_tighter_limits_is_asked_for_them(log: EventLog) -> 
         await broker.close()
     with redis_server("--client-output-buffer-limit", "pubsub", "0", "0", "0") as loose:
         broker = RedisBroker.from_url(loose.url)
-        assert await broker.output_limits() == OutputLimits(None, None)
+        assert (await broker.output_limits())[:2] == (None, None)
         assert (await Replay(log, "big", broker).run()).published == 1
         await broker.close()
 
@@ -339,6 +326,43 @@ async def test_a_subscriber_that_stopped_reading_is_named_and_given_up_only_wher
         await until(lambda: len(seen) > told + 5)  # progress goes on while it is held back
     assert task.cancelled()
     reader.close()
+
+
+async def test_payloads_that_a_server_does_not_count_are_waited_for_until_all_is_read() -> None:
+    """Valkey 9 counts 160 bytes for a payload of 16 kB or more, whatever its size."""
+
+    class Referring(MemoryBroker):
+        """Broker whose subscriber takes `taken` bytes between two looks, and has everything at each tenth."""
+
+        looks = 0
+        taken = MB
+
+        async def output_limits(self) -> OutputLimits:
+            return OutputLimits(None, None, counted_below=16_384)
+
+        async def backlog(self) -> Backlog:
+            self.looks += 1
+            return Backlog(0 if self.looks % 10 == 0 and self.taken else 160, "a", 1, self.looks * self.taken)
+
+    async def publish(broker: Referring, size: int, max_hold: float | None = None) -> list[int]:
+        """Publish 32 MB. Return for each look while holding back how long nothing had been read, ns."""
+        stalled: list[int] = []
+        flow = FlowControl(broker, max_hold=max_hold, holding=lambda: stalled.append(flow.stalled_ns))
+        await flow.begin()
+        for _ in range(32 * MB // size):
+            await flow.spend(wire := [(b"c", bytes(size))])
+            flow.spent(wire, [1])
+        return stalled
+
+    stalled = await publish(Referring(), 100_000)
+    assert stalled.count(0) > len(stalled) / 2  # something was read between most looks
+    assert not await publish(Referring(), 16_000)
+    stuck = Referring()
+    stuck.taken = 0
+    with pytest.raises(
+        ReplayFailed, match=r"the subscriber a has read nothing for .* s, with 6,\d{3},\d{3} bytes waiting"
+    ):
+        await publish(stuck, 100_000, max_hold=1e-9)
 
 
 def test_the_command_says_whom_it_waits_for_and_ctrl_c_ends_it(tmp_path: Path, server: RedisServer) -> None:

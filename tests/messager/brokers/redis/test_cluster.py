@@ -11,7 +11,6 @@ import pytest
 import trustme
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
-from messager.brokers import OutputLimits
 from messager.brokers.redis.subscribed_connection import SubscribedConnection
 from messager.testing import RedisServer, free_port
 from messager_store import EventLog, Replay
@@ -95,12 +94,12 @@ async def test_the_slowest_subscriber_counts_at_whichever_node_it_is() -> None:
             await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 64mb 32mb 60")
         await ask(nodes[1].port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 48mb 0 0")
         talker = RedisBroker.from_url(cluster_url(nodes[0]))
-        assert await talker.output_limits() == OutputLimits(48 * 1024 * 1024, 32 * 1024 * 1024)
+        assert (await talker.output_limits())[:2] == (48 * 1024 * 1024, 32 * 1024 * 1024)
         slow = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
         await slow.psubscribe("a*", "*a")
         assert (await talker.backlog()) is not None
         for _ in range(8):
-            await talker.publish([(b"aa", bytes(2_000_000))])
+            await talker.publish([(b"aa", bytes(10_000))] * 200)  # Valkey 9 does not count larger ones
 
         async def waits() -> bool:
             backlog = await talker.backlog()

@@ -93,6 +93,7 @@ async def test_a_replay_at_full_speed_names_the_right_that_flow_control_needs(
             await Replay(log, "e1", broker, speed="max").run()
         assert (await Replay(log, "e1", broker, speed="max", rate=1000).run()).published == 1
     async with user(server, *LISTENER, "allchannels", "+publish", "+client|list") as broker:
+        assert await broker.output_limits() == (32 << 20, 8 << 20, 16 << 10)  # the defaults: CONFIG is refused
         assert (await Replay(log, "e1", broker, speed="max").run()).published == 1
 
 
