@@ -68,6 +68,7 @@ class Number(float):
     """A number that `float` or `int` would write in another way, such as 1e400, 1.50 or -0; its `repr` is the text."""
 
     __slots__ = ("_text",)
+    _text: str
 
     def __new__(cls, text: str) -> Number:
         """Return the number that a text of JSON writes."""

@@ -50,7 +50,8 @@ async def comparison(
 
     `rows` has one number for each run of rows in `kind` (its position in `KINDS`) and `length`, and in `a` and `b` the
     number of its first message minus that behind the last one on its side; 0 if it has none there. `values` has the
-    values that differ in the first `EXAMINED` differences, by the cursor of the message of A. Raises `StoreError` for a selection that cannot be compared, and for more than `MOST` messages on a side.
+    values that differ in the first `EXAMINED` differences, by the cursor of the message of A. Raises `StoreError` for a
+    selection that cannot be compared, and for more than `MOST` messages on a side.
     """
     if selection.everything:  # before all of them are read
         for each, of in ((log, a), (log_b or log, b)):
