@@ -408,10 +408,13 @@ async def test_context_is_complete_and_once_however_it_is_divided(log: EventLog,
 
 
 async def test_the_text_is_read_at_the_path_that_is_given(log: EventLog) -> None:
-    of = await filled(log, [sent(1 * S, b'{"line": "who?", "content": "no"}'), sent(2 * S, b'{"content": "who?"}')])
+    texts = b'{"line": "who?", "content": "no"}', b'{"content": "who?"}', b'{"line": [1e400, -0, {"a": 1, "a": 2}]}'
+    of = await filled(log, [sent(at * S, text) for at, text in enumerate(texts, 1)])
     assert await found(log, of, grep="WHO", text="line") == [1]
     selection = Selection(text="line")
-    assert [selection.text_of(entry) async for entry in log.read(of, selection)] == ["who?", ""]
+    assert [selection.text_of(entry) async for entry in log.read(of, selection)] == [
+        *("who?", "", '[1e400, -0, {"a": 1, "a": 2}]'),
+    ]
 
 
 async def test_a_selection_or_filters_but_not_both(log: EventLog, talk: Experiment) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from playwright.async_api import Locator, Page
 
+from messager_store import EventLog, NewEvent
+from messager_store.view.report import report
 from tests.store.view.pages import OpenReport, drawn, go, ready, show
+from tests.support.browser import PageOpener
+from tests.support.logs import filled, sent
 
 RED = """canvas => {
   const copy = document.createElement("canvas");
@@ -167,6 +173,28 @@ async def test_gaps_and_lost_messages_are_red_where_they_happened(open_report: O
     await page.locator(".sequence-scroll").evaluate("each => { each.scrollTop = 1350 }")
     await drawn(page)
     assert await canvas.evaluate(RED) > 100
+
+
+DRAWN = """() => {
+  const prototype = CanvasRenderingContext2D.prototype;
+  const { fillText } = prototype;
+  window.drawn = [];
+  prototype.fillText = function (text, ...rest) {
+    window.drawn.push(text);
+    fillText.call(this, text, ...rest);
+  };
+}"""
+
+
+async def test_the_length_of_a_gap_is_exact(open_page: PageOpener, tmp_path: Path) -> None:
+    gap = {"reason": "away", "since": 10**18 + 400, "until": 10**18 + 900}
+    async with EventLog.open(str(tmp_path / "log.db")) as log:
+        await filled(log, [sent(10**18), NewEvent("gap", 10**18 + 900, None, b"", meta=gap), sent(10**18 + 999)])
+        await report(log, "e1", tmp_path / "run.html")
+    page = await ready(await open_page((tmp_path / "run.html").as_uri()))
+    await page.evaluate(DRAWN)
+    await show(page, "Sequence")
+    assert "gap of 500 ns: away" in await page.evaluate("window.drawn")
 
 
 @pytest.mark.parametrize("width", [400, 1280])

@@ -71,6 +71,8 @@ test("with times, distances are times, and a long silence is shortened and says 
   assert.ok(ys[11] - ys[10] < 5 * second);
   const silence = scale.bands.find(({ kind }) => kind === "silence");
   assert.equal(scale.text(silence), "27 h 46 min");
+  scale.messages.ts[11] = scale.messages.ts[10] + 500n;
+  assert.equal(scale.text(silence), "500 ns");
   assert.ok(ascending([ys[10], silence.y, ys[11]]));
   const closer = scaleOf([0, 1, 2, 4, 5], { how: { byTime: true, zoom: 2 } });
   assert.ok(closer.ys[1] - closer.ys[0] > 1.5 * second);
