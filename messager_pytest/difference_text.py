@@ -7,6 +7,7 @@ import unicodedata
 from typing import Any, NamedTuple
 
 from messager_store.json_path import place_of
+from messager_store.json_text import read, written
 from messager_store.text import safe
 
 LEAD = 40
@@ -64,7 +65,7 @@ def _whole(text: str) -> _Text:
 def _readable(payload: bytes) -> str:
     """Return JSON without escapes of other characters; anything else as it is. Control characters are escaped."""
     try:
-        return safe(json.dumps(json.loads(payload), ensure_ascii=False))
+        return safe(written(read(payload.decode())))
     except (ValueError, RecursionError):
         return safe(payload.decode("utf-8", "backslashreplace"))
 
@@ -111,7 +112,7 @@ def _located(payload: bytes, path: str | None, *, item: bool = False) -> _Text |
     With `item`, the value begins with its key.
     """
     try:
-        value = json.loads(payload)
+        value = read(payload.decode())
     except (ValueError, RecursionError):
         return None
     return _written(value, place_of(path or "$"), item)
@@ -120,9 +121,9 @@ def _located(payload: bytes, path: str | None, *, item: bool = False) -> _Text |
 def _written(value: Any, steps: list[str | int], item: bool) -> _Text:
     """Return a value as JSON, and where the value behind these steps begins and ends."""
     if not steps:
-        return _whole(safe(json.dumps(value, ensure_ascii=False)))
+        return _whole(safe(written(value)))
     if not isinstance(value, dict | list):
-        return _whole(safe(json.dumps(value, ensure_ascii=False)))._replace(is_there=False)
+        return _whole(safe(written(value)))._replace(is_there=False)
     step, *rest = steps
     entries: Any = value.items() if isinstance(value, dict) else enumerate(value)
     text, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
@@ -138,6 +139,6 @@ def _written(value: Any, steps: list[str | int], item: bool) -> _Text:
             found = _Text("", start if item and not rest else len(text) + inner.begin, end, inner.is_there)
             text += inner.text
         else:
-            text += safe(json.dumps(entry, ensure_ascii=False))
+            text += safe(written(entry))
     found = found or _Text("", len(text), len(text), False)
     return found._replace(text=text + closing)

@@ -15,6 +15,7 @@ from ..db.schema import event, indexed_experiment, said
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..json_path import compiled, parse, values_at
+from ..json_text import read, written
 from .event import Event
 from .payload_condition import PayloadCondition
 from .text import DECODER_VERSION, MAX_TEXT, normalised, storable
@@ -45,13 +46,10 @@ class ContentFilter:
         """Return what was said in an event: the decoded text, or the values at the path; None if there is none."""
         if self._path is None:
             return entry.text
-        value = decoded(entry)
+        value = decoded(entry, read)
         if value is NOT_JSON:
             return None
-        texts = [
-            found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-            for found in values_at(value, self._path)
-        ]
+        texts = [found if isinstance(found, str) else written(found) for found in values_at(value, self._path)]
         return "\n".join(texts) if texts else None
 
     def takes(self, entry: Event, skipped: Skipped | None = None) -> bool:
@@ -108,10 +106,10 @@ class ContentFilter:
 NOT_JSON = object()
 
 
-def decoded(entry: Event) -> Any:
+def decoded(entry: Event, decode: Callable[[str], Any] = json.loads) -> Any:
     """Return the JSON value of a payload, or `NOT_JSON`."""
     try:
-        return json.loads(entry.payload.decode())
+        return decode(entry.payload.decode())
     except (ValueError, RecursionError):
         return NOT_JSON
 

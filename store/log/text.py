@@ -11,9 +11,10 @@ import re
 import unicodedata
 from typing import Any
 
+from ..json_text import Doubled, read
 from .gap import gap_of
 
-DECODER_VERSION = 2
+DECODER_VERSION = 3
 """Stored with each indexed experiment."""
 MAX_TEXT = 1_000_000
 """Characters of a text, and of a folded text, that are stored and searched."""
@@ -22,15 +23,16 @@ LEVELS = 3
 KEYS = ("content", "text", "message")
 """Keys of the object whose value is its text; the first one that holds text counts."""
 _OPENING = ("{", "[", '"')
+_ESCAPE = re.compile(r"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|/)|.)")
 _NO_DATABASE_HOLDS = re.compile("[\0\ud800-\udfff]")
 
 
 def readable(payload: bytes) -> str:
     """Return the content of a payload as text: the value of one of the `KEYS`, if any, with nested JSON decoded.
 
-    A list of blocks, as in AgentScope, becomes the texts of the blocks. JSON without any of these is returned as JSON,
-    without escapes; bytes that are not UTF-8 as escapes. U+0000 becomes U+2400 and a lone surrogate U+FFFD, because
-    no database holds them.
+    A list of blocks, as in AgentScope, becomes the texts of the blocks. JSON without any of these, or with two of one
+    key, is returned as it was recorded, without escapes; bytes that are not UTF-8 as escapes. U+0000 becomes U+2400 and
+    a lone surrogate U+FFFD, because no database holds them.
     """
     return storable(_content(payload.decode("utf-8", "backslashreplace")))
 
@@ -57,13 +59,29 @@ def _content(text: str) -> str:
             for key in KEYS:
                 if (inner := _text_of(data.get(key))) is not None:
                     break
-        if inner is None:
-            try:
-                return json.dumps(data, ensure_ascii=False)
-            except RecursionError:
-                return text
+        if inner is None or _is_doubled(text, key):
+            return _ESCAPE.sub(_unescaped, text)
         text = inner
     return text
+
+
+def _is_doubled(text: str, key: str) -> bool:
+    """Return whether the object of a JSON text has a key more than once."""
+    if text.count(f'"{key}"') < 2:
+        return False
+    try:
+        data = read(text)
+    except RecursionError:
+        return True
+    return isinstance(data, Doubled) and [name for name, _ in data.pairs].count(key) > 1
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """Return the character of an escape, unless JSON must escape it."""
+    if found[1] is None:
+        return found[0]
+    char: str = json.loads(f'"{found[0]}"')
+    return found[0] if char < " " or char in '"\\' else char
 
 
 def _text_of(value: Any) -> str | None:

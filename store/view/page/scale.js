@@ -10,8 +10,8 @@ import { dayText, durationText } from "./time.js";
  * @typedef {object} Band
  * @property {number} y
  * @property {"day" | "mark" | "gap" | "silence"} kind
- * @property {number} first number of its first event; row of the first message of a day; seconds of a silence
- * @property {number} end behind its last event
+ * @property {number} first number of its first event; row of the first message of a day, or behind a silence
+ * @property {number} end behind its last event; row of the message before a silence
  */
 
 /** Height of a row, and of the band of a mark or a day. */
@@ -96,7 +96,7 @@ export class Scale {
       const seconds = time[rows[at]] - time[rows[at - 1]];
       const length = seconds * scale;
       const step = Math.max(length > LONGEST ? SILENCE : length, LEAST);
-      if (length > LONGEST) bands.push({ y: y + SILENCE / 2, kind: "silence", first: seconds, end: 0 });
+      if (length > LONGEST) bands.push({ y: y + SILENCE / 2, kind: "silence", first: rows[at], end: rows[at - 1] });
       if (Math.floor(time[rows[at]] / 86400) !== Math.floor(time[rows[at - 1]] / 86400)) {
         bands.push({ y: y + Math.max(step * 0.8, step - 14), kind: "day", first: rows[at], end: 0 });
       }
@@ -112,8 +112,9 @@ export class Scale {
 
   /** Return the text of a band. @param {Band} band */
   text({ kind, first, end }) {
-    if (kind === "day") return dayText(this.messages.ts[first]);
-    if (kind === "silence") return durationText(first * 1e9);
+    const { ts } = this.messages;
+    if (kind === "day") return dayText(ts[first]);
+    if (kind === "silence") return durationText(Number(ts[first] - ts[end]));
     const [one, last] = [this.events[first].text, this.events[end - 1].text];
     return end - first === 1 ? one : `${one} … ${last} (${end - first} marks)`;
   }

@@ -142,9 +142,9 @@ export function sequenceView(app) {
     gaps = app.head.gaps.map((gap) => ({ recorder: gap.recorder, since: secondsOf(gap.since), until: secondsOf(gap.until) }));
     return [
       ...app.head.marks.map((mark) => ({ kind: /** @type {const} */ ("mark"), seconds: secondsOf(mark.ts), text: mark.text || mark.label })),
-      ...gaps.map(({ since, until }, each) => {
-        const text = `gap of ${durationText((until - since) * 1e9)}: ${app.head.gaps[each].reason}`;
-        return { kind: /** @type {const} */ ("gap"), seconds: since, text };
+      ...app.head.gaps.map(({ since, until, reason }) => {
+        const text = `gap of ${durationText(Number(BigInt(until) - BigInt(since)))}: ${reason}`;
+        return { kind: /** @type {const} */ ("gap"), seconds: secondsOf(since), text };
       }),
     ]
       .filter(({ seconds }) => seconds >= since && seconds < until)
