@@ -96,7 +96,7 @@ class Sharing:
             from_id=names.agent(entry.from_id),
             to_id=names.agent(entry.to_id),
             msg_id=None if entry.msg_id is None else names.message_id(entry.msg_id),
-            meta=None if entry.meta is None else self._event_meta(entry.meta),
+            meta=None if entry.meta is None else self._event_meta(entry.kind, entry.meta),
             messager=None if entry.messager is None else names.message_id(entry.messager),
             origin=None,  # it names a recorder
         )
@@ -129,12 +129,12 @@ class Sharing:
             return []
         return [self._names.pattern(word) for word in patterns if isinstance(word, str)]
 
-    def _event_meta(self, meta: dict[str, Any]) -> dict[str, Any] | None:
+    def _event_meta(self, kind: str, meta: dict[str, Any]) -> dict[str, Any] | None:
         """Return the fields written by the log, and those of a mark. The reason of a gap may name a host."""
         assert self._names is not None
         kept = {
             key: self._names.text(item) if isinstance(item, str) else item
-            for key, item in log_fields(meta).items()
+            for key, item in log_fields(kind, meta).items()
             if key != "reason"
         }
         if isinstance(meta.get("fields"), dict):

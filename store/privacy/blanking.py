@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
-from ..db.codes import FROM_DERIVED, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED
+from ..db.codes import FROM_DERIVED, KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED
 from ..db.schema import batch, event, recorder
 from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
@@ -24,7 +24,7 @@ PAGE = 200
 _LOG_FIELDS: dict[str, tuple[type, ...]] = {"name": (str,), "outcome": (str,), "reason": (str,)} | dict.fromkeys(
     ("since", "until", "count"), (int, type(None))
 )
-"""Fields of an event's meta that the log writes itself, and their types."""
+"""Fields of an event's meta that the log writes itself, and their types; `reason` only of a gap."""
 _SAME_BATCH = (batch.c.recorder_id == bindparam("of_recorder"), batch.c.first_seq == bindparam("at_seq"))
 _UPDATE_BATCH = (
     update(batch)
@@ -121,7 +121,7 @@ class Blanking:
                 if entry.id not in self.numbers:
                     new.extend([encode(entry, encoder)])
                     continue
-                kept = log_fields(json_text.load_object(entry.meta), self.contains_redacted)
+                kept = log_fields(KINDS[entry.kind - 1], json_text.load_object(entry.meta), self.contains_redacted)
                 meta = json_text.dump({**kept, SEAL: self.seal})
                 flags = (entry.flags & ~NO_TEXT) | REDACTED
                 blank = entry._replace(flags=flags, msg_id=None, meta=meta, payload=b"")
@@ -139,9 +139,16 @@ class Blanking:
         return new, removed
 
 
-def log_fields(meta: dict[str, Any], contains_redacted: Callable[[bytes], bool] | None = None) -> dict[str, Any]:
-    """Return the fields of an event's meta that the log wrote itself; those with redacted text are blanked."""
+def log_fields(
+    kind: str, meta: dict[str, Any], contains_redacted: Callable[[bytes], bool] | None = None
+) -> dict[str, Any]:
+    """Return the fields of an event's meta that the log wrote itself; those with redacted text are blanked.
+
+    The reason of a blocked message is its interceptor's, and may quote the message.
+    """
     kept = {key: meta[key] for key, types in _LOG_FIELDS.items() if key in meta and type(meta[key]) in types}
+    if kind != "gap":
+        kept.pop("reason", None)
     if contains_redacted is None:
         return kept
     return {

@@ -16,6 +16,8 @@ from ..log.event import Event, NewEvent
 from ..recording.derived_ids import DEFAULT_SENDER, DerivedIds
 
 BLANK = "[redacted]"
+_QUOTING = frozenset(("reason", "error"))
+"""Fields in the meta of a message that an interceptor may have written, and quote the message."""
 
 
 class PathRedactor:
@@ -113,7 +115,8 @@ def _without_inside(text: str, steps: Steps, at: int) -> str:
 def redactor(*paths: str, sender: Sequence[str] = DEFAULT_SENDER) -> Callable[[NewEvent], NewEvent]:
     """Return a function for `Recorder(redact=...)` that redacts paths in payloads and in the fields of marks.
 
-    A from_id that was derived from a redacted value (by the rules `sender`) and a msg_id read from one are deleted.
+    A from_id that was derived from a redacted value (by the rules `sender`) and a msg_id read from one are deleted, and
+    the reason of an interceptor, or the error, is replaced.
     The event is not flagged as redacted: the log never contained the values. Raises `StoreError`.
     """
     clean = PathRedactor(*paths)
@@ -138,6 +141,8 @@ def changes_of(clean: PathRedactor, derived: DerivedIds, entry: NewEvent | Event
             changes |= {"from_id": None, "flags": entry.flags & ~FROM_DERIVED}
         if entry.msg_id is not None and msg_id != entry.msg_id == was_msg_id:
             changes["msg_id"] = None
+        if quoting := _QUOTING.intersection(entry.meta or ()):
+            changes["meta"] = {**(entry.meta or {}), **dict.fromkeys(quoting, BLANK)}
     fields = (entry.meta or {}).get("fields") if entry.kind == "mark" else None
     if fields:
         kept = clean.cleaned(fields)

@@ -128,3 +128,12 @@ def test_a_key_that_is_there_twice_in_a_nested_string_hides_nothing() -> None:
             json.dumps({"content": '{"a":{"ssn":"123-45","b":{"ssn":"123-45"}},"a":5}'}).encode()
         )
         assert clean.changed == 1
+
+
+@pytest.mark.parametrize("kind,field", [("blocked", "reason"), ("failed", "error")])
+def test_what_an_interceptor_said_about_a_redacted_message_goes_with_it(kind: str, field: str) -> None:
+    meta = {"interceptor": "Guard", field: "it says s"}
+    clean = redactor("content")
+    entry = NewEvent(kind, 1, "c", b'{"content": "s"}', meta=meta)
+    assert clean(entry).meta == {"interceptor": "Guard", field: B}
+    assert clean(entry._replace(payload=b'{"other": "s"}')).meta == meta

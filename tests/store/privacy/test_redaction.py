@@ -14,6 +14,8 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import ExperimentBusy, ScrubUnfinished, StoreError
+from messager_store.formats.jsonl import export_jsonl
+from messager_store.formats.pack import pack
 from messager_store.log.text import normalised
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
@@ -79,6 +81,31 @@ async def test_what_is_redacted_is_in_no_byte_of_the_store_any_more(
     verdict = await verify(log, await log.experiment("e1"))
     assert verdict.problems == []
     assert verdict.head == result.head_after != result.head_before == old
+
+
+@pytest.mark.databases
+async def test_the_reason_for_which_an_interceptor_blocked_a_message_goes_with_it(
+    log: EventLog, store: str, tmp_path: Path
+) -> None:
+    """It may quote the message, and no text that was searched for tells which part of it is private."""
+    of = await experiment(log)
+    writer = await log.register(of, role="messager")
+    meta = {"interceptor": "Guard", "reason": f"not for 7: {SECRET.decode()}"}
+    for at in range(0, 300, 50):
+        payloads = [b'{"content": "' + SECRET + b' %d"}' % n for n in range(at, at + 50)]
+        await log.append(writer, [NewEvent("blocked", at, "c", payload, 1, 7, meta=meta) for payload in payloads])
+    await log.append(writer, [NewEvent("gap", 300, None, b"", meta={"reason": "outage", "since": 1, "until": 2})])
+    await log.touch(writer, ended_at=1)
+    await close(log, of)
+    await index(log, of)
+    assert SECRET in on_disk(store)
+    await redact(log, "e1", RedactionFilter(since=(0,)), who="me", why="asked to")
+    await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
+    await pack(log, "e1", tmp_path / "e1.pack")
+    copies = (tmp_path / "e1.jsonl").read_bytes(), (tmp_path / "e1.pack").read_bytes()
+    assert [SECRET in copy for copy in (on_disk(store), *copies)] == [False] * 3
+    *_, gap = await listed(log.read("e1"))
+    assert gap.meta is not None and gap.meta["reason"] == "outage"
 
 
 @pytest.mark.parametrize("lines", ["A secret of %d", "NO\u00cbL, secret of %d"])
