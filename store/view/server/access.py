@@ -89,6 +89,8 @@ class Access:
             await self._enter(scope, headers, send)
         elif not self._has_cookie(headers):
             await _answer(send, 403, "open the link that `messager view` printed")
+        elif not scope["state"]["connection"].admit():
+            await _answer(send, 503, "there are too many connections: close other pages of this server")
         elif (body := await _body(headers, receive)) is None:
             await _answer(send, 413, f"the body of a request has at most {LONGEST_BODY} bytes")
         else:

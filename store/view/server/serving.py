@@ -12,12 +12,12 @@ import uvicorn
 
 from ...errors import PortTaken
 from .access import LONGEST_HEAD, Access
+from .connection import MOST_CONNECTIONS, Connection
 from .opening import RedirectFile, has_browser
 
 HOST = "127.0.0.1"
 CLOSE_S = 1
 """Seconds that a client which does not read has at the end."""
-MOST_CONNECTIONS = 128
 
 
 def listening(port: int | None) -> socket.socket:
@@ -50,7 +50,7 @@ async def serve(
     server = _Server(
         uvicorn.Config(
             access,
-            http="h11",
+            http=Connection,
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -61,7 +61,6 @@ async def serve(
             server_header=False,
             timeout_graceful_shutdown=CLOSE_S,
             h11_max_incomplete_event_size=LONGEST_HEAD,
-            limit_concurrency=MOST_CONNECTIONS,
         )
     )
     serving = asyncio.create_task(server.serve([listener]))

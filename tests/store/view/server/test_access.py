@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from messager_store.view.server import connection
 from messager_store.view.server.access import HEADERS, LONGEST_BODY, LONGEST_HEAD, Access
 from tests.store.view.server.client import Answer, Client, served
 
@@ -237,6 +239,61 @@ async def test_only_this_machine_can_connect(client: Client) -> None:
         other.connect(("127.0.0.2", client.port))
 
 
+HEAD = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n"
+
+
+async def test_connections_that_never_finish_a_request_do_not_lock_the_user_out(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REQUEST_S", 1e6)
+    request = HEAD % client.port + f"Cookie: {client.cookie}\r\n\r\n".encode()
+    strangers: list[asyncio.StreamWriter] = []
+
+    async def connected(sends: bytes) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+        writer.write(sends)
+        strangers.append(writer)
+        return reader
+
+    mine = await connected(request)
+    await mine.readuntil(SECRET.encode())
+    first = await connected(HEAD % client.port)
+    for _ in range(140):
+        await connected(HEAD % client.port)
+    with contextlib.suppress(ConnectionError):
+        assert await first.read() == b""  # the oldest one of others is closed
+    assert (await client.get("/")).body.decode() == SECRET
+    strangers[0].write(request)
+    await mine.readuntil(SECRET.encode())
+    for writer in strangers:
+        writer.close()
+
+
+@pytest.mark.parametrize("let_in", [False, True])
+async def test_a_request_that_does_not_end_is_closed(
+    client: Client, monkeypatch: pytest.MonkeyPatch, let_in: bool
+) -> None:
+    monkeypatch.setattr(connection, "REQUEST_S", 0.1)
+    head = HEAD % client.port
+    if let_in:
+        own = f"Cookie: {client.cookie}\r\nOrigin: http://127.0.0.1:{client.port}\r\nContent-Length: 9\r\n\r\nx"
+        head = head.replace(b"GET /", b"POST /take") + own.encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(head)
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    writer.close()
+
+
+async def test_too_many_connections_of_the_user_are_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(HEAD % client.port + f"Cookie: {client.cookie}\r\n\r\n".encode())
+    await reader.readuntil(SECRET.encode())
+    monkeypatch.setattr(connection, "MOST_CONNECTIONS", 1)
+    refused(await client.get("/"), 503)
+    writer.close()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 async def test_another_user_of_the_machine_gets_nothing(client: Client) -> None:
     process = os.fork()
@@ -244,9 +301,9 @@ async def test_another_user_of_the_machine_gets_nothing(client: Client) -> None:
         try:
             os.setgid(65534)
             os.setuid(65534)
-            with socket.create_connection(("127.0.0.1", client.port), 10) as connection:
-                connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % client.port)
-                answer = connection.makefile("rb").read()
+            with socket.create_connection(("127.0.0.1", client.port), 10) as wire:
+                wire.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % client.port)
+                answer = wire.makefile("rb").read()
             os._exit(0 if b" 403 " in answer and SECRET.encode() not in answer else 1)
         finally:
             os._exit(2)
