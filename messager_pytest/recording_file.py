@@ -15,6 +15,7 @@ from typing import Any
 from messager_store.errors import BadFile, StoreError
 from messager_store.formats.fields import InvalidEntry
 from messager_store.formats.jsonl.parser import Parser
+from messager_store.formats.output_file import mode_at
 from messager_store.log.event import Event, Fields, NewEvent
 
 try:
@@ -129,9 +130,7 @@ def write_lines(path: Path, lines: list[bytes]) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
+            os.chmod(name, mode_at(path, 0o666))
             os.replace(name, path)
         finally:
             with contextlib.suppress(FileNotFoundError):

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -51,13 +52,21 @@ def _replacing(target: Path, *, compressed: bool) -> Iterator[BinaryIO]:
                         yield packed  # type: ignore[misc]
                 else:
                     yield raw
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
+            os.chmod(name, mode_at(target, 0o666))
             os.replace(name, target)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+
+
+def mode_at(target: Path, new: int) -> int:
+    """Return the mode of what replaces a path: that of what is there, else `new` without the bits of the umask."""
+    try:
+        return stat.S_IMODE(os.stat(target).st_mode)
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return new & ~mask
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from ..errors import OutputFailed, StoreError
 from ..log.event_log import EventLog
 from ..log.selection import Selection
 from .exporting import begin
-from .output_file import open_output
+from .output_file import mode_at, open_output
 from .sharing import Sharing
 
 GROUP = 65_536
@@ -180,9 +180,7 @@ def _new_folder(target: Path) -> Iterator[Path]:
     try:
         try:
             yield made
-            mask = os.umask(0)
-            os.umask(mask)
-            made.chmod(0o777 & ~mask)
+            made.chmod(mode_at(target, 0o777))
             os.replace(made, target)
         except OSError as error:
             raise OutputFailed(str(target), error.strerror or str(error)) from None

@@ -49,15 +49,28 @@ def store_of(target: Path) -> Path | None:
 
 
 def make(path: str | os.PathLike[str]) -> None:
-    """Create an empty file, which is an empty database, unless it exists. Raises `OSError`."""
-    new = Path(f"{os.fspath(path)}.{secrets.token_hex(4)}.new")
-    new.touch()
+    """Create an empty file, which is an empty database, unless it exists. Raises `OSError`.
+
+    Its mode is 0600, in a setgid folder 0660, for any umask. SQLite gives its journal the same one.
+    """
+    new = f"{os.fspath(path)}.{secrets.token_hex(4)}.new"
+    _create(new)
     try:
         os.link(new, path)  # no process has it open under this name yet
     except FileExistsError:
         pass
     except OSError:  # the file system has no hard links
         with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            _create(path)
     finally:
-        new.unlink()
+        os.unlink(new)
+
+
+def _create(path: str | os.PathLike[str]) -> None:
+    shared = os.stat(os.path.dirname(os.path.abspath(path))).st_mode & stat.S_ISGID
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        if shared:
+            os.chmod(path, 0o660)
+    finally:
+        os.close(handle)

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import sqlite3
+import stat
 import subprocess
 from pathlib import Path
 
@@ -75,21 +76,36 @@ async def test_a_store_that_is_opened_again_in_this_process_stays_locked_against
 
 @pytest.mark.sqlite
 @pytest.mark.parametrize("links", [True, False])
-async def test_a_store_is_made_once_and_with_the_rights_that_new_files_have(
+async def test_a_store_is_made_once_and_only_its_owner_may_open_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
     if not links:
         monkeypatch.setattr(os, "link", lambda *_: os.rmdir(tmp_path / "missing"))  # any OSError
-    before = os.umask(0o002)
+    before = os.umask(0)
     try:
         make(tmp_path / "log.db")
     finally:
         os.umask(before)
-    assert (tmp_path / "log.db").stat().st_mode & 0o777 == 0o664
+    assert (tmp_path / "log.db").stat().st_mode & 0o777 == 0o600
     (tmp_path / "log.db").write_bytes(b"kept")
     make(tmp_path / "log.db")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"kept"]
     assert not is_database(tmp_path / "log.db")
+
+
+@pytest.mark.sqlite
+async def test_a_store_in_a_setgid_folder_belongs_to_the_group_and_its_mode_is_not_changed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2700)
+    before = os.umask(0o077)
+    try:
+        for mode in (0o660, 0o640):
+            async with EventLog.open(str(tmp_path / "log.db")) as log:
+                await log.create_experiment(f"e{mode}")
+                files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+            assert files == dict.fromkeys(("log.db", "log.db-wal", "log.db-shm"), mode)
+            (tmp_path / "log.db").chmod(0o640)
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.sqlite

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from messager_pytest.recording_file import write_lines
 from messager_store import EventLog, NewEvent, StoreError
 from messager_store.arrow import batches, driver
 from messager_store.arrow.batches import table
@@ -218,3 +221,21 @@ async def test_without_pyarrow_one_line_says_what_to_install(
         with pytest.raises(StoreError, match=r"^[^\n]*`pip install 'pyarrow>=15'`$"):
             await written
     assert not list(folder.iterdir())
+
+
+async def test_files_to_share_follow_the_umask_and_what_exists_keeps_its_mode(log: EventLog, tmp_path: Path) -> None:
+    await phased(log)
+    lake, file = tmp_path / "lake", tmp_path / "x.csv"
+    before = os.umask(0o027)
+    try:
+        for mode in (0o640, 0o604):
+            await csv_format.write(log, "e1", file)
+            write_lines(tmp_path / "e.jsonl", [b"{}"])
+            assert {stat.S_IMODE(path.stat().st_mode) for path in (file, tmp_path / "e.jsonl")} == {mode}
+            file.chmod(0o604)
+            (tmp_path / "e.jsonl").chmod(0o604)
+        lake.mkdir(0o700)
+        await write_parts(log, "e1", lake, "mark")
+        assert stat.S_IMODE(lake.stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
