@@ -57,8 +57,12 @@ class Dialect(Protocol):
     location: str
     """The store as shown to people: an absolute path, or a URL without credentials."""
 
-    spool_folder: str
-    """The default folder of spools, in which recorders keep events while the store is unreachable."""
+    spool_folders: tuple[str, ...]
+    """Default folders of spools, in which recorders keep events while the store is unreachable, the first choice first.
+    """
+
+    may_write: bool
+    """False if this user is known to lack the right to write to the store; known once it is open."""
 
     errors: tuple[type[Exception], ...]
     """The errors of its driver, raised through SQLAlchemy or directly; `translate` turns them into `StoreError`."""

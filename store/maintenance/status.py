@@ -9,14 +9,14 @@ from shlex import quote
 
 from sqlalchemy import select
 
+from ..db.databases import for_store
 from ..db.schema import VISIBLE, batch
 from ..experiments import registry
 from ..experiments.provenance import this_process
 from ..experiments.records import RecorderRow
 from ..log.event_log import EventLog
 from ..recording.repair import left_spool
-from ..recording.spools import SpoolInfo, spools
-from ..recording.spools import spool_folder as chosen_folder
+from ..recording.spools import SpoolInfo, default_folders, spools
 from ..recording.unheard import unheard_by
 
 IDLE_S = 60.0
@@ -74,9 +74,9 @@ async def status(
 ) -> StoreStatus:
     """Return the status of a store. Nothing is changed.
 
-    Spools are searched in `spool_folder` (default: beside the store, and the folder of `MESSAGER_SPOOL`) and in the
-    spool folders of the running recorders on this host. A recorder without a commit for `idle_s` seconds is idle;
-    less than `min_free` free bytes are a problem. Raises `StoreUnavailable`.
+    Spools are searched in `spool_folder` (default: beside the store, and the folders of `MESSAGER_SPOOL` and of this
+    user) and in the spool folders of the running recorders on this host. A recorder without a commit for `idle_s`
+    seconds is idle; less than `min_free` free bytes are a problem. Raises `StoreUnavailable`.
     """
     database = log.database
     dialect = database.dialect
@@ -94,17 +94,30 @@ async def status(
     running = [(exp_id, row) for exp_id, _, row in rows if row.ended_at is None]
     for exp_id, row in running:
         found.recorders.append(await _recorder_status(log, row, exp_id, idle_s))
-    beside = dialect.spool_folder
-    folders = {chosen_folder(beside, spool_folder)} | ({Path(beside)} if spool_folder is None else set())
+    folders = default_folders(dialect) if spool_folder is None else {spool_folder}
     folders |= {Path(row.spool).parent for _, row in running if row.spool and row.host == this_process().host}
     for folder in sorted(folders):
         found.spools += [info for info in spools(folder) if info.store in ("", log.location)]
     accepting = {row.uuid for _, row in in_open}
     found.problems = [*_spool_problems(found, accepting), *_recorder_problems(found), *_disk_problems(found, min_free)]
+    if found.spools and not dialect.may_write:
+        what = f"this user has no right to write to {log.location}, so its recorders keep their events in spools"
+        found.problems.append(Problem(what, "allow it to write to the file and to its folder"))
     if await database.rewrite_wanted():
         what = "a redaction was interrupted before the file was rewritten; the file may still hold redacted data"
         found.problems.append(Problem(what, "messager redact --scrub"))
     return found
+
+
+def kept_for(store: str, spool_folder: Path | None = None) -> str:
+    """Return a text about the events that wait in spools for a store which cannot be opened; empty without any."""
+    dialect = for_store(store)
+    folders = default_folders(dialect) if spool_folder is None else {spool_folder}
+    waiting = [info for folder in sorted(folders) for info in spools(folder) if info.store == dialect.location]
+    if not waiting:
+        return ""
+    places = dict.fromkeys(str(Path(info.path).parent) for info in waiting)
+    return f"; {sum(info.events for info in waiting):,} events for it wait in {' and '.join(places)}"
 
 
 async def _recorder_status(log: EventLog, row: RecorderRow, exp_id: str, idle_s: float) -> RecorderStatus:
@@ -152,13 +165,14 @@ def _recorder_problems(found: StoreStatus) -> list[Problem]:
         for each in found.recorders
         if each.state == "incomplete"
     ]
+    waiting = {info.path for info in found.spools}
     return incomplete + [
         Problem(
             f"recorder {each.recorder} of {each.exp_id} (host {each.host}, pid {each.pid}) ended uncleanly",
             f"messager repair {quote(each.exp_id)}",
         )
         for each in found.recorders
-        if each.state == "dead" and each.spool is None  # a spool must be drained before the repair
+        if each.state == "dead" and each.spool not in waiting  # a spool must be drained before the repair
     ]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from ..errors import DamagedStore, ExperimentBusy, StoreError
 from ..experiments.provenance import this_process
 from ..experiments.records import Experiment, RecorderRow
+from ..recording.repair import left_spool
 from .redaction_filter import RedactionFilter
 
 
@@ -52,7 +51,7 @@ def check_recorders(of: Experiment, recorders: list[RecorderRow]) -> None:
     for row in recorders:
         if row.spool is None:
             continue
-        if os.path.exists(row.spool):
+        if left_spool(row) is not None:
             raise StoreError(
                 f"recorder {row.ordinal} of {of.exp_id} left events in {row.spool}. "
                 "Drain them first with `messager drain`"

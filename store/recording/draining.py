@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from ..db.databases import for_store
-from ..db.schema import recorder
 from ..errors import (
     BadEvent,
     DamagedStore,
@@ -36,7 +35,7 @@ from ..log.writer import Writer
 from .buffer import BATCH_BYTES, BATCH_EVENTS, replacement_gap
 from .registration import Registration, register
 from .spool import LOCKS, Spool
-from .spools import left_in, spool_folder, spools
+from .spools import default_folders, left_in, spools
 
 log = logging.getLogger("messager_store")
 
@@ -62,11 +61,11 @@ class DrainResult:
 
 
 async def folders_of(log_: EventLog) -> list[Path]:
-    """Return the existing folders that may hold spools: the one beside the store, `MESSAGER_SPOOL`, and those in the
-    rows of its recorders."""
+    """Return the folders that may hold spools: the first default one, and others that exist, of the store, of
+    `MESSAGER_SPOOL`, and of the rows of its recorders."""
+    dialect = log_.database.dialect
     named = {Path(spool).parent for spool in await spool_files(log_.database)}
-    beside = log_.database.dialect.spool_folder
-    return sorted({Path(beside), *filter(Path.is_dir, {*named, spool_folder(beside)})})
+    return sorted({Path(dialect.spool_folders[0]), *filter(os.path.isdir, named | default_folders(dialect))})
 
 
 def has_unregistered_spools(store: str, folder: str | None = None, *, adopt: bool = False) -> bool:
@@ -75,8 +74,7 @@ def has_unregistered_spools(store: str, folder: str | None = None, *, adopt: boo
     With `adopt`, the spools may be for any store.
     """
     dialect = for_store(store)
-    beside = dialect.spool_folder
-    folders = {Path(folder)} if folder else {Path(beside), spool_folder(beside)}
+    folders = {Path(folder)} if folder else default_folders(dialect)
     waiting = [info for each in folders for info in spools(each) if not info.registered]
     return any(adopt or info.store == dialect.location for info in waiting)
 
@@ -103,14 +101,22 @@ async def drain(
             spool = await asyncio.to_thread(Spool.open, path)
         except FileNotFoundError:
             continue
-        except (SpoolHeld, SpoolDamaged) as error:
+        except (StoreError, OSError) as error:
             if exp_id is None:
                 yield DrainResult(str(path), "", path.stem, reason=str(error), held=isinstance(error, SpoolHeld))
             continue
-        try:
-            if exp_id in (None, spool.facts.get("exp_id")):
-                yield await _drain_one(log_, spool, adopt, progress)
-        finally:
+        if exp_id in (None, spool.facts.get("exp_id")):
+            done = DrainResult(str(path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
+            try:
+                await _drain_one(log_, spool, done, adopt, progress)
+            except (StoreUnavailable, DamagedStore):
+                raise
+            except Exception as error:  # of any kind: one bad file must not stop the others
+                done.left, done.reason = len(spool) - done.events, f"it cannot be drained: {error or repr(error)}"
+            finally:
+                spool.close()
+            yield done
+        else:
             spool.close()
 
 
@@ -129,32 +135,35 @@ async def drain_left(log_: EventLog, own: Path, exp_id: str) -> None:
         log.warning("a spool of %s could not be drained: %s", exp_id, error)
 
 
-async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callable[[int], None] | None) -> DrainResult:
-    done = DrainResult(str(spool.path), str(spool.facts.get("exp_id", "")), spool.facts["recorder"])
+async def _drain_one(
+    log_: EventLog, spool: Spool, done: DrainResult, adopt: bool, progress: Callable[[int], None] | None
+) -> None:
+    """Drain one spool; `done` becomes the result. Nothing is written before the spool is accepted."""
     row = await recorder_by_uuid(log_.database, done.recorder)
-    if row is None and spool.registration is not None and (adopt or spool.facts.get("store") == log_.location):
-        try:
-            done.exp_id = await _registered(log_, spool.registration)
-        except (StoreUnavailable, DamagedStore):
-            raise
-        except Exception as error:  # another version may have written anything; other spools must still be drained
-            done.left, done.reason = len(spool), f"its experiment cannot be created: {error}"
-            return done
-        row = await recorder_by_uuid(log_.database, done.recorder)
     done.reason = _why_not(log_, spool, row, adopt)
     if done.reason is not None:
         done.left = len(spool)
-        return done
+        return
+    if row is None and spool.registration is not None:
+        try:
+            done.exp_id = await _registered(log_, spool.registration, done.recorder)
+        except (StoreUnavailable, DamagedStore):
+            raise
+        except Exception as error:  # another version may have written anything
+            done.left, done.reason = len(spool), f"its experiment cannot be created: {error}"
+            return
+        row = await recorder_by_uuid(log_.database, done.recorder)
     assert row is not None
     if row.ended_at is not None and row.last_seq >= spool.last_seq - spool.offset and spool.damaged_at is None:
         done.ended = not row.unclean  # an earlier drain was interrupted before it removed the file
-        return await _removed(spool, done)
+        await _remove(spool, done)
+        return
     last = spool.last_seq - spool.offset
     try:
         writer = await log_.take_over(done.recorder)
     except (RecorderFenced, ExperimentClosed) as error:
         done.left, done.reason = len(spool), f"{error} Delete the file to discard its events."
-        return done
+        return
     try:
         while writer.last_seq < last:
             before = writer.last_seq
@@ -165,7 +174,7 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
                 progress(done.events)
     except (RecorderFenced, SpoolDamaged) as error:
         done.left, done.reason = last - writer.last_seq, str(error)
-        return done
+        return
     columns: dict[str, int] = {"heartbeat_at": row.heartbeat_at}  # a drain does not show that the recorder is alive
     if spool.complete_until is not None:
         columns["complete_until"] = spool.complete_until
@@ -180,15 +189,15 @@ async def _drain_one(log_: EventLog, spool: Spool, adopt: bool, progress: Callab
             f"it is damaged from byte {spool.damaged_at:,} on; the events before it are in the store. "
             "Delete the file to discard the rest."
         )
-        return done
-    return await _removed(spool, done)
+        return
+    await _remove(spool, done)
 
 
-async def _registered(log_: EventLog, fields: dict[str, Any]) -> str:
+async def _registered(log_: EventLog, fields: dict[str, Any], uuid: str) -> str:
     """Register a recorder that could not register itself; return the exp_id."""
-    registration = Registration(**fields)
-    if unknown := registration.row.keys() - recorder.c.keys():
-        raise StoreError(f"its recorder has columns unknown to this version: {', '.join(sorted(unknown))}")
+    registration = Registration.parsed(fields)
+    if registration.uuid != uuid:
+        raise StoreError("its registration is that of another recorder")
     registration.row["heartbeat_at"] = registration.row["started_at"]  # a drain does not show that it is alive
     return (await register(log_, registration)).experiment.exp_id
 
@@ -198,36 +207,36 @@ def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool)
     store = str(spool.facts.get("store", ""))
     if store != log_.location and os.path.exists(store) and not (adopt and spool.registration is not None):
         return f"it belongs to the store {store}. Drain it into that one with --store."
-    if row is None and spool.registration is not None:
+    if row is None and spool.registration is not None and not (adopt or store == log_.location):
         return (
             f"it belongs to the store {store}, where its recorder was never registered. Drain it into that one with "
             "--store, or into this one with --adopt."
         )
-    if row is None:
+    if row is None and spool.registration is None:
         return (
             f"{log_.location} has no such recorder: {store or 'another store'} was replaced, or the experiment was "
             "removed. Delete the file to discard its events."
         )
-    if row.gathered:
+    if row is not None and row.gathered:
         return (
             f"its recorder was gathered into {log_.location} from {store or 'another store'}. Drain it into that one "
             "with --store, and gather that again."
         )
     first = spool.facts["first_seq"] - spool.offset
-    if row.last_seq < first - 1:
-        return f"it begins at seq {first}, the store ends at {row.last_seq}: the events between them are lost"
-    locks = LOCKS and row.host == this_process().host
-    if row.state == "alive" and spool.ended_at is None and not locks:
+    last = 0 if row is None else row.last_seq
+    if last < first - 1:
+        return f"it begins at seq {first}, the store ends at {last}: the events between them are lost"
+    locks = LOCKS and row is not None and row.host == this_process().host
+    if row is not None and row.state == "alive" and spool.ended_at is None and not locks:
         return "its recorder may still be running, which cannot be checked from here. Try again later."
     return None
 
 
-async def _removed(spool: Spool, done: DrainResult) -> DrainResult:
+async def _remove(spool: Spool, done: DrainResult) -> None:
     try:
         await asyncio.to_thread(spool.remove)
     except OSError as error:
         done.reason = f"all its events are in the store, but the file cannot be removed: {error.strerror}"
-    return done
 
 
 async def _append(log_: EventLog, writer: Writer, entries: list[NewEvent]) -> None:

@@ -87,7 +87,7 @@ class Recorder:
         self._events = EventBuilder(sender, redact)
         self._close_experiment = close_experiment
         uuid = new_uuid()
-        path = spool_folder(log.database.dialect.spool_folder, spool) / f"{uuid}{ENDING}"
+        path = spool_folder(log.database.dialect, spool) / f"{uuid}{ENDING}"
         self._registration = Registration(
             uuid=uuid,
             exp_id=validation.checked_exp_id(exp_id),

@@ -15,9 +15,29 @@ from ..errors import ExperimentClosed, StoreError
 from ..experiments import lifecycle, validation
 from ..log.event_log import EventLog
 from ..log.writer import Writer
+from .spool_format import is_number
 
 log = logging.getLogger("messager_store")
 
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("uuid", "exp_id", "role", "durability", "spool"), str),
+    **dict.fromkeys(("if_exists", "name"), (str, type(None))),
+    **dict.fromkeys(("tags", "patterns"), list),
+    **dict.fromkeys(("meta", "facts", "row"), dict),
+}
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a string that every database holds."""
+    return isinstance(value, str) and "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+_ROW: dict[str, Callable[[object], bool]] = {
+    **dict.fromkeys(("host", "boot_id", "broker"), _is_text),
+    **dict.fromkeys(("started_at", "anchor_wall", "anchor_monotonic", "broker_offset"), is_number),
+    "pid": lambda value: isinstance(value, int) and 0 <= value < 1 << 31,
+}
+"""Columns of a row that a recorder sets itself."""
 NOTED = ("git", "command", "host")
 """Keys of the facts of a recorder that are noted in the meta of a new experiment too."""
 
@@ -46,6 +66,27 @@ class Registration:
     def as_dict(self) -> dict[str, Any]:
         """Return the keyword arguments of an equal registration."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @classmethod
+    def parsed(cls, given: dict[str, Any]) -> Registration:
+        """Return the registration whose `as_dict` was kept in a file. Raises `StoreError` for any other content."""
+        known = {each.name for each in fields(cls)}
+        if strange := given.keys() ^ known:
+            raise StoreError(f"its registration does not fit this version: {', '.join(sorted(strange))}")
+        made = cls(**given)
+        validation.checked_exp_id(str(made.exp_id))
+        for name, kind in _KINDS.items():
+            value = getattr(made, name)
+            if not isinstance(value, kind) or (kind is str and not _is_text(value)):
+                raise StoreError(f"its registration has {value!r:.50} as {name}")
+        if unknown := made.row.keys() - _ROW:
+            raise StoreError(f"its recorder has columns unknown to this version: {', '.join(sorted(unknown))}")
+        for name, value in made.row.items():
+            if not (value is None or _ROW[name](value)):
+                raise StoreError(f"its registration has {value!r:.50} as {name} of its recorder")
+        if made.durability not in ("buffered", "strict") or not is_number(made.row.get("started_at")):
+            raise StoreError("its registration has no durability, or no time of its start")
+        return made
 
     def check(self) -> None:
         """Raise `StoreError` if the name or the tags are invalid."""

@@ -6,13 +6,14 @@ a spool that is found later can still be drained.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from sqlalchemy import update
 
 from ..db.schema import recorder
+from ..experiments.provenance import this_process
 from ..experiments.records import SILENT_NS, Experiment, RecorderRow
 from ..log.event import NewEvent, iso
 from ..log.event_log import EventLog
@@ -103,7 +104,13 @@ def _known(of: Experiment, row: RecorderRow) -> Repaired:
 
 
 def left_spool(row: RecorderRow) -> str | None:
-    """Return the spool of a recorder if it exists on this host."""
-    if row.spool is None or not Path(row.spool).exists():
+    """Return the spool of a recorder if it exists on this host; also if it may, for one that has not ended."""
+    if row.spool is None:
         return None
+    try:
+        os.stat(row.spool)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError:  # as in a folder of another user
+        return row.spool if row.ended_at is None and row.host == this_process().host else None
     return row.spool

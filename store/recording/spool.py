@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +23,7 @@ from .spool_format import (
     EVENT,
     FORMAT,
     NOTE,
+    REGISTRATION,
     cut_short,
     event_line,
     frame,
@@ -42,7 +44,6 @@ LOCKS = fcntl is not None
 SPOOL_BYTES = 1 << 30
 """Default limit of the spool of one recorder, in bytes."""
 ENDING = ".spool"
-_REGISTRATION = "enrolment"  # the key in the files
 
 
 class Spool:
@@ -78,12 +79,7 @@ class Spool:
         Raises `SpoolHeld` while its recorder runs, `SpoolDamaged` if the file is not a spool, and
         `FileNotFoundError` if it was removed.
         """
-        try:
-            file = open(path, "r+b")  # noqa: SIM115
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise SpoolDamaged(str(path), error.strerror or str(error)) from None
+        file = _opened(path, os.O_RDWR)
         try:
             _hold(file, path)
             if not _is_at(file, path):
@@ -102,7 +98,7 @@ class Spool:
 
         Raises `SpoolDamaged` and `OSError`.
         """
-        with open(path, "rb") as file:
+        with _opened(path, os.O_RDONLY) as file:
             if not os.fstat(file.fileno()).st_size:
                 return None
             held = _is_held(file)
@@ -120,8 +116,7 @@ class Spool:
     @property
     def offset(self) -> int:
         """Position of the last event of a former recorder; 0 without one."""
-        offset: int = self.facts.get("offset", 0)
-        return offset
+        return self.facts.get("offset") or 0
 
     @property
     def size(self) -> int:
@@ -178,11 +173,11 @@ class Spool:
         """
         if self.damaged_at is not None:
             raise SpoolDamaged(str(self.path), f"it is damaged from byte {self.damaged_at:,} on")
-        self._append(frame(NOTE, json.dumps({_REGISTRATION: None}).encode()), 0)
+        self._append(frame(NOTE, json.dumps({REGISTRATION: None}).encode()), 0)
         self.registration = None
 
     def _note(self, registration: dict[str, Any] | None, **facts: Any) -> bytes:
-        news = {} if registration is None or registration is self._noted else {_REGISTRATION: registration}
+        news = {} if registration is None or registration is self._noted else {REGISTRATION: registration}
         return frame(NOTE, json.dumps({**facts, **news}, default=str).encode())
 
     def read(self, seq: int, most: int, most_bytes: int) -> list[NewEvent]:
@@ -329,8 +324,8 @@ class Spool:
             count += what == EVENT
             self.complete_until = fields.get("complete_until", self.complete_until)
             self.ended_at = fields.get("ended_at", self.ended_at)
-            self.registration = fields.get(_REGISTRATION, self.registration)
-            if isinstance(fields.get("recorder"), str) and isinstance(fields.get("offset"), int):
+            self.registration = fields.get(REGISTRATION, self.registration)
+            if "recorder" in fields and "offset" in fields:
                 self.facts |= {"recorder": fields["recorder"], "offset": fields["offset"]}  # a successor
             self._size = file.tell()
         if count:
@@ -353,6 +348,21 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
+
+
+def _opened(path: Path, flags: int) -> BinaryIO:
+    """Open a regular file. Raises `FileNotFoundError`, and `SpoolDamaged` for anything else that it cannot open."""
+    try:
+        # O_NONBLOCK: a pipe would wait for its other end
+        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SpoolDamaged(str(path), error.strerror or str(error)) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise SpoolDamaged(str(path), "it is not a regular file")
+    return os.fdopen(handle, "r+b" if flags & os.O_RDWR else "rb")
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
 
+from ..db.codes import SEQ_BITS
 from ..errors import SpoolDamaged
 from ..log.event import NewEvent
 
@@ -21,6 +23,10 @@ FORMATS = ("messager-spool/1", "messager-spool/2")
 FORMAT = FORMATS[-1]
 EVENT, NOTE = 1, 2
 
+REGISTRATION = "enrolment"
+"""Key of the registration in notes."""
+_CAUSE, _ORIGIN = 9, 13
+"""Indices in the line of an event."""
 _FRAME = struct.Struct("<BIII")  # its type, the lengths of its line and its payload, CRC-32 of both
 _CHECK = struct.Struct("<I")  # CRC-32 of the above
 _HEAD_BYTES = _FRAME.size + _CHECK.size
@@ -28,14 +34,17 @@ _HEADER_BYTES = 1 << 16
 
 
 def read_header(file: BinaryIO, path: Path) -> dict[str, Any]:
+    """Return the fields of the first line. Raises `SpoolDamaged`."""
     try:
         facts = json.loads(file.readline(_HEADER_BYTES))
-        fits = facts["format"] in FORMATS and isinstance(facts["first_seq"], int) and isinstance(facts["recorder"], str)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        fits, facts = False, {}
-    if not fits:
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict) or facts.get("format") not in FORMATS:
         raise SpoolDamaged(str(path), "its first line is not that of a spool")
-    return dict(facts)
+    for name, fits in _FACTS.items():
+        if not fits(facts.get(name)):
+            raise SpoolDamaged(str(path), f"its first line has {facts.get(name)!r:.50} as {name}")
+    return facts
 
 
 def frame(what: int, line: bytes, payload: bytes = b"") -> bytes:
@@ -72,7 +81,7 @@ def read_frame(file: BinaryIO, path: Path) -> tuple[int, bytes | None, bytes]:
         what, line_length, payload_length, check = head
         line, payload = file.read(line_length), file.read(payload_length)
         if len(line) == line_length and len(payload) == payload_length:
-            whole = crc32(payload, crc32(line)) == check and _is_json(line, what)
+            whole = crc32(payload, crc32(line)) == check and _fits(line, what)
             return (what, line, payload) if whole else (what, None, b"")
     raise SpoolDamaged(str(path), "one of its frames is incomplete")
 
@@ -99,9 +108,49 @@ def _read_head(file: BinaryIO) -> tuple[int, int, int, int] | None:
     return what, line_length, payload_length, check
 
 
-def _is_json(line: bytes, what: int) -> bool:
+def _fits(line: bytes, what: int) -> bool:
+    """Return whether the line of a frame is one, as far as spools use it; the log checks the rest of an event."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    return isinstance(data, dict) if what == NOTE else isinstance(data, list) and len(data) in (11, 14)
+    if what == NOTE:
+        return isinstance(data, dict) and all(fits(data[name]) for name, fits in _NOTED.items() if name in data)
+    if not isinstance(data, list) or len(data) not in (11, 14) or not is_number(data[1]):
+        return False
+    cause, origin = data[_CAUSE], data[_ORIGIN] if len(data) == 14 else None
+    return all(pair is None or (isinstance(pair, list) and len(pair) == 2) for pair in (cause, origin)) and (
+        cause is None or all(map(is_number, cause))
+    )
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is an integer of 64 bits."""
+    return type(value) is int and -(1 << 63) <= value < 1 << 63
+
+
+def _is_position(value: object) -> bool:
+    return is_number(value) and 0 <= value < 1 << SEQ_BITS  # type: ignore[operator]
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable()
+
+
+_FACTS: dict[str, Callable[[object], bool]] = {
+    "recorder": lambda value: _is_name(value) and value != "",
+    "first_seq": lambda value: _is_position(value) and value != 0,
+    "offset": lambda value: value is None or _is_position(value),
+    "exp_id": lambda value: value is None or _is_name(value),
+    "store": lambda value: value is None or isinstance(value, str),
+}
+"""Fields of the first line, with the condition that each fulfils."""
+_NOTED: dict[str, Callable[[object], bool]] = {
+    "recorder": _FACTS["recorder"],
+    "offset": _is_position,
+    "last_seq": is_number,
+    "complete_until": lambda value: value is None or is_number(value),
+    "ended_at": lambda value: value is None or is_number(value),
+    REGISTRATION: lambda value: value is None or isinstance(value, dict),
+}
+"""Fields of notes."""

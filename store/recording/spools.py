@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import SpoolDamaged
+from ..db.dialect import Dialect
+from ..errors import SpoolDamaged, StoreError
 from .spool import ENDING, Spool
 
 
@@ -32,14 +33,44 @@ class SpoolInfo:
     """True if its recorder is registered in the store; otherwise a drain registers it and creates its experiment."""
 
 
-def spool_folder(store: str, chosen: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder for spools: `chosen`, else `MESSAGER_SPOOL`, else `store`, the folder beside the store."""
-    return Path(chosen or os.environ.get("MESSAGER_SPOOL") or store).absolute()
+def spool_folder(dialect: Dialect, chosen: str | os.PathLike[str] | None = None) -> Path:
+    """Return the folder for new spools: `chosen`, else `MESSAGER_SPOOL`, else the first one of the store that can be
+    written. Raises `StoreError` for an empty name."""
+    if chosen is not None and not os.fspath(chosen):
+        raise StoreError("the name of the spool folder is empty: name a folder, or leave it out")
+    if chosen or (chosen := os.environ.get("MESSAGER_SPOOL")):
+        return Path(chosen).absolute()
+    folders = [Path(folder) for folder in dialect.spool_folders]
+    return next(filter(_is_writable, folders), folders[0])
+
+
+def default_folders(dialect: Dialect) -> set[Path]:
+    """Return the folders in which recorders of this user make spools by default."""
+    return {*map(Path, dialect.spool_folders), spool_folder(dialect)}
+
+
+def _is_writable(folder: Path) -> bool:
+    """Return whether files can be made in a folder, which may have to be made first."""
+    for each in (folder, *folder.parents):
+        try:
+            os.stat(each)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+        return os.access(each, os.W_OK | os.X_OK)
+    return False
 
 
 def left_in(folder: Path) -> list[Path]:
-    """Return the spool files of a folder, in order of their names."""
-    return sorted(folder.glob(f"*{ENDING}"))
+    """Return the spool files of a folder, in order of their names; none if there is no such folder, or no right to
+    read it. Raises `SpoolDamaged` if it cannot be read for another reason."""
+    try:
+        return sorted(folder / name for name in os.listdir(folder) if name.endswith(ENDING))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+    except OSError as error:
+        raise SpoolDamaged(str(folder), error.strerror or str(error)) from None
 
 
 def spools(folder: Path) -> Iterator[SpoolInfo]:
@@ -47,20 +78,15 @@ def spools(folder: Path) -> Iterator[SpoolInfo]:
     for path in left_in(folder):
         try:
             seen = Spool.seen(path)
+            if seen is None:
+                continue
+            spool, held = seen
+            oldest = spool.read(spool.first_seq, 1, 1)[0].ts if spool.first_seq else None
         except FileNotFoundError:  # drained meanwhile
             continue
-        except (OSError, SpoolDamaged) as error:
-            yield SpoolInfo(str(path), path.stem, "", "", 0, 0, None, False, str(error), True)
+        except Exception as error:  # of any kind: one bad file must not hide the others
+            yield SpoolInfo(str(path), path.stem, "", "", 0, 0, None, False, str(error) or repr(error), True)
             continue
-        if seen is None:
-            continue
-        spool, held = seen
-        oldest = None
-        if spool.first_seq:
-            try:
-                oldest = spool.read(spool.first_seq, 1, 1)[0].ts
-            except (OSError, SpoolDamaged):
-                continue
         damage = None if spool.damaged_at is None else f"it is damaged from byte {spool.damaged_at:,} on"
         exp_id, store = (str(spool.facts.get(key, "")) for key in ("exp_id", "store"))
         yield SpoolInfo(

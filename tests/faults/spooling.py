@@ -43,6 +43,12 @@ async def moved(run: Run, row: Row) -> None:
     await _away(run, row, _move, 3.0)
 
 
+@fault("store-unsearchable", "Folder of the store made unsearchable (EACCES), and searchable again", short=1, long=12)
+async def unsearchable(run: Run, row: Row) -> None:
+    """Permission denied is an outage like any other."""
+    await _away(run, row, _shut, 3.0, denied=True)
+
+
 @fault("store-full", "Store full (SQLITE_FULL)", short=1, long=12)
 async def full(run: Run, row: Row) -> None:
     """Events that the store refuses go to the spool."""
@@ -139,6 +145,15 @@ def _move(store: Path, workers: list[Worker]) -> Iterator[None]:
         yield
     finally:
         elsewhere.rename(store.parent)
+
+
+@contextlib.contextmanager
+def _shut(store: Path, workers: list[Worker]) -> Iterator[None]:
+    store.parent.chmod(0)
+    try:
+        yield
+    finally:
+        store.parent.chmod(0o700)
 
 
 @contextlib.contextmanager

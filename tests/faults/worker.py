@@ -28,6 +28,7 @@ from messager_store import EventLog, Recorder
 from messager_store.db.sqlite.append import Appender
 from messager_store.errors import StoreError
 from messager_store.recording.tap import Tap
+from tests.support.users import obey_permissions
 
 BACK_OFF = 0.01
 """Pause of a sender after a failed send, s."""
@@ -147,6 +148,7 @@ async def send(
     stepping: int | None = None,
     ahead: float = 0.0,
     full: bool = False,
+    denied: bool = False,
     messages: int = 0,
     first: int = 1,
     recorder: dict[str, Any] | None = None,
@@ -155,8 +157,10 @@ async def send(
 
     Writes `sent`, `not_sent`, `unknown` or `refused` with the number of each message, and `accepted` and `durable` with
     numbers of events. `blocked` is the seed for blocking the event loop, `stepping` that for stepping the wall clock,
-    which starts `ahead` seconds wrong.
+    which starts `ahead` seconds wrong. With `denied`, permissions apply to a process of root too.
     """
+    if denied:
+        obey_permissions()
     ending = asked_to_end()
     stepped = None if stepping is None else asyncio.create_task(step_the_clock(stepping, ahead))
     await asyncio.sleep(0)

@@ -77,7 +77,7 @@ async def test_an_interceptor_that_is_an_actor_is_asked_only_where_both_ids_are_
 @needs_ray
 async def test_an_actor_that_never_closes_its_messager_has_everything_in_the_log(ran: Any) -> None:
     async with EventLog.open(ran.store, create=False) as log:
-        await everything_drained(log, Path(log.database.dialect.spool_folder))
+        await everything_drained(log, Path(log.database.dialect.spool_folders[0]))
         assert await sent(log, "unclosed") == [0, 1, 2]
 
 
@@ -117,7 +117,7 @@ async def test_agentsociety_1_0s_own_groups_agents_driver_and_interceptor_talk_t
         [f"{of}/news", True],
     ]
     async with EventLog.open(society10.store, create=False) as log:
-        await everything_drained(log, Path(log.database.dialect.spool_folder))
+        await everything_drained(log, Path(log.database.dialect.spool_folders[0]))
         events = [event async for event in log.read("society10")]
         assert len(await log.recorders(await log.experiment("society10"))) == 2
     assert sorted(

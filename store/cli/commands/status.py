@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,11 @@ STATES = ("alive", "idle", "dead", "incomplete")
 
 
 @click.command()
-@click.option("--spool", metavar="DIR", help="Folder of the spools. [env MESSAGER_SPOOL; default: beside the store]")
+@click.option(
+    "--spool",
+    metavar="DIR",
+    help="Folder of the spools. [default: beside the store, and those of MESSAGER_SPOOL and of this user]",
+)
 @click.option(
     "--idle",
     type=click.FloatRange(min=0),
@@ -54,11 +57,15 @@ async def command(spool: str | None, idle: float, min_free: int, quiet: bool, st
 
 
 async def _status(spool: str | None, idle: float, min_free: int, store: str) -> StoreStatus:
-    from ...maintenance.status import status
+    from ...errors import StoreUnavailable
+    from ...maintenance.status import kept_for, status
 
-    folder = spool or os.environ.get("MESSAGER_SPOOL")
-    async with open_log(store) as log:
-        return await status(log, Path(folder) if folder else None, idle_s=idle, min_free=min_free << 20)
+    folder = None if spool is None else Path(spool)
+    try:
+        async with open_log(store) as log:
+            return await status(log, folder, idle_s=idle, min_free=min_free << 20)
+    except StoreUnavailable as error:
+        raise StoreUnavailable(error.location, error.reason + kept_for(store, folder)) from None
 
 
 def show(found: StoreStatus) -> None:

@@ -28,6 +28,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from ...errors import StoreError, StoreNotFound, StoreUnavailable
 from ..dialect import ArrowSource, Need
 from ..schema import metadata
+from ..state_folder import state_folder
 from ..user_query import Rows, UserQuery
 from . import nul_text, user_query
 from .append import Appender
@@ -72,12 +73,13 @@ class Postgres:
     errors = ERRORS
     commits_late = True
     one_host_file: str | None = None
+    may_write = True
     open_seconds: float | None = OPEN_SECONDS
 
     def __init__(self, url: str) -> None:
         self._url = parse_url(url)
         self.location = self._url.location
-        self.spool_folder = self._url.spool_folder
+        self.spool_folders = (state_folder(self.location),)
         self._doubted = 0
         """Number of times that all connections were discarded. Older connections are not used again."""
 

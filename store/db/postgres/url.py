@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from messager.credentials import without_credentials
@@ -53,13 +50,6 @@ class StoreUrl:
             kept = [(key, value) for key, value in kept if key != "options"]
             kept.append(("options", " ".join([*given.get("options", []), *settings])))
         return f"{address}?{urlencode(kept, quote_via=quote)}" if kept else address
-
-    @property
-    def spool_folder(self) -> str:
-        """A folder for this store only, in the user's state folder."""
-        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-        name = hashlib.sha256(self.location.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        return str(Path(state, "messager", "spool", name))
 
 
 def _escaped(value: str) -> str:

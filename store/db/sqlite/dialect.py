@@ -13,11 +13,11 @@ import os
 import secrets
 import shutil
 import sqlite3
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from sqlite3 import Error as SQLiteError
 from typing import Any
 from urllib.parse import urlencode
@@ -34,6 +34,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
 from ..dialect import ArrowSource, Need
 from ..one_host import ELSEWHERE, HOST, refusal
+from ..state_folder import state_folder
 from ..user_query import Rows, UserQuery
 from . import file, user_query
 from .append import Appender
@@ -68,8 +69,9 @@ class SQLite:
         )
         self.one_host_file: str | None = self.path
         self.location = self.path if self._folder is None else path
-        self.spool_folder = f"{self.path}-spool"
-        self._may_write = True
+        beside = f"{self.path}-spool"
+        self.spool_folders = (beside,) if self._folder else (beside, state_folder(self.location))
+        self.may_write = True
         self._turn = asyncio.Lock()
 
     def exists(self) -> bool:
@@ -82,8 +84,8 @@ class SQLite:
     def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         self.check_location()
         rights = ((self.path, os.W_OK), (os.path.dirname(self.path), os.W_OK | os.X_OK))
-        self._may_write = not self.exists() or all(os.access(*right) for right in rights)
-        if self._may_write and not self.exists():
+        self.may_write = not self.exists() or all(os.access(*right) for right in rights)
+        if self.may_write and not self.exists():
             try:
                 file.make(self.path)
             except OSError as error:
@@ -149,8 +151,8 @@ class SQLite:
         if "locked" in reason:
             reason = "another program keeps it locked"
         elif "unable to open" in reason and not self.exists():
-            reason = "the file is gone; was it moved?"
-        elif ("unable to open" in reason or "readonly" in reason) and not self._may_write:
+            reason = self._unseen() or "the file is gone; was it moved?"
+        elif ("unable to open" in reason or "readonly" in reason) and not self.may_write:
             reason = _READ_ONLY if "readonly" in reason else _UNREADABLE
         elif "unable to open" in reason or "readonly" in reason:
             reason = "no such folder, or no right to write there"
@@ -172,7 +174,7 @@ class SQLite:
         return bool((await connection.exec_driver_sql("PRAGMA user_version")).scalar_one())
 
     async def rewrite(self, connection: AsyncConnection) -> str | None:
-        if not self._may_write:
+        if not self.may_write:
             return _READ_ONLY
         # Pages that were split before keep copies of rows in their unused parts, which no later deletion
         # reaches: only a new file has none. It is written through the write-ahead log, which goes last.
@@ -212,11 +214,17 @@ class SQLite:
         return int(pages) * int(page_size)
 
     def free_bytes(self) -> int | None:
-        return shutil.disk_usage(os.path.dirname(self.path)).free
+        try:
+            return shutil.disk_usage(os.path.dirname(self.path)).free
+        except OSError:
+            return None
 
     async def bytes_on_disk(self, connection: AsyncConnection) -> int:
-        files = (Path(f"{self.path}{ending}") for ending in ("", "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        size = 0
+        for ending in ("", "-wal"):
+            with contextlib.suppress(OSError):  # the journal goes with the last connection
+                size += os.stat(f"{self.path}{ending}").st_size
+        return size
 
     async def slack(self, connection: AsyncConnection) -> int | None:
         pages = (await connection.execute(text("PRAGMA freelist_count"))).scalar_one()
@@ -249,7 +257,7 @@ class SQLite:
             cursor = connection.cursor()
             for statement in _settings():
                 cursor.execute(statement)
-            if not (checkpoints and self._may_write):
+            if not (checkpoints and self.may_write):
                 cursor.execute("PRAGMA wal_autocheckpoint=0")
             else:
                 connection.run_async(_into_wal)
@@ -282,7 +290,7 @@ class SQLite:
         A read-only file that no process has open is opened as immutable: SQLite would otherwise create files beside
         it, which its owner could not write.
         """
-        if self._may_write:
+        if self.may_write:
             return {"mode": "rw"}
         return {"mode": "ro"} if os.path.exists(f"{self.path}-wal") else {"mode": "ro", "immutable": "1"}
 
@@ -309,19 +317,33 @@ class SQLite:
 
     def check_location(self) -> None:
         """Check the path, for clearer errors than those of SQLite."""
-        path = Path(self.path)
         elsewhere = os.environ.get(ELSEWHERE)
         if elsewhere and self.path == os.path.realpath(elsewhere):
             raise StoreError(refusal(elsewhere, os.environ.get(HOST) or "another host"))
-        if path.is_dir():
-            raise NotAStore(self.location, "it is a folder")
-        if not path.parent.is_dir():
-            raise StoreUnavailable(self.location, f"there is no folder {path.parent}")
         try:
-            if path.exists() and path.stat().st_size and not file.is_database(path):
+            found = os.stat(self.path)
+            if stat.S_ISDIR(found.st_mode):
+                raise NotAStore(self.location, "it is a folder")
+            if not stat.S_ISREG(found.st_mode):
+                raise NotAStore(self.location, "it is not a regular file")
+            if found.st_size and not file.is_database(self.path):
                 raise NotAStore(self.location, "it is not an SQLite database")
         except OSError as error:
-            raise StoreUnavailable(self.location, error.strerror or str(error)) from None
+            folder = os.path.dirname(self.path)
+            missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+            if not missing or not os.path.isdir(folder):
+                reason = f"there is no folder {folder}" if missing else error.strerror or str(error)
+                raise StoreUnavailable(self.location, reason) from None
+
+    def _unseen(self) -> str | None:
+        """Return the reason why the file cannot be looked at; None if it can, or is not there."""
+        try:
+            self.check_location()
+        except StoreUnavailable as error:
+            return error.reason
+        except StoreError:
+            pass
+        return None
 
 
 async def _into_wal(connection: aiosqlite.Connection) -> None:

@@ -294,7 +294,7 @@ async def spooled(log: EventLog, exp_id: str = "e1") -> Path:
     """Spool of an open experiment whose recorder has ended."""
     of = await log.create_experiment(exp_id)
     name = exp_id.ljust(32, "0")
-    path = Path(log.database.dialect.spool_folder) / f"{name}.spool"
+    path = Path(log.database.dialect.spool_folders[0]) / f"{name}.spool"
     await log.register(of, role="messager", name=name, spool=str(path))
     spool = Spool(path, {"recorder": name, "exp_id": exp_id, "store": log.location})
     spool.write(1, [sent(5), sent(6)], 7)

@@ -125,7 +125,7 @@ async def test_where_the_event_loop_is_simply_left_the_rest_is_in_the_spool(stor
     told = program(store, f"import warnings; warnings.simplefilter('ignore'); {run}", before=SLOW)
     assert "events of e1 wait in" in told and "messager drain" in told
     async with EventLog.open(store) as log:
-        [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
+        [done] = await everything_drained(log, Path(log.database.dialect.spool_folders[0]))
         assert done.ended
     assert await said(store) == list(range(100))
 
@@ -168,7 +168,7 @@ async def test_the_last_event_after_its_experiment_was_closed_is_brought_into_th
 ) -> None:
     assert "1 events of e1 wait in" in ran(store, CLOSED)
     async with EventLog.open(store) as log:
-        [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
+        [done] = await everything_drained(log, Path(log.database.dialect.spool_folders[0]))
         assert (done.exp_id, done.events, done.ended) == ("e1-2", 1, True)
         assert [event.kind async for event in log.read("e1-2")] == ["mark"]
 
@@ -193,7 +193,7 @@ assert messager._offered == []
 async def test_a_messager_may_be_closed_in_another_event_loop_than_the_one_it_records_in(store: str, left: str) -> None:
     assert "3 events of e1 wait in" in ran(store, ELSEWHERE.format(left=left))
     async with EventLog.open(store) as log:
-        [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
+        [done] = await everything_drained(log, Path(log.database.dialect.spool_folders[0]))
         assert done.ended
     assert await said(store) == [0, 1, 2]
 

@@ -125,7 +125,7 @@ async def test_what_the_next_experiment_could_not_take_before_the_end_is_brought
         await say(messager, 3, 2)
     assert "3 events of e1 wait in" in capsys.readouterr().err
     async with EventLog.open(store) as log:
-        [done] = await everything_drained(log, Path(log.database.dialect.spool_folder))
+        [done] = await everything_drained(log, Path(log.database.dialect.spool_folders[0]))
     assert (done.exp_id, done.events, done.ended) == ("e1-2", 3, True)
     assert await said(store, "e1-2") == [2, 3, 4]
     assert [seq for seq, *_ in await seqs(store, "e1-2")] == [1, 2, 3]

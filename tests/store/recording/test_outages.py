@@ -87,11 +87,11 @@ async def test_an_interrupted_drain_goes_on_where_it_stopped(
         nonlocal appended
         appended += 1
         if appended == 4:
-            raise StoreError("killed")
+            raise StoreUnavailable(store, "killed")
         await append(*given, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(log, "append", dies)
-    with pytest.raises(StoreError, match="killed"):
+    with pytest.raises(StoreUnavailable, match="killed"):
         await everything_drained(log, taker.spool_path.parent)
     monkeypatch.setattr(log, "append", append)
     assert await payloads(log) == numbers(0, 21)

@@ -38,9 +38,9 @@ URLS = [
 def test_a_store_has_one_name_without_credentials_and_one_folder_for_spools(url: str, tmp_path: Path) -> None:
     dialect = for_store(url)
     assert dialect.location == "postgresql://host/db"
-    assert dialect.spool_folder == for_store(URLS[0]).spool_folder
-    assert Path(dialect.spool_folder).parent == tmp_path / "state" / "messager" / "spool"
-    assert dialect.spool_folder != for_store("postgresql://host/db2").spool_folder
+    assert dialect.spool_folders[0] == for_store(URLS[0]).spool_folders[0]
+    assert Path(dialect.spool_folders[0]).parent == tmp_path / "state" / "messager" / "spool"
+    assert dialect.spool_folders[0] != for_store("postgresql://host/db2").spool_folders[0]
 
 
 def test_what_says_which_store_it_is_stays_in_its_name() -> None:

@@ -1,0 +1,14 @@
+"""Folder of the user for the spools of one store, for stores beside which there is no place for them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+
+def state_folder(location: str) -> str:
+    """Return the folder for the spools of the store at this location, in `XDG_STATE_HOME`."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    name = hashlib.sha256(location.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return str(Path(state, "messager", "spool", name))
