@@ -65,6 +65,21 @@ export function rowsOf(messages, filter, { anyTime = false } = {}) {
 }
 
 /**
+ * Return those of some rows that count as messages: blocked and failed ones only if the filter asks for kinds.
+ * @param {Messages} messages
+ * @param {Int32Array} rows
+ * @param {Filter} filter
+ */
+export function countedRows({ kind }, rows, { kinds }) {
+  return kinds.length ? rows : rows.filter((row) => isExchanged(kind[row]));
+}
+
+/** Return whether a message was exchanged, by the code of its kind: neither blocked nor failed. @param {number} kind */
+export function isExchanged(kind) {
+  return KINDS[kind] !== "blocked" && KINDS[kind] !== "failed";
+}
+
+/**
  * Return those of some rows, ascending, that are in the time of a filter.
  * @param {Messages} messages
  * @param {Int32Array} rows

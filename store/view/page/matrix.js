@@ -1,7 +1,7 @@
 /** Who talks to whom: a table of numbers and a graph. A cell, a heading, a circle or a line opens its messages. */
 
 import { h } from "./dom.js";
-import { FILTER_KEYS } from "./filter.js";
+import { countedRows, FILTER_KEYS } from "./filter.js";
 import { Graph } from "./graph.js";
 import { Grid } from "./grid.js";
 import { Naming } from "./naming.js";
@@ -187,7 +187,7 @@ async function counted(app) {
   const across = chosen ?? usual(pairs, app.source.complete ? channelsOf(app.messages) : app.head.channels);
   if (across === "to") return { pairs, across };
   if (across === "channel") return { pairs: await app.source.pairs(app.filter, across), across };
-  return { pairs: turnPairs(app.messages, app.rows), across };
+  return { pairs: turnPairs(app.messages, countedRows(app.messages, app.rows, app.filter)), across };
 }
 
 /** @param {number} count */

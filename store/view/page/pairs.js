@@ -1,6 +1,7 @@
 /** Numbers of messages by sender and recipient, channel, or the speaker before, as a table of limited size. */
 
 import { crossed } from "./counting.js";
+import { isExchanged } from "./filter.js";
 
 /** @typedef {import("./messages.js").Messages} Messages */
 /** @typedef {{ from: number, to: number, count: number }} Pair */
@@ -30,12 +31,12 @@ export const MOST = 40;
  * @returns {Pair[]} `to` is the position of the speaker before, 0 if there is none
  */
 export function turnPairs(messages, rows) {
-  const { from, channel, length } = messages;
+  const { from, channel, kind, length } = messages;
   const last = new Uint32Array(messages.names.channels.length);
   const before = new Uint32Array(length);
   for (let row = 0; row < length; row += 1) {
     before[row] = last[channel[row]];
-    last[channel[row]] = from[row];
+    if (isExchanged(kind[row])) last[channel[row]] = from[row];
   }
   return crossed(rows, from, before);
 }

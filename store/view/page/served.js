@@ -8,7 +8,7 @@
 import { fromBase64 } from "./chunk.js";
 import { activityOf, pairsOf } from "./counting.js";
 import { isLive } from "./describing.js";
-import { rowsOf } from "./filter.js";
+import { countedRows, rowsOf } from "./filter.js";
 import { Messages } from "./messages.js";
 
 /** @typedef {import("./types").Filter} Filter */
@@ -154,7 +154,8 @@ export class ServedSource {
    * @param {"from" | "channel" | "all"} by `all` is faster */
   async activity(filter, since, until, buckets, by) {
     if (this.complete) {
-      return activityOf(this.messages, rowsOf(this.messages, filter, { anyTime: true }), since, until, buckets, by === "all" ? "channel" : by);
+      const rows = countedRows(this.messages, rowsOf(this.messages, filter, { anyTime: true }), filter);
+      return activityOf(this.messages, rows, since, until, buckets, by === "all" ? "channel" : by);
     }
     const query = parameters({ ...filter, since, until });
     query.set("buckets", String(buckets));
@@ -170,7 +171,7 @@ export class ServedSource {
 
   /** @param {Filter} filter @param {"to" | "channel"} across */
   async pairs(filter, across = "to") {
-    if (this.complete) return pairsOf(this.messages, rowsOf(this.messages, filter), across);
+    if (this.complete) return pairsOf(this.messages, countedRows(this.messages, rowsOf(this.messages, filter), filter), across);
     const query = parameters(filter);
     query.set("across", across);
     const { names, pairs, others } = await this._indexed(`${this._url}/pairs?${query}`);

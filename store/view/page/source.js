@@ -2,7 +2,7 @@
 
 import { fromBase64, inflate } from "./chunk.js";
 import { activityOf, pairsOf } from "./counting.js";
-import { rowsOf } from "./filter.js";
+import { countedRows, rowsOf } from "./filter.js";
 import { Messages } from "./messages.js";
 
 /** @typedef {import("./types").Filter} Filter */
@@ -38,12 +38,13 @@ class WholeSource {
    * @param {"from" | "channel"} by
    */
   async activity(filter, since, until, buckets, by) {
-    return activityOf(this.messages, rowsOf(this.messages, filter, { anyTime: true }), since, until, buckets, by);
+    const rows = countedRows(this.messages, rowsOf(this.messages, filter, { anyTime: true }), filter);
+    return activityOf(this.messages, rows, since, until, buckets, by);
   }
 
   /** @param {Filter} filter @param {"to" | "channel"} across */
   async pairs(filter, across = "to") {
-    return pairsOf(this.messages, rowsOf(this.messages, filter), across);
+    return pairsOf(this.messages, countedRows(this.messages, rowsOf(this.messages, filter), filter), across);
   }
 }
 

@@ -105,7 +105,7 @@ function numbersOf(app, pairs) {
   const { head, messages, source } = app;
   const [since, until] = spanOf(app);
   return {
-    messages: source.complete ? messages.length : (head.messages ?? pairs.reduce((sum, { count }) => sum + count, 0)),
+    messages: pairs.reduce((sum, { count }) => sum + count, 0),
     agents: source.complete ? activityOfAgents(pairs).length : head.agents,
     channels: source.complete ? channelsOf(messages) : head.channels,
     since,

@@ -1,7 +1,7 @@
 /** The timeline: messages over time, with marks, gaps, problems, the chosen range and the current moment. */
 
 import { h } from "./dom.js";
-import { FILTER_KEYS, lowest } from "./filter.js";
+import { countedRows, FILTER_KEYS, lowest } from "./filter.js";
 import { playback } from "./playback.js";
 import { emptyTimes, TimeAxis, Viewport } from "./time_axis.js";
 import { lengthText } from "./time_ticks.js";
@@ -223,7 +223,7 @@ class Timeline {
     else {
       if (this._rows === null || this._ranking === null) {
         const chosen = by === "from" ? app.state.all("agent").map((id) => app.messages.agentAt.get(id) ?? 0) : [];
-        this._rows = app.fitting;
+        this._rows = countedRows(app.messages, app.fitting, app.filter);
         this._ranking = rankingOf(app.messages, by, chosen);
       }
       const ranking = this._ranking;

@@ -20,6 +20,8 @@ from ...queries.overview import overview
 from ..columns import ON_THE_PAGE
 from .served_store import Served
 
+EXCHANGED = ON_THE_PAGE - {"blocked", "failed"}
+"""Kinds of messages that count, unless kinds are selected."""
 COUNTED = 500_000
 """Events up to which the messages are counted for the head; a page has all messages then, and counts them itself."""
 BUCKETS = 400
@@ -154,7 +156,7 @@ class _Positions(dict[Any, int]):
 
 
 async def _sums(run: Served, selection: Selection, *by: str) -> Groups:
-    chosen = selection.of_kinds(ON_THE_PAGE if selection.kinds is None else selection.kinds & ON_THE_PAGE)
+    chosen = selection.of_kinds(EXCHANGED if selection.kinds is None else selection.kinds & ON_THE_PAGE)
     async with run.counting:
         return await sums(run.log, run.of, dimensions(by), chosen, rule=lambda: run.sources(chosen), sizes=False)
 

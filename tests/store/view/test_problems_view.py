@@ -178,7 +178,7 @@ async def test_the_badge_opens_the_problems(open_report: OpenReport) -> None:
 async def test_the_head_tells_the_run_in_one_sentence(open_report: OpenReport) -> None:
     page = await open_report("town")
     head = page.get_by_role("banner")
-    sentence = "7 agents exchanged 106 messages on 8 channels in 3 min 39 s; doctor spoke most (23)."
+    sentence = "7 agents exchanged 100 messages on 8 channels in 3 min 39 s; doctor spoke most (23)."
     await expect(head).to_contain_text(sentence)
     await expect(head.get_by_role("heading")).to_have_text("a fire at the mill")
     await expect(page).to_have_title("a fire at the mill - messager")

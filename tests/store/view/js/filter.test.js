@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { activityOf, pairsOf } from "../../../../store/view/page/counting.js";
-import { filterOf, rowsOf } from "../../../../store/view/page/filter.js";
+import { countedRows, filterOf, rowsOf } from "../../../../store/view/page/filter.js";
 import { State } from "../../../../store/view/page/state.js";
 import { messagesOf } from "./making.js";
 
@@ -38,6 +38,18 @@ test("conditions that name nothing select nothing, and invalid times are no cond
   assert.deepEqual(await rows("#kind=nonsense"), []);
   assert.deepEqual(await rows("#since=3&until=2"), []);
   assert.deepEqual(await rows("#since=x&until=1e9"), [0, 1, 2, 3]);
+});
+
+test("blocked and failed messages count only if the filter asks for kinds", async () => {
+  const kinds = ["sent", "blocked", "failed", "received", "blocked"];
+  const messages = await messagesOf(kinds.map((kind, at) => ({ ts: BigInt(at), text: "", kind })));
+  const counted = (fragment) => {
+    const filter = filterOf(new State(fragment, () => {}));
+    return [...countedRows(messages, rowsOf(messages, filter), filter)];
+  };
+  assert.deepEqual(counted(""), [0, 3]);
+  assert.deepEqual(counted("#since=1&until=4"), [3]);
+  assert.deepEqual(counted("#kind=blocked&kind=sent"), [0, 1, 4]);
 });
 
 test("activity counts every row in its bucket, the largest series first", async () => {

@@ -67,6 +67,11 @@ test("the speaker before is known where the filter leaves that message out", asy
   assert.deepEqual(turnPairs(messages, Int32Array.of(3)), [{ from: 1, to: 2, count: 1 }]);
 });
 
+test("a blocked message is nothing that was said before", async () => {
+  const messages = await messagesOf(GROUP.map((one, at) => (at === 0 ? { ...one, kind: "blocked" } : one)));
+  assert.deepEqual(turnPairs(messages, Int32Array.of(2)), [{ from: 2, to: 0, count: 1 }]);
+});
+
 test("columns are recipients where any is known, else channels, and speakers in a single channel", async () => {
   const kind = async (talk) => {
     const messages = await messagesOf(talk);

@@ -226,15 +226,17 @@ async def test_pairs_of_senders_and_channels_count_every_message(log: EventLog, 
         assert found["others"] == 0
 
 
-async def test_the_kinds_of_a_filter_decide_whether_receptions_count(log: EventLog, store: str) -> None:
-    of = await filled(log, [sent(1), sent(2)])
+async def test_the_kinds_of_a_filter_decide_what_counts(log: EventLog, store: str) -> None:
+    of = await filled(log, [sent(1), sent(2), sent(2)._replace(kind="blocked"), sent(2)._replace(kind="failed")])
     await log.append(await log.register(of, role="tap"), [NewEvent("received", 3, "tapped", b"heard")])
     async with viewing(store) as client:
-        for kinds, expected in (("", 3), ("&kind=sent", 2), ("&kind=received", 1), ("&kind=blocked", 0)):
+        for kinds, expected in (("", 3), ("&kind=sent", 2), ("&kind=received", 1), ("&kind=blocked", 1)):
             query = f"since=0&until={60 * MINUTE}{kinds}"
             for by in ("channel", "all"):
                 found = (await client.get(f"/api/run/e1/activity?by={by}&{query}")).json
                 assert found["total"] == expected, (kinds, by)
+            pairs = (await client.get(f"/api/run/e1/pairs?{query}")).json["pairs"]
+            assert sum(one["count"] for one in pairs) == expected, kinds
 
 
 async def test_a_large_experiment_is_counted_once_from_when_its_page_is_opened(
