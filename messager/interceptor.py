@@ -11,6 +11,8 @@ import inspect
 import re
 from typing import Any
 
+MOST_REASON = 10_000
+"""Characters that are kept of the reason of an interceptor."""
 _ACTOR = re.compile(r"Actor\(([^,()]+),")
 
 
@@ -29,7 +31,7 @@ async def refusal(interceptor: Any, from_id: Any, to_id: Any, message: str) -> d
         return None
     meta = {"interceptor": _name(interceptor)}
     reason = getattr(answer, "reason", None)
-    return meta if reason is None else meta | {"reason": str(reason)}
+    return meta if reason is None else meta | {"reason": str(reason)[:MOST_REASON]}
 
 
 def _name(interceptor: Any) -> str:

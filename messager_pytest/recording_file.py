@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from messager_store import limits
 from messager_store.errors import BadFile, StoreError
 from messager_store.formats.fields import InvalidEntry
 from messager_store.formats.jsonl.parser import Parser
@@ -111,12 +112,14 @@ def read_lines(path: Path) -> list[bytes]:
     Raises `FileNotFoundError`, and `BadRecording`.
     """
     try:
-        raw = path.read_bytes()
-        text = gzip.decompress(raw) if path.suffix == ".gz" else raw
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = file.read(limits.MOST_RECORDING + 1)
     except FileNotFoundError:
         raise
     except (OSError, EOFError, zlib.error) as error:
         raise BadRecording(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from None
+    if len(text) > limits.MOST_RECORDING:
+        raise BadRecording(f"{path} has more than {limits.MOST_RECORDING:,} bytes, uncompressed. Record a shorter run.")
     return [line for line in text.split(b"\n") if line.strip()]
 
 

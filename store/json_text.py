@@ -1,4 +1,4 @@
-"""JSON as the store keeps it, and limits for JSON from files."""
+"""JSON as the store keeps it, and checks of JSON from files against `limits`."""
 
 from __future__ import annotations
 
@@ -6,40 +6,62 @@ import json
 import re
 from typing import Any
 
-MOST_DEPTH = 100
-"""Maximum nesting of ids and meta that come from a file."""
+from . import limits
 
 
 def is_deep(value: Any) -> bool:
-    """Return whether a value is nested deeper than `MOST_DEPTH` levels."""
+    """Return whether a value is nested deeper than `limits.MOST_DEPTH` levels."""
     level, depth = [value], 0
     while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
-        if depth > MOST_DEPTH:
+        if depth > limits.MOST_DEPTH:
             return True
         level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
     return False
 
 
-MOST_PARTS = 1_000_000
-"""Maximum of values in a line of JSON: each takes many times its bytes in memory."""
 _MARKS = (b"[", b"{", b",", b":")
 
 
 def is_crowded(line: bytes) -> bool:
-    """Return whether a line of JSON has more than `MOST_PARTS` values. Punctuation in strings does not count."""
-    if len(line) <= MOST_PARTS or sum(line.count(mark) for mark in _MARKS) <= MOST_PARTS:
+    """Return whether a line of JSON has more than `limits.MOST_PARTS` values. Punctuation in strings does not count."""
+    most = limits.MOST_PARTS
+    if len(line) <= most or sum(line.count(mark) for mark in _MARKS) <= most:
         return False
     plain = line.replace(b"\\\\", b"").replace(b'\\"', b"")
     parts = at = 0
-    while parts <= MOST_PARTS:
+    while parts <= most:
         opening = plain.find(b'"', at)
         end = len(plain) if opening < 0 else opening
         parts += 1 + sum(plain.count(mark, at, end) for mark in _MARKS)
         at = plain.find(b'"', end + 1) + 1
         if not at:
             break
-    return parts > MOST_PARTS
+    return parts > most
+
+
+_FOUR_BYTES = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")
+_TWO_BYTES = re.compile(rb"[\xc4-\xef]|\\u(?!00)")
+_CONTINUATION = bytes(range(0x80, 0xC0))
+"""Bytes of UTF-8 that begin no character."""
+
+
+def too_long(line: bytes) -> str | None:
+    """Return the reason why a line of JSON is too long; None if it has at most `limits.MOST_LINE` bytes, also as text.
+
+    In memory, all characters of a string take the bytes of its widest one: 1, 2 from U+0100 on, 4 from U+10000 on.
+    """
+    most = limits.MOST_LINE
+    if len(line) > most:
+        return f"longer than {most:,} bytes"
+    width, where = 4, "U+FFFF"
+    if len(line) <= most // width:
+        return None
+    if not _FOUR_BYTES.search(line):
+        width, where = (2, "U+00FF") if _TWO_BYTES.search(line) else (1, "")
+    if len(line.translate(None, _CONTINUATION)) <= most // width:
+        return None
+    return f"longer than {most // width:,} characters, one of them beyond {where}"
 
 
 def dump(value: Any) -> str:

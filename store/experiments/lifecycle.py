@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -16,7 +17,9 @@ from ..db.schema import SCHEMA_VERSION, VISIBLE, experiment, recorder, tag
 from ..errors import ExperimentBusy, ExperimentClosed, ExperimentExists, StoreError, StoreUnavailable
 from . import registry
 from .records import Experiment, RecorderRow, experiment_of, recorder_of
-from .validation import checked_name, checked_tags
+from .validation import checked_name, checked_tags, meta_text
+
+log = logging.getLogger("messager_store")
 
 
 async def create(
@@ -38,7 +41,7 @@ async def create(
         "name": checked_name(name),
         "status": status,
         "created_at": time.time_ns(),
-        "meta": json_text.dump(meta),
+        "meta": meta_text(meta),
         "schema_version": SCHEMA_VERSION,
         "recorders": 0,
     }
@@ -68,12 +71,18 @@ async def lock(connection: AsyncConnection, experiment_id: int | None) -> None:
 async def describe(
     database: Database, of: Experiment, *, name: str | None, tags: Iterable[str], meta: dict[str, Any]
 ) -> None:
-    """Add tags, a name if it has none, and meta under unused keys. Raises `StoreError` for a bad tag or name."""
+    """Add tags, a name if it has none, and meta under unused keys. Raises `StoreError` for a bad tag or name.
+
+    Meta that would be too large together is not added, with a warning: it must not prevent a recording.
+    """
     async with database.writing() as connection:
         await lock(connection, of.id)
         row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one()
-        merged = {**meta, **json_text.load_object(row.meta)}
-        values = {"name": row.name or checked_name(name), "meta": json_text.dump(merged)}
+        values = {"name": row.name or checked_name(name)}
+        try:
+            values["meta"] = meta_text({**meta, **json_text.load_object(row.meta)})
+        except StoreError as error:
+            log.warning("%s; %s keeps the meta that it has", error, of.exp_id)
         await connection.execute(update(experiment).where(experiment.c.id == of.id).values(values))
         await _add_tags(database, connection, of.id, tags)
 
@@ -84,7 +93,7 @@ async def set_meta(database: Database, of: Experiment, key: str, value: Any) -> 
         await lock(connection, of.id)
         row = (await connection.execute(select(experiment).where(experiment.c.id == of.id))).one()
         merged = {**json_text.load_object(row.meta), key: value}
-        await connection.execute(update(experiment).where(experiment.c.id == of.id).values(meta=json_text.dump(merged)))
+        await connection.execute(update(experiment).where(experiment.c.id == of.id).values(meta=meta_text(merged)))
 
 
 async def join(

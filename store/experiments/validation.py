@@ -1,9 +1,11 @@
-"""The limits of exp_ids, names and tags."""
+"""The limits of exp_ids, names, tags and meta."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from .. import json_text, limits
 from ..errors import StoreError
 
 
@@ -40,3 +42,16 @@ def checked_tags(tags: Iterable[str]) -> list[str]:
                 f"{shown} cannot be a tag: it is printable, not empty, and has up to {MOST_TAG} characters"
             )
     return words
+
+
+def meta_text(meta: Mapping[str, Any]) -> str:
+    """Return meta as JSON text. Raises `StoreError` if it is longer or nested deeper than `limits` allow."""
+    if json_text.is_deep(meta):
+        raise StoreError(f"the meta is nested deeper than {limits.MOST_DEPTH} levels")
+    text = json_text.dump(meta)
+    if len(text) > limits.MOST_META:
+        raise StoreError(
+            f"the meta has {len(text):,} characters as JSON, not up to {limits.MOST_META:,}: "
+            "keep large data in a file, and its name in meta"
+        )
+    return text

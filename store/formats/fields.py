@@ -11,8 +11,11 @@ import binascii
 import json
 from typing import Any
 
+from .. import limits
 from ..db.codes import KINDS
-from ..json_text import MOST_DEPTH, is_deep
+from ..errors import StoreError
+from ..experiments import validation
+from ..json_text import is_deep
 
 INT64 = 2**63
 KINDS_1 = KINDS[:6]
@@ -89,7 +92,24 @@ def json_text(value: str, what: str, kind: type) -> Any:
     return data
 
 
+def meta_of(text: str) -> dict[str, Any]:
+    """Return the meta of a text that must be a JSON object within the limits of meta."""
+    if len(text) > limits.MOST_META:
+        raise InvalidEntry(f"meta has {len(text):,} characters, at most {limits.MOST_META:,} are allowed")
+    found: dict[str, Any] = json_text(text, "meta", dict)
+    check_depth(found, "meta")
+    return found
+
+
+def check_meta(meta: dict[str, Any]) -> None:
+    """Raise `InvalidEntry` for meta beyond the limits."""
+    try:
+        validation.meta_text(meta)
+    except StoreError as error:
+        raise InvalidEntry(str(error)) from None
+
+
 def check_depth(value: Any, what: str) -> None:
     """Raise `InvalidEntry` for a value nested so deeply that reading it again could fail."""
     if is_deep(value):
-        raise InvalidEntry(f"{what} is nested deeper than {MOST_DEPTH} levels")
+        raise InvalidEntry(f"{what} is nested deeper than {limits.MOST_DEPTH} levels")

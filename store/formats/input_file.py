@@ -12,12 +12,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .. import limits
 from ..errors import BadFile
-from ..json_text import MOST_PARTS, is_crowded
+from ..json_text import is_crowded, too_long
 from .fields import InvalidEntry
-
-MOST_LINE = 256 * 1024 * 1024
-"""Maximum bytes of a line, uncompressed. One event must fit into a line; Redis disconnects a subscriber at 32 MB."""
 
 
 class InputFile:
@@ -55,10 +53,10 @@ class InputFile:
 
     def _line(self) -> bytes:
         """Return the next line with its line feed, or nothing at the end."""
-        line: bytes = self._file.readline(MOST_LINE + 1)
+        line: bytes = self._file.readline(limits.MOST_LINE + 1)
         self._number += 1
-        if len(line) > MOST_LINE:
-            raise InvalidEntry(f"longer than {MOST_LINE:,} bytes")
+        if (reason := too_long(line)) is not None:
+            raise InvalidEntry(reason)
         return line
 
     def _bad(self, reason: str) -> BadFile:
@@ -73,7 +71,7 @@ def scan_object(line: bytes) -> dict[str, Any] | None:
 
     It is what `json.loads` returns, which detects the encoding first and matches white space around the object.
     """
-    if line[:1] != b"{" or len(line) > MOST_PARTS:
+    if line[:1] != b"{" or len(line) > limits.MOST_PARTS:
         return None
     try:
         text = line.decode()
@@ -93,7 +91,7 @@ def parse_object(
     if pairs_hook is None and (found := scan_object(line)) is not None:
         return found
     if is_crowded(line):
-        raise InvalidEntry(f"made of more than {MOST_PARTS:,} values")
+        raise InvalidEntry(f"made of more than {limits.MOST_PARTS:,} values")
     try:
         data = json.loads(line, object_pairs_hook=pairs_hook)
     except UnicodeDecodeError:

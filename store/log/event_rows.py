@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Select, case, func, null, select
 
-from .. import json_text
+from .. import json_text, limits
 from ..db.codes import KINDS, NO_TEXT, SEQ_BITS, SEQ_MASK
 from ..db.schema import event
 from ..db.statements import Row
@@ -74,6 +74,8 @@ def pack(
                 origin_id, origin_seq = writer.origins[origin[0]], origin[1]
                 hashed_origin = (origin[0].encode(), origin_seq)
             details = None if meta is None else json_text.dump(meta)
+            if details is not None and len(details) > limits.MOST_META:
+                raise ValueError(f"its meta has {len(details):,} characters, the maximum is {limits.MOST_META:,}")
             if receivers is not None and not -_RECEIVERS <= receivers < _RECEIVERS:
                 raise ValueError(f"{receivers} receivers do not fit into 32 bits")
             if msg_id is not None:

@@ -16,6 +16,7 @@ from ..errors import ExperimentClosed, RecorderFenced
 from ..experiments import lifecycle, registry
 from ..experiments.provenance import this_process
 from ..experiments.records import Experiment
+from ..experiments.validation import meta_text
 from . import chain
 from .writer import Writer, new_uuid
 
@@ -44,7 +45,7 @@ async def register(
         "epoch": 1,
         "role": role,
         "patterns": json_text.dump(list(patterns)),
-        "meta": json_text.dump(dict(meta)),
+        "meta": meta_text(meta),
         "host": here.host,
         "pid": here.pid,
         "boot_id": here.boot_id,

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import insert, select, update
 
+from .. import limits
 from ..db.codes import AGENT, CHANNEL, KINDS, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
 from ..db.schema import batch, event, experiment, recorder
@@ -231,6 +232,8 @@ async def _confirmed(walked: WalkedBatch, counters: _Counters, known: Container[
     for entry in entries:
         if entry.cause is not None and entry.cause >> SEQ_BITS not in known:
             raise _Damaged(f"the cause of the event of seq {entry.seq} is of an unknown recorder")
+        if entry.meta is not None and len(entry.meta) > limits.MOST_META:
+            raise _Damaged(f"the meta of the event of seq {entry.seq} has more than {limits.MOST_META:,} characters")
     if not whole:
         raise _Damaged(f"the batch at seq {part.first_seq} does not continue the chain")
     return entries

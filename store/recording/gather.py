@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
+from .. import limits
 from ..db.schema import experiment, recorder
 from ..errors import StoreError, StoreNotFound, WrongRevision
+from ..experiments import validation
 from ..experiments.records import RecorderRow
 from ..log import chain
 from ..log.event_log import EventLog
@@ -254,6 +256,12 @@ class _Gathering:
 
     async def _refusal(self, part: Part, here: Part | None, known: dict[str, RecorderRow]) -> str | None:
         """Return the reason why a part cannot be merged into what is in the target."""
+        if any(len(str(row["meta"])) > limits.MOST_META for row in (part.columns, *part.recorder_columns.values())):
+            return f"its {part.exp_id} or a recorder of it has a meta of more than {limits.MOST_META:,} characters"
+        try:
+            validation.meta_text({**part.meta, **(here.meta if here else {})})
+        except StoreError as error:
+            return f"its {part.exp_id} cannot be merged into that in {self._log.location}: {error}"
         uuids = [row.uuid for row in part.recorders if row.uuid not in known]
         elsewhere = select(recorder.c.uuid, experiment.c.exp_id).join(experiment).where(recorder.c.uuid.in_(uuids))
         elsewhere = elsewhere.where(experiment.c.exp_id != part.exp_id)

@@ -19,7 +19,6 @@ from messager.clock import Clock
 from messager.errors import MessagesRefused
 from messager.record import SUBSCRIBED, MessageRecord, mark_record
 
-from .. import json_text
 from ..errors import ExperimentBusy, StoreError, StoreUnavailable
 from ..experiments import lifecycle, validation
 from ..experiments.provenance import circumstances, this_process
@@ -353,10 +352,11 @@ class Recorder:
     def note(self, **facts: Any) -> None:
         """Add facts to the meta of this recorder, which must have started.
 
-        Raises `TypeError` for values without a JSON form.
+        Raises `StoreError` if they are too large.
         """
-        self._registration.facts = {**self._registration.facts, **facts}
-        meta = json_text.dump(self._registration.facts)
+        known = {**self._registration.facts, **facts}
+        meta = validation.meta_text(known)
+        self._registration.facts = known
         self._keep_registration()
         if self._committer is not None:
             self._committer.note({"meta": meta})

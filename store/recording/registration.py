@@ -89,12 +89,13 @@ class Registration:
         return made
 
     def check(self) -> None:
-        """Raise `StoreError` if the name or the tags are invalid."""
+        """Raise `StoreError` if the name, the tags or the meta are invalid."""
         validation.checked_name(self.name)
         validation.checked_tags(self.tags)
+        validation.meta_text(self.meta)
 
     def drop_invalid_labels(self) -> None:
-        """Drop an invalid name and invalid tags with a warning, as they must not prevent a recording."""
+        """Drop an invalid name, tags and meta with a warning, as they must not prevent a recording."""
         try:
             self.name = validation.checked_name(self.name)
         except StoreError as error:
@@ -105,6 +106,12 @@ class Registration:
         except StoreError as error:
             log.warning("%s; %s is registered without tags", error, self.exp_id)
             self.tags = []
+        for field in ("meta", "facts"):
+            try:
+                validation.meta_text(getattr(self, field))
+            except StoreError as error:
+                log.warning("%s; %s is registered without it", error, self.exp_id)
+                setattr(self, field, {})
 
 
 async def register(
@@ -112,7 +119,7 @@ async def register(
 ) -> Writer:
     """Find or create the experiment and register the recorder; `first` is awaited with the exp_id in between.
 
-    Safe to repeat after a lost answer: the row is the same. An invalid name and invalid tags are dropped with a
+    Safe to repeat after a lost answer: the row is the same. An invalid name, tags and meta are dropped with a
     warning. Raises `ExperimentClosed`, `ExperimentExists`, `RecorderFenced`, or `StoreUnavailable`.
     """
     registration.drop_invalid_labels()

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ... import limits
 from ...log.event import NewEvent
-from ..fields import INT64, InvalidEntry, bytes_of, check_depth, integer, json_text
-from ..input_file import MOST_LINE, InputFile
+from ..fields import INT64, InvalidEntry, bytes_of, integer, meta_of
+from ..input_file import InputFile
 from .source import Choices, Told, checked
 from .times import Clock, seconds
 
@@ -51,6 +52,8 @@ class Source(InputFile):
         self.told = Told()
         self._channel = choices.channel
         self._clock = Clock(choices.timezone, self.told)
+        self._characters = self._delimiters = 0
+        """Of the lines of the row that is being read."""
         name = Path(self.path)
         self._delimiter = "\t" if ".tsv" in (suffix.lower() for suffix in name.suffixes[-2:]) else ","
 
@@ -98,8 +101,7 @@ class Source(InputFile):
         said = (row["payload"] if "payload" in row else row["text"]).encode()
         if row.get("payload_base64"):
             said = bytes_of({"payload_base64": row["payload_base64"]}, "payload") or b""
-        meta = json_text(row["meta"], "meta", dict) if row.get("meta") else None
-        check_depth(meta, "meta")
+        meta = meta_of(row["meta"]) if row.get("meta") else None
         if kind == "mark":
             return checked(NewEvent(kind, self._ts(row), None, b"", meta=meta or {"name": said.decode(), "fields": {}}))
         channel = row.get("channel", self._channel)
@@ -118,10 +120,11 @@ class Source(InputFile):
 
     def _rows(self) -> Iterator[list[str]]:
         """Yield the rows; `line_number` is that of the first line of the row."""
-        csv.field_size_limit(MOST_LINE)
+        csv.field_size_limit(limits.MOST_CHARACTERS)
         reader = csv.reader(self._lines(), delimiter=self._delimiter, strict=True)
         while True:
             begun = self._number + 1
+            self._characters = self._delimiters = 0
             try:
                 row = next(reader, None)
             except csv.Error as error:
@@ -134,11 +137,21 @@ class Source(InputFile):
             self._number = read
 
     def _lines(self) -> Iterator[str]:
+        """Yield lines, before the parser takes them apart: it has no limit for the fields of a row."""
         while line := self._line():
+            self._delimiters += line.count(self._delimiter.encode())
+            if self._number == 1 and self._delimiters >= limits.MOST_COLUMNS:
+                raise InvalidEntry(f"more than {limits.MOST_COLUMNS:,} columns")
+            if self._delimiters > limits.MOST_PARTS:
+                raise InvalidEntry(f"a row with more than {limits.MOST_PARTS:,} commas or tabs")
             try:
-                yield line.decode("utf-8-sig" if self._number == 1 else "utf-8")
+                text = line.decode("utf-8-sig" if self._number == 1 else "utf-8")
             except UnicodeDecodeError:
                 raise InvalidEntry("not UTF-8") from None
+            self._characters += len(text)
+            if self._characters > limits.MOST_CHARACTERS:
+                raise InvalidEntry(f"a row longer than {limits.MOST_CHARACTERS:,} characters")
+            yield text
 
 
 def _agent(row: dict[str, str], side: str) -> Any:

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ...json_text import MOST_PARTS, is_crowded
+from ... import limits
+from ...json_text import is_crowded
 from ..fields import InvalidEntry
-from ..input_file import MOST_LINE, InputFile
+from ..input_file import InputFile
 
 _CHUNK = 1024 * 1024
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -84,11 +85,11 @@ class JsonFile(InputFile):
     def _fill(self) -> None:
         """Read as much as is kept, so that a long value costs a multiple of its length."""
         kept = self._text[self._at :]
-        if len(kept) > MOST_LINE:
-            raise InvalidEntry(f"longer than {MOST_LINE:,} bytes")
-        if len(kept) > MOST_PARTS and is_crowded(kept.encode("utf-8", "surrogatepass")):
-            raise InvalidEntry(f"made of more than {MOST_PARTS:,} values")
-        read = self._file.read(max(_CHUNK, len(kept)))
+        if len(kept) > limits.MOST_CHARACTERS:
+            raise InvalidEntry(f"longer than {limits.MOST_CHARACTERS:,} characters")
+        if len(kept) > limits.MOST_PARTS and is_crowded(kept.encode("utf-8", "surrogatepass")):
+            raise InvalidEntry(f"made of more than {limits.MOST_PARTS:,} values")
+        read = self._file.read(min(max(_CHUNK, len(kept)), limits.MOST_CHARACTERS + 1 - len(kept)))
         self._ended = not read
         try:
             self._text, self._at = kept + self._decoder.decode(read, final=not read), 0

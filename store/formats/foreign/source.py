@@ -17,14 +17,14 @@ from typing import Any, Protocol
 
 from messager import channels
 
+from ... import limits
 from ...errors import BadFile
 from ...experiments import lifecycle
 from ...experiments.records import Experiment
 from ...log.event import Fields, NewEvent
 from ...log.event_log import EventLog
-from ..fields import INT64, InvalidEntry, check_depth, text
+from ..fields import INT64, InvalidEntry, check_depth, check_meta, text
 from ..importing import BATCH_BYTES, BATCH_EVENTS, Imported, check_unused, importing
-from ..jsonl.parser import MOST_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +120,15 @@ def checked(entry: NewEvent) -> NewEvent:
         raise InvalidEntry("its time is before the year 1678 or after 2262, beyond 64 bits of nanoseconds")
     for field in ("channel", "msg_id"):
         value = getattr(entry, field)
-        if value is not None and len(channels.encode(text(value, field))) > MOST_NAME:
-            raise InvalidEntry(f"{field} is longer than {MOST_NAME:,} bytes")
+        if value is not None and len(channels.encode(text(value, field))) > limits.MOST_NAME:
+            raise InvalidEntry(f"{field} is longer than {limits.MOST_NAME:,} bytes")
+    if entry.meta is not None:
+        check_meta(entry.meta)
     for field in ("from_id", "to_id"):
         value = getattr(entry, field)
         check_depth(value, field)
-        if value.__class__ not in _SMALL and len(json.dumps(value)) > MOST_NAME:
-            raise InvalidEntry(f"{field} is longer than {MOST_NAME:,} bytes")
+        if value.__class__ not in _SMALL and len(json.dumps(value)) > limits.MOST_NAME:
+            raise InvalidEntry(f"{field} is longer than {limits.MOST_NAME:,} bytes")
     return entry
 
 

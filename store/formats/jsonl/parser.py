@@ -10,11 +10,24 @@ from typing import Any
 
 from messager import channels
 
+from ... import limits
 from ...db.codes import FROM_DERIVED, KINDS, REDACTED, SEQ_BITS, TO_DERIVED
 from ...errors import BadFile, StoreError
 from ...experiments import validation
 from ...log.event import SEAL, Fields
-from ..fields import INT64, KINDS_1, NO_CHANNEL, InvalidEntry, bytes_of, check_depth, integer, integer_of, text, text_of
+from ..fields import (
+    INT64,
+    KINDS_1,
+    NO_CHANNEL,
+    InvalidEntry,
+    bytes_of,
+    check_depth,
+    check_meta,
+    integer,
+    integer_of,
+    text,
+    text_of,
+)
 from ..input_file import InputFile
 from ..unique_keys import parse_unique
 
@@ -26,8 +39,6 @@ _MOST_RECORDERS = 1000
 MOST_TOLD = 10_000
 """Maximum number of recorders in a header."""
 MOST_TAGS = 1000
-MOST_NAME = 1024 * 1024
-"""Maximum bytes of a channel, an id or a message id."""
 _HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders"}
 _HEADER_FIELDS_2 = _HEADER_FIELDS | {"parent"}
 _EVENT_FIELDS = {
@@ -104,8 +115,10 @@ class Parser(InputFile):
         except StoreError as error:
             raise InvalidEntry(str(error)) from None
         check_depth(first.get("meta"), "meta")
+        check_meta(first.get("meta", {}))
         for facts in first.get("recorders", []):
             check_depth(facts, "the description of a recorder")
+            check_meta(facts)
         self._most_recorders = max(_MOST_RECORDERS, len(first.get("recorders", [])))
         return first
 
@@ -141,10 +154,12 @@ class Parser(InputFile):
         for field, value in (("from_id", from_id), ("to_id", to_id), ("meta", meta)):
             if value.__class__ in _CONTAINERS:
                 check_depth(value, field)
-        if self._length > MOST_NAME:
+        if self._length > limits.MOST_NAME:
             _check_names(None if channel is None else channels.encode(channel), data)
         if meta is not None and not isinstance(meta, dict):
             raise InvalidEntry("meta is not an object")
+        if meta and self._length > limits.MOST_META:
+            check_meta(meta)
         rest = _NOTHING if data.keys() <= _BASIC_FIELDS else self._rest(data)
         msg_id, bits, ordinal, duration, receivers, messager, arrival, origin, label, cause = rest
         payload = get("payload")
@@ -237,8 +252,8 @@ def _check_names(channel: bytes | None, data: dict[str, Any]) -> None:
     for field in ("channel", "from_id", "to_id", "msg_id", "messager"):
         value = channel if field == "channel" else data.get(field)
         size = len(value) if isinstance(value, bytes) else len(json.dumps(value))
-        if size > MOST_NAME:
-            raise InvalidEntry(f"{field} is longer than {MOST_NAME:,} bytes")
+        if size > limits.MOST_NAME:
+            raise InvalidEntry(f"{field} is longer than {limits.MOST_NAME:,} bytes")
 
 
 def _redacted(data: dict[str, Any]) -> int:

@@ -36,6 +36,7 @@ from ..fields import (
     integer,
     integer_of,
     json_text,
+    meta_of,
     text,
     text_of,
 )
@@ -153,7 +154,7 @@ def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str,
         of["schema_version"] = SCHEMA_VERSION  # there is no head to keep
     if of["status"] not in VISIBLE or (of["status"] == "closed") != (of["closed_at"] is not None):
         raise InvalidEntry(f"the status {of['status']!r} and the time of closing do not fit")
-    check_depth(json_text(of["meta"], "meta", dict), "meta")
+    meta_of(of["meta"])
     _check_parent(of)
     tags = data["tags"]
     if not isinstance(tags, list) or len(tags) > MOST_RECORDERS:
@@ -271,7 +272,7 @@ def _recorder(data: Any, ordinal: int, schema_version: int, version: int) -> dic
         raise InvalidEntry(f"{row['uuid']!r} is not a uuid of a recorder")
     if not all(isinstance(pattern, str) for pattern in json_text(row["patterns"], "patterns", list)):
         raise InvalidEntry("patterns is not a list of strings")
-    check_depth(json_text(row["meta"], "meta", dict), "meta")
+    meta_of(row["meta"])
     integer(row["last_seq"], "last_seq", 0, (1 << SEQ_BITS) - 1)
     integer(row["payload_bytes"], "payload_bytes", 0, INT64 - 1)
     if row["ended_at"] is None:  # one in the future would be alive for ever
@@ -357,7 +358,7 @@ class _Events:
         duration, receivers = (integer_of(data, field, 1 - INT64, INT64 - 1) for field in ("duration_ns", "receivers"))
         msg_id, meta = (text_of(data, field) for field in ("msg_id", "meta"))
         if meta is not None:
-            check_depth(json_text(meta, "meta", dict), "meta")
+            meta_of(meta)
         cause = _cause(data.get("cause"), self._loading.claims)
         arrival = integer_of(data, "arrival", 0, INT64 - 1)
         return payload, (flags, msg_id, duration, receivers, cause, meta, arrival, _origin(data.get("origin")))

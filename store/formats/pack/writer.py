@@ -15,12 +15,12 @@ from ...db.database import Database
 from ...db.schema import experiment, recorder, redaction, tag
 from ...errors import StoreError
 from ...experiments.records import Experiment
+from ...json_text import too_long
 from ...log.chain import Encoder, Identity
 from ...log.chain import head as head_of
 from ...log.chain_walk import WalkedBatch, WalkedPage, fetch_from, walk
 from ...log.event_log import EventLog
 from ..fields import InvalidEntry
-from ..input_file import MOST_LINE
 from ..output_file import open_output
 from .event_lines import EventLines
 from .layout import BATCH, EXPERIMENT, FORMAT, MOST_RECORDERS, MOST_REDACTIONS, RECORDER, REDACTION, Chain, row_to_json
@@ -170,8 +170,7 @@ class _Lines:
             line = json.dumps(data, ensure_ascii=False).encode() + b"\n"
         except UnicodeEncodeError:
             raise InvalidEntry("it holds a lone surrogate") from None
-        if len(line) > MOST_LINE:
-            raise InvalidEntry(f"an event has a line of {len(line):,} bytes, more than {MOST_LINE:,}")
+        self._check(line)
         self._file.write(line)
         self._sha.update(line)
 
@@ -181,10 +180,17 @@ class _Lines:
             data = "\n".join([*lines, ""]).encode()
         except UnicodeEncodeError:
             raise InvalidEntry("it holds a lone surrogate") from None
-        if len(data) > MOST_LINE and (longest := max(map(len, data.splitlines(keepends=True)))) > MOST_LINE:
-            raise InvalidEntry(f"an event has a line of {longest:,} bytes, more than {MOST_LINE:,}")
+        if too_long(data) is not None:
+            for line in data.split(b"\n"):
+                self._check(line)
         self._file.write(data)
         self._sha.update(data)
+
+    @staticmethod
+    def _check(line: bytes) -> None:
+        """Raise `InvalidEntry` for a line that could not be read again."""
+        if (reason := too_long(line)) is not None:
+            raise InvalidEntry(f"an event has a line that is {reason}")
 
     def end(self) -> None:
         self.write({"end": self._sha.hexdigest()})

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog
+from messager_store import EventLog, limits
 from messager_store.errors import BadFile, StoreError
-from messager_store.formats import input_file
 from messager_store.formats.jsonl import import_jsonl
 from messager_store.formats.pack import pack, unpack
 from messager_store.maintenance.removal import remove
@@ -287,7 +286,7 @@ async def test_a_pack_that_was_cut_is_refused(log: EventLog, other: EventLog, tm
 async def test_a_line_without_end_does_not_fill_the_memory(
     log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(input_file, "MOST_LINE", 10_000)
+    monkeypatch.setattr(limits, "MOST_LINE", 10_000)
     await filled(log, [sent(1, b"x" * 20_000)])
     await pack(log, "e1", tmp_path / "a.pack")
     with pytest.raises(BadFile, match="longer than 10,000 bytes"):

@@ -18,10 +18,9 @@ from sqlalchemy import inspect
 from messager import RedisBroker, RedisConfig
 from messager.brokers.redis.broker import without_credentials
 from messager.errors import BrokerUnavailable
-from messager_store import EventLog, NewEvent
+from messager_store import EventLog, NewEvent, limits
 from messager_store.errors import BadFile, StoreError
 from messager_store.experiments.provenance import command_line
-from messager_store.formats import input_file
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from tests.store.privacy.test_redaction import on_disk
 from tests.support import messager
@@ -221,7 +220,7 @@ async def test_what_claims_too_much_is_refused(log: EventLog, tmp_path: Path, li
 
 
 async def test_a_line_without_end_is_not_read_to_its_end(log: EventLog, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(input_file, "MOST_LINE", 1024 * 1024)
+    monkeypatch.setattr(limits, "MOST_LINE", 1024 * 1024)
     await refused(log, Path("/dev/zero"), "line 1: longer than 1,048,576 bytes")  # which never ends
     with gzip.open(tmp_path / "bomb.gz", "wb") as bomb:
         bomb.write(b'{"ts": 1, "channel": "c"}\n{"ts": 2, "channel": "')
