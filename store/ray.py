@@ -43,7 +43,7 @@ def runtime_env(
     Raises `StoreError` if no store is named, for any other SQLite file while Ray runs on other hosts too, and if `also`
     has a worker setup hook.
     """
-    wanted = store or os.environ.get("MESSAGER_STORE")
+    wanted = os.environ.get("MESSAGER_STORE") if store is None else store
     if not wanted:
         raise StoreError("no store to record into. Name one, or set MESSAGER_STORE.")
     made = dict(also or {})

@@ -49,7 +49,7 @@ class Run:
     """
 
     def __init__(self, exp: str = "@last", store: str | None = None) -> None:
-        self.store = store or os.environ.get("MESSAGER_STORE") or "messager.db"
+        self.store = store if store is not None else os.environ.get("MESSAGER_STORE") or "messager.db"
         """The store, as it was given."""
         self._thread = RealThread("messager run")
         self._log: EventLog | None = None

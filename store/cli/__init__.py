@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from .place import PLACE
 from .verbs import Verbs
 
 
@@ -27,6 +28,7 @@ from .verbs import Verbs
 )
 @click.option(
     "--store",
+    type=PLACE,
     metavar="URL",
     help="Store to use: a file name, or postgresql://USER:PASSWORD@HOST/DATABASE. [env MESSAGER_STORE; "
     "default ./messager.db]",
@@ -35,6 +37,7 @@ from .verbs import Verbs
     "--broker",
     "--redis",
     "broker",
+    type=PLACE,
     metavar="URL",
     help="Broker to use: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, mqtt:// or mqtts://. "
     "[env MESSAGER_BROKER, MESSAGER_REDIS; default redis://localhost:6379/0]",

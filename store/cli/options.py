@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
+from .place import PLACE
+
 if TYPE_CHECKING:
     from messager.brokers import Broker
 
@@ -37,13 +39,19 @@ def _inherited(ctx: click.Context, parameter: click.Parameter, value: str | None
     name = parameter.name or ""
     default, *variables = _DEFAULTS[name]
     given = value or ctx.find_root().params.get(name)
-    return str(given or next(filter(None, map(os.environ.get, variables)), default))
+    if given:
+        return str(given)
+    variable = next((variable for variable in variables if variable in os.environ), "")
+    if variable and not os.environ[variable]:
+        raise click.UsageError(f"the variable {variable} is empty. Set it to a name, or unset it")
+    return os.environ.get(variable, default)
 
 
 def store_option(function: F) -> F:
     """Add --store."""
     return click.option(
         "--store",
+        type=PLACE,
         metavar="URL",
         callback=_inherited,
         help="A file name, or postgresql://USER:PASSWORD@HOST/DATABASE. [env MESSAGER_STORE; default "
@@ -57,6 +65,7 @@ def broker_option(function: F) -> F:
         "--broker",
         "--redis",
         "broker",
+        type=PLACE,
         metavar="URL",
         callback=_inherited,
         help="redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, mqtt:// or mqtts://. "

@@ -41,10 +41,14 @@ _SCHEME = re.compile(r"[a-z][a-z0-9.+-]*", re.I)
 
 
 def for_store(store: str) -> Dialect:
-    """Return the dialect for a store's URL or file name. Raises `StoreError` for an unknown scheme or a bad URL.
+    """Return the dialect for a store's URL or file name.
+
+    Raises `StoreError` for an unknown scheme, a bad URL or an empty name.
 
     `{host}` in the name of a file stands for the name of this host.
     """
+    if not store:
+        raise StoreError(f"the name of the store is empty. {_KNOWN}")
     if "://" not in store:
         if _NEARLY.match(store):  # as a file name it would show a password
             raise StoreError(f"this store begins like a URL, but has no :// after the scheme. {_KNOWN}")

@@ -14,6 +14,7 @@ import click
 
 from ...text import safe
 from ..options import durability_option, run
+from ..place import PLACE
 
 if TYPE_CHECKING:
     from ...log.event_log import EventLog
@@ -25,7 +26,9 @@ SPEED = 10.0
 
 
 @click.command()
-@click.option("--store", metavar="FILE", default=STORE, show_default=True, help="The SQLite file to record into.")
+@click.option(
+    "--store", type=PLACE, metavar="FILE", default=STORE, show_default=True, help="The SQLite file to record into."
+)
 @click.option("--ticks", type=click.IntRange(1, 100), default=6, show_default=True, help="Length of the run.")
 @durability_option
 def command(store: str, ticks: int, durability: Durability) -> None:

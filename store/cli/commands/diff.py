@@ -11,6 +11,7 @@ from ..filters import Filters, note_where, selection_options
 from ..match_options import given_match, match_options
 from ..options import asynchronous, json_option, open_log, pairs, store_option
 from ..output import note, print_json
+from ..place import PLACE
 from ..progress import Progress
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ SHOWN_JSON = 1000
     help="Compare figures instead of messages: messages and delays of each pair. The last experiment is compared with "
     "the range of the others.",
 )
-@click.option("--store-b", metavar="URL", help="The store of B, if it is a different one.")
+@click.option("--store-b", type=PLACE, metavar="URL", help="The store of B, if it is a different one.")
 @store_option
 @json_option
 @asynchronous

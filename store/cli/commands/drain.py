@@ -11,6 +11,7 @@ import click
 from ...text import plural, safe
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import note, print_json
+from ..place import FOLDER
 from ..progress import Progress
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--spool",
-    type=click.Path(file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="Drain only the spools in this folder. [default: the folder beside the store, that of MESSAGER_SPOOL, and "
     "those that the recorders of the store use]",

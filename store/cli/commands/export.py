@@ -13,6 +13,7 @@ from ...text import plural
 from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, open_log, store_option
 from ..output import note
+from ..place import PLACE
 from ..progress import Progress
 from ..sharing_notes import note_sharing
 
@@ -22,6 +23,7 @@ from ..sharing_notes import note_sharing
 @click.option(
     "-o",
     "--output",
+    type=PLACE,
     required=True,
     metavar="FILE",
     help="File to write: .jsonl, .jsonl.gz, .parquet, .csv, .mcap; - for standard output.",

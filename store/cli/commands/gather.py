@@ -11,6 +11,7 @@ import click
 from ...text import length, plural, safe
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import print_json, table
+from ..place import PLACE
 from ..progress import Progress
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ COLUMNS = (
 
 
 @click.command()
-@click.argument("parts", nargs=-1, required=True, metavar="PART...")
+@click.argument("parts", type=PLACE, nargs=-1, required=True, metavar="PART...")
 @click.option("--exp", "exp_ids", multiple=True, metavar="EXP_ID", help="Gather only this experiment; may be repeated.")
 @click.option(
     "--force",

@@ -8,11 +8,12 @@ from ...formats.input_formats import INPUT_FORMATS
 from ...text import plural
 from ..options import asynchronous, meta_values, open_log, store_option
 from ..output import note
+from ..place import PLACE
 from ..progress import Progress
 
 
 @click.command(epilog="Formats: " + "; ".join(f"{known.name}, {known.description}" for known in INPUT_FORMATS) + ".")
-@click.argument("file")
+@click.argument("file", type=PLACE)
 @click.option("--exp", required=True, metavar="ID", help="The exp_id of the new experiment.")
 @click.option("--name", metavar="TEXT", help="Its name, instead of the name in the file.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag, in addition to the tags in the file.")

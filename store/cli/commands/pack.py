@@ -8,13 +8,19 @@ from ...formats import output_format
 from ...text import plural, safe
 from ..options import asynchronous, open_log, store_option
 from ..output import note
+from ..place import PLACE
 from ..progress import Progress
 
 
 @click.command()
 @click.argument("exp")
 @click.option(
-    "-o", "--output", required=True, metavar="FILE", help="File to write: .pack, .pack.gz; - for standard output."
+    "-o",
+    "--output",
+    type=PLACE,
+    required=True,
+    metavar="FILE",
+    help="File to write: .pack, .pack.gz; - for standard output.",
 )
 @store_option
 @asynchronous

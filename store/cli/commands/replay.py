@@ -11,6 +11,7 @@ from ..filters import Filters, note_where, selection_options
 from ..live_options import given_live, live_options, show_cast
 from ..options import asynchronous, broker_at, broker_option, json_option, open_log, pairs, store_option
 from ..output import note, print_json
+from ..place import PLACE
 from ..replay_keys import run_controlled
 from ..replay_output import ReplayProgress, show_report, show_stopped
 
@@ -55,6 +56,7 @@ from ..replay_output import ReplayProgress, show_report, show_stopped
 @click.option("--paused", is_flag=True, help="Begin paused, before the first message.")
 @click.option(
     "--control",
+    type=PLACE,
     metavar="PATH",
     help="Make a local socket at PATH, for this user only, that takes pause, resume, step, next, seek, speed, status "
     "and subscribe as JSON lines (docs/replay.md).",

@@ -12,6 +12,7 @@ from ..filters import Filters, note_where, selection_options
 from ..match_options import given_match, match_options
 from ..options import asynchronous, open_log, store_option
 from ..output import note
+from ..place import PLACE
 from ..progress import Progress
 from ..sharing_notes import note_sharing
 
@@ -19,14 +20,14 @@ from ..sharing_notes import note_sharing
 @click.command()
 @click.argument("exp")
 @click.argument("other", required=False, metavar="[B]")
-@click.option("-o", "--output", required=True, metavar="FILE", help="File to write, for example run.html.")
+@click.option("-o", "--output", type=PLACE, required=True, metavar="FILE", help="File to write, for example run.html.")
 @selection_options
 @click.option(
     "--redact", "paths", multiple=True, metavar="PATH", help="Erase this part of payloads: content, items.*.name."
 )
 @click.option("--pseudonymise", is_flag=True, help="Replace ids and names of agents; leave out facts about machines.")
 @match_options
-@click.option("--store-b", metavar="URL", help="The store of B, if it is a different one.")
+@click.option("--store-b", type=PLACE, metavar="URL", help="The store of B, if it is a different one.")
 @store_option
 @asynchronous
 async def command(

@@ -11,6 +11,7 @@ import click
 from ...text import length, plural, safe
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import facts, print_json, size, table
+from ..place import FOLDER
 
 if TYPE_CHECKING:
     from ...maintenance.status import StoreStatus
@@ -21,6 +22,7 @@ STATES = ("alive", "idle", "dead", "incomplete")
 @click.command()
 @click.option(
     "--spool",
+    type=FOLDER,
     metavar="DIR",
     help="Folder of the spools. [default: beside the store, and those of MESSAGER_SPOOL and of this user]",
 )

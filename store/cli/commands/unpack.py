@@ -7,12 +7,13 @@ import click
 from ...text import plural, safe
 from ..options import asynchronous, open_log, store_option
 from ..output import note
+from ..place import PLACE
 from ..progress import Progress
 from .verify import checked_head
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", type=PLACE)
 @click.option("--exp", metavar="ID", help="Its exp_id in this store, instead of the exp_id in the pack.")
 @click.option("--head", metavar="HASH", help="Also check that its head is HASH.")
 @store_option

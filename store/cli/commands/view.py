@@ -13,6 +13,7 @@ from ...errors import StoreError
 from ...text import safe
 from ..options import asynchronous, store_option
 from ..output import note
+from ..place import PLACE
 
 
 def _given(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -28,9 +29,13 @@ NEEDED = ("starlette", "uvicorn")
 @click.argument("exp", required=False)
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="The port to listen on; default: a free one.")
 @click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option("--broker", "--redis", "broker", metavar="URL", callback=_given, help="The broker for replays.")
+@click.option(
+    "--broker", "--redis", "broker", type=PLACE, metavar="URL", callback=_given, help="The broker for replays."
+)
 @click.option("--allow-replay", is_flag=True, help="Let the page start replays onto --broker, and control them.")
-@click.option("--control", metavar="PATH", help="Show the replay that has the control socket PATH (docs/replay.md).")
+@click.option(
+    "--control", type=PLACE, metavar="PATH", help="Show the replay that has the control socket PATH (docs/replay.md)."
+)
 @store_option
 @asynchronous
 async def command(

@@ -110,7 +110,7 @@ def _is_id(value: Any) -> bool:
 
 
 _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "store": (_is_text, "a text"),
+    "store": (lambda value: _is_text(value) and value != "", "a file name or a URL"),
     "live": (lambda value: value == "all" or _is_list_of_ids(value), 'a list of agents, or "all"'),
     "agents": (lambda value: value is None or _is_list_of_ids(value), "a list of agents"),
     "patience": (_is_time, "seconds, more than zero"),

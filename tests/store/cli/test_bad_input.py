@@ -6,7 +6,15 @@ import json
 import sqlite3
 from pathlib import Path
 
+import click
+import pytest
+
 from messager.testing import free_port, redis_server
+from messager_store import runtime_env
+from messager_store.cli import cli
+from messager_store.db.databases import for_store
+from messager_store.errors import StoreError
+from messager_store.run import Run as Opened
 from tests.support.command_line import LINES, Run, one_line
 
 
@@ -47,6 +55,38 @@ def test_bad_input_gets_one_line_with_the_remedy(imported: Run, tmp_path: Path) 
     one_line(imported("ls", "--store", "notes.txt"), 2, "not an SQLite database")
     one_line(imported("ls", "--store", "mysql://u:hunter2@h/d"), 2, "sqlite")
     assert json.loads(imported("ls", "--json").stdout)[-1]["exp_id"] == "game-2"
+
+
+EMPTY = (
+    *(("--store", "", "ls"), ("rm", "game-1", "--yes", "--store", ""), ("diff", "a", "b", "--store-b", "")),
+    *(("--broker", "", "ls"), ("replay", "a", "--broker", ""), ("replay", "a", "--control", "")),
+    *(("export", "a", "-o", ""), ("pack", "a", "-o", ""), ("report", "a", "-o", ""), ("import", "", "--exp", "x")),
+    *(
+        ("unpack", ""),
+        ("gather", ""),
+        ("gather", "messager.db", ""),
+        ("drain", "--spool", ""),
+        ("status", "--spool", ""),
+    ),
+    *(("demo", "--store", ""), ("view", "--broker", ""), ("view", "--control", "")),
+)
+
+
+@pytest.mark.parametrize("words", EMPTY, ids=" ".join)
+def test_an_empty_name_stands_for_no_default(words: tuple[str, ...]) -> None:
+    with pytest.raises(click.UsageError, match="the name is empty"):
+        cli.main(words, standalone_mode=False)
+
+
+def test_an_empty_variable_stands_for_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("MESSAGER_STORE", "MESSAGER_BROKER"):
+        monkeypatch.setenv(variable, "")
+        with pytest.raises(click.UsageError, match=f"{variable} is empty"):
+            cli.main(("record", "--exp", "x"), standalone_mode=False)
+        monkeypatch.delenv(variable)
+    for refused in (lambda: Opened(store=""), lambda: runtime_env(""), lambda: for_store("")):
+        with pytest.raises(StoreError):
+            refused()
 
 
 def test_more_bad_input_gets_one_line_too(imported: Run, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_file_has_the_experiment_the_match_the_patience_and_mappings(
         ('{"experiment": "e", "map": {"a": 1}}', "map is .*: give an object of channels"),
         ('{"experiment": "e", "map": {"a": "\\ud800"}}', "map is .*: give an object of channels"),
         ('{"experiment": "e", "live": [null]}', r"live is \[None\]: give a list of agents, or \"all\""),
-        ('{"experiment": "e", "store": 5}', "store is 5: give a text"),
+        ('{"experiment": "e", "store": 5}', "store is 5: give a file name or a URL"),
         ('{"experiment": "e", "report": []}', r"report is \[\]: give a folder"),
         ('{"experiment": "e", "report": ""}', r"report is '': give a folder"),
     ],
