@@ -97,7 +97,7 @@ class Delays:
         if not self.recipients:
             yield "no replies: no message of the experiment names a recipient, as in a group chat"
         elif self.total is None:
-            yield "no replies: no message between two agents follows one in the other direction"
+            yield "no replies: no selected message between two agents follows one in the other direction"
         if self.unaddressed:
             yield f"{plural(self.unaddressed, 'message')} without a sender or a recipient: no replies"
 
@@ -173,7 +173,7 @@ async def delays(
     A delivery time is that from a sending (`ts`) to a reception of it. Each delivery counts: a message that three
     recorded listeners received counts three times. Redacted sendings, of which the deliveries are unknown, and those
     that a `failed` event retracts are left out. `replies` describes what a reply is. `selection`, or its
-    filters as arguments, selects the sendings, or the replies; its kinds do not count. `progress` is called while the
+    filters as arguments, selects the sendings, or the replies and what they answer; its kinds do not count. `progress` is called while the
     experiment is indexed.
 
     Memory use is 16 bytes a duration, and about 300 a group. Raises `StoreError` for an unknown `by`, and for a

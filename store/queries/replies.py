@@ -8,6 +8,8 @@ A message from X to Y is a reply if Y has sent X a message that no earlier messa
 - `next`: otherwise, every message from Y to X that is earlier in replay order counts. The reply answers the last of
   them; the time begins at that message.
 
+Both messages are selected: by channel, time and content. Conditions on agents choose among the replies.
+
 The messages before the one that is answered are answered with it. Each message is answered at most once, and a second
 message of X in a row is no reply. Messages to oneself, or without a sender or a recipient, are none.
 """
@@ -103,7 +105,7 @@ class Replies:
         database, of = self._log.database, self._of
         chosen = await self._selection.as_recorded(database, of)
         chosen = chosen.of_kinds({"sent", "received"})
-        span = await chosen.span(database, of)
+        content, span = chosen.content, await chosen.span(database, of)
         skipped = chosen.skipped(database, of)
         await self._survey()
         rule = await sources(self._log, of)
@@ -116,15 +118,18 @@ class Replies:
                 for entry in page:
                     if left == 0:
                         return
+                    is_message = rule.takes(entry)
+                    if entry.cursor not in span or not chosen.takes_channel(entry.channel):
+                        continue
+                    if content is not None and not content.takes(entry, skipped if is_message else None):
+                        continue
                     if entry.kind == "received" and entry.messager is not None and entry.arrival is not None:
                         self._receive(entry, senders.get(numbers[entry.recorder] | entry.seq))
-                    if not rule.takes(entry):
+                    if not is_message:
                         continue
                     reply = self._message(entry)
-                    if entry.cursor not in span:
-                        continue
                     unaddressed = entry.from_id is None or entry.to_id is None
-                    if (reply is None and not unaddressed) or not chosen.takes(entry, skipped):
+                    if (reply is None and not unaddressed) or not chosen.takes(entry):
                         continue
                     self.unaddressed += unaddressed
                     if reply is not None:

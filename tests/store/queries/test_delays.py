@@ -151,10 +151,11 @@ def replies_of(events: list[Event]) -> list[tuple[Event, str, int]]:
 
 @pytest.mark.parametrize("by", ["pair", "channel"])
 async def test_reply_times_begin_where_the_last_message_was_fetched(log: EventLog, town: Experiment, by: str) -> None:
-    truth = replies_of(await listed(log.read(town)))
     for filters in FILTERS:
         if filters.keys() & {"last_per", "limit"}:
             continue
+        both = {key: value for key, value in filters.items() if key not in ("from_ids", "to_ids", "between")}
+        truth = replies_of(await listed(log.read(town, Selection(**both))))
         chosen = Selection(**filters).of_kinds({"sent"})
         selected = {entry.cursor async for page in selected_pages(log, town, chosen) for entry in page}
         times = defaultdict(list)
@@ -250,10 +251,20 @@ async def test_payloads_that_are_not_json_are_counted_once(log: EventLog) -> Non
     messages = [sent(at * S, payload, from_id=who, to_id=whom) for at, (who, whom, payload) in enumerate(talk)]
     await log.append(speaker, messages)
     await log.append(listener, [entry._replace(kind="received", ts=entry.ts + MS) for entry in messages])
-    for replies, number in ((False, 2), (True, 1)):  # the first message is no reply
+    for replies, number in ((False, 2), (True, 1)):
         skipped = NotJson()
         got = await delays(log, of, Selection(where="n=1").counting(skipped), replies=replies)
-        assert (sum(row.number for row in got.rows), skipped.count) == (2, number)
+        assert (sum(row.number for row in got.rows), skipped.count) == (number, 2)
+
+
+async def test_a_message_outside_of_the_filter_is_not_answered(log: EventLog) -> None:
+    of = await experiment(log)
+    talk = [("a", "b", "game1", 0), ("b", "a", "game2", 90), ("a", "b", "game2", 92), ("b", "a", "game2", 95)]
+    events = [sent(at * S, b"x", channel, from_id=who, to_id=whom) for who, whom, channel, at in talk]
+    await log.append(await log.register(of, role="import"), events)
+    for filters in ({"channels": "game2"}, {"since": "1s"}):
+        found = (await delays(log, of, replies=True, **filters)).total
+        assert found is not None and (found.number, found.max) == (2, 3 * S), filters
 
 
 async def test_ids_of_different_types_are_different_pairs(log: EventLog) -> None:
