@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sort",
     type=click.Choice(["size", "name"]),
-    help="Order of rows.  [default: size; a field that only has numbers in numeric order]",
+    help="Order of rows.  [default: size; times, marks, and a field that only has numbers in their own order]",
 )
 @click.option("--max-gap", metavar="LENGTH", help="Cut silences that are longer, such as 10m or 1h.")
 @click.option("-n", "--top", type=click.IntRange(min=1), metavar="N", help="Show N rows (20; all in order of time).")
@@ -77,7 +77,7 @@ async def command(
                 max_gap=max_gap,
                 events=events,
                 order="name" if sort == "name" else "payload_bytes" if size else "messages",
-                numeric=sort is None,
+                own_order=sort is None,
                 progress=progress,
             )
     if as_json:
@@ -132,7 +132,7 @@ def _show(counts: Counts, *, as_bytes: bool, top: int | None) -> None:
     cells = Cells(counts, as_bytes=as_bytes)
     times = [at for at, each in enumerate(counts.dimensions) if each.of is Of.TIME]
     match len(counts.by), times:
-        case 1, []:
+        case 1, _ if not times or not counts.dimensions[0].ordered:
             show_rows(cells, top)
         case 1, _:
             show_times(cells, top)

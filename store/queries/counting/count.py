@@ -112,7 +112,7 @@ async def count(
     max_gap: str | int | None = None,
     events: bool = False,
     order: Order = "messages",
-    numeric: bool = True,
+    own_order: bool = True,
     progress: Progress | None = None,
     **filters: Unpack[Filters],
 ) -> Counts:
@@ -122,7 +122,7 @@ async def count(
 
     With `events`, count events of every kind. `max_gap` is the longest silence within a stretch of a timeline, in ns or
     as text such as `10m`; None for no limit. `order` is the number by which rows are sorted, the largest first, or
-    `name`; times, marks and, with `numeric`, fields that only have numbers are in their own order. `progress` is
+    `name`; with `own_order`, times, marks and fields that only have numbers are in their own order. `progress` is
     called while the experiment is indexed.
 
     Memory use is bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a
@@ -136,7 +136,7 @@ async def count(
     selection = selection_of(selection, filters)
     phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
     groups = await sums(log, of, wanted, selection, phases, events=events, progress=progress)
-    found = _counts(groups, phases, "events" if events else _unit(selection), limit, order, numeric)
+    found = _counts(groups, phases, "events" if events else _unit(selection), limit, order, own_order)
     return replace(found, notes=tuple(_notes(of, found, phases)))
 
 
@@ -210,17 +210,16 @@ async def _phases(log: EventLog, of: Experiment) -> Phases:
     return Phases.of(marks)
 
 
-def _counts(groups: Groups, phases: Phases, unit: str, max_gap_ns: int | None, order: Order, numeric: bool) -> Counts:
+def _counts(groups: Groups, phases: Phases, unit: str, max_gap_ns: int | None, order: Order, own_order: bool) -> Counts:
     """Return the sums as rows, in order."""
     by = groups.by
     keys = [key for key, sums in groups.sums.items() if sums[0]]
     cells = [{key[at] for key in keys} for at in range(len(by))]
     values = [{cell: decoded(each, cell, phases) for cell in mine} for each, mine in zip(by, cells, strict=True)]
-    if numeric:
-        by = tuple(
-            replace(each, numeric=each.of is Of.FIELD and _are_numbers(made.values()))
-            for each, made in zip(by, values, strict=True)
-        )
+    by = tuple(
+        replace(each, own_order=own_order, numeric=own_order and each.of is Of.FIELD and _are_numbers(made.values()))
+        for each, made in zip(by, values, strict=True)
+    )
     _sort(keys, groups, by, values, order)
     times = [at for at, each in enumerate(by) if each.of is Of.TIME]
     found = stretches(cells[times[0]], by[times[0]].bucket_ns, max_gap_ns) if times else []

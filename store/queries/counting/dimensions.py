@@ -58,11 +58,13 @@ class Dimension:
     """Path of a field."""
     numeric: bool = False
     """True for a field whose values are numbers, or missing, that are in numeric order."""
+    own_order: bool = True
+    """False if another order was asked for than that of time."""
 
     @property
     def ordered(self) -> bool:
-        """True if its values have an order of their own: in time, or as numbers."""
-        return self.numeric or self.of in (Of.TIME, Of.MARK)
+        """True if its values are in an order of their own: in time, or as numbers."""
+        return self.numeric or (self.own_order and self.of in (Of.TIME, Of.MARK))
 
 
 def dimensions(by: Sequence[str] | str) -> tuple[Dimension, ...]:

@@ -206,6 +206,16 @@ def test_a_field_of_numbers_is_in_numeric_order_unless_another_is_asked_for(coun
     assert count([], "--by", "from,$.day").stdout.splitlines()[0].split()[3:] == ["1.5", "2", "10", "TOTAL"]
 
 
+def test_times_are_in_their_order_unless_another_is_asked_for(count: Count) -> None:
+    def times(*arguments: str) -> list[list[str]]:
+        found = count([], "--by", "2s", "--where", "day=2", *arguments).stdout.splitlines()[1:]
+        return [line.split()[1:3] for line in found]
+
+    count(DAYS)
+    assert times() == [["08:00:00", "1"], ["08:00:02", "2"], ["08:00:04", "·"], ["08:00:06", "1"]]
+    assert times("--sort", "size") == [["08:00:02", "2"], ["08:00:00", "1"], ["08:00:06", "1"]]
+
+
 def test_a_field_of_numbers_and_texts_is_in_the_order_of_size(count: Count) -> None:
     lines = [*DAYS, said(9, payload={"day": "sunday"})]
     found = [line.split()[0] for line in count(lines, "--by", "$.day").stdout.splitlines()[1:]]
