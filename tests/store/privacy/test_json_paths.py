@@ -130,7 +130,7 @@ def test_a_key_that_is_there_twice_in_a_nested_string_hides_nothing() -> None:
         assert clean.changed == 1
 
 
-@pytest.mark.parametrize("kind,field", [("blocked", "reason"), ("failed", "error")])
+@pytest.mark.parametrize(("kind", "field"), [("blocked", "reason"), ("failed", "error")])
 def test_what_an_interceptor_said_about_a_redacted_message_goes_with_it(kind: str, field: str) -> None:
     meta = {"interceptor": "Guard", field: "it says s"}
     clean = redactor("content")
