@@ -44,7 +44,7 @@ nightly: $(VENV)/ray $(VENV)/typescript lint  ## Run the tests with random seeds
 	$(BIN)/python -m tests.faults --long
 
 ray: $(VENV)/ray  ## Run the tests that need Ray, which is an 80 MB download
-	$(BIN)/python -m pytest tests/store/test_ray.py
+	$(BIN)/python -m pytest --nightly tests/store/test_ray.py tests/store/test_ray_dataset.py
 
 pictures: $(VENV)/test  ## Draw the pictures of README.md, and take the screenshots
 	$(BIN)/python docs/pictures.py

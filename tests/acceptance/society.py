@@ -1,6 +1,6 @@
 """Program in the style of AgentSociety, unchanged except for an import. A process is one group or the driver.
 
-python society.py driver|group EXP_ID REDIS_PORT STORE FIRST LAST
+Arguments: driver|group EXP_ID REDIS_PORT STORE FIRST LAST
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ async def driver(messager: Messager) -> None:
     say(json.dumps({"received": len(AGENTS), "log_list": len(messager.get_log_list())}))
 
 
-async def main(role: str, exp_id: str, port: str, store: str, first: str, last: str) -> None:
+async def take_part(role: str, exp_id: str, port: str, store: str, first: str, last: str) -> None:
     async with EventLog.open(store) as log, Recorder(log, exp_id, name="society") as recorder:
         messager = Messager(RedisConfig(server="127.0.0.1", port=int(port)), exp_id, Interceptor())
         messager.add_log_hook(recorder)
@@ -128,5 +128,5 @@ async def main(role: str, exp_id: str, port: str, store: str, first: str, last: 
         await messager.close()
 
 
-if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+def main() -> None:
+    asyncio.run(take_part(*sys.argv[1:]))

@@ -61,6 +61,7 @@ def edited(
     return found, made_
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("match", [None, Match(ignore=["run_id"], tolerance=0.01)], ids=["altered", "another-run"])
 @pytest.mark.parametrize("file", FILES or [None], ids=lambda file: file.name if file else "made")

@@ -67,6 +67,7 @@ async def traffic(log: EventLog, tmp_path: Path, request: pytest.FixtureRequest)
     return Traffic(log, of, lines_of(source))
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 async def test_every_answer_equals_the_one_computed_from_the_file(traffic: Traffic) -> None:
     await _mentions(traffic)

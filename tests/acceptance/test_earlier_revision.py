@@ -35,6 +35,13 @@ SPOOLS = [("store", "crashed"), ("everything", "killed"), ("everything", "first-
 pytestmark = pytest.mark.sqlite
 
 
+def each(pairs: list[tuple[str, str]]) -> pytest.MarkDecorator:
+    """Run a test for each experiment in `make nightly`, and for the one with every kind of event in `make test`."""
+    chosen = ("everything", "everything") if ("everything", "everything") in pairs else pairs[0]
+    marks = {pair: () if pair == chosen else pytest.mark.nightly for pair in pairs}
+    return pytest.mark.parametrize(("store", "exp"), [pytest.param(*pair, marks=marks[pair]) for pair in pairs])
+
+
 @pytest.fixture(scope="module")
 def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files, with upgraded stores."""
@@ -108,17 +115,17 @@ def problems(folder: Path, store: str, exp: str) -> list[str]:
     return [problem for problem in found if "ended uncleanly" not in problem]
 
 
-@pytest.mark.parametrize(("store", "exp"), EXPERIMENTS)
+@each(EXPERIMENTS)
 def test_a_store_gives_the_events_it_gave_then(earlier: Path, store: str, exp: str) -> None:
     assert events(earlier, exp, store) == printed_then(exp)
 
 
-@pytest.mark.parametrize(("store", "exp"), [pair for pair in EXPERIMENTS if pair[1] != "imported-redacted"])
+@each([pair for pair in EXPERIMENTS if pair[1] != "imported-redacted"])
 def test_a_store_gives_the_messages_it_gave_then(earlier: Path, store: str, exp: str) -> None:
     assert lines(messager(earlier, "events", exp, "--messages", "--json", store=store)) == printed_then(exp, "messages")
 
 
-@pytest.mark.parametrize(("store", "exp"), EXPERIMENTS)
+@each(EXPERIMENTS)
 def test_info_says_what_it_said_then(earlier: Path, store: str, exp: str) -> None:
     then = info_then(exp)
     assert parts_of(json.loads(messager(earlier, "info", exp, "--json", store=store)), then) == then
@@ -132,7 +139,7 @@ def test_verify_finds_the_heads_of_then_and_no_other_problems(earlier: Path, sto
     assert parts_of(now, then) == then
 
 
-@pytest.mark.parametrize(("store", "exp"), SPOOLS)
+@each(SPOOLS)
 def test_a_killed_recorder_is_drained_repaired_and_its_experiment_closed(
     earlier: Path, upgraded: Path, store: str, exp: str
 ) -> None:
@@ -162,7 +169,7 @@ def test_what_the_killed_process_had_sent_is_drained(earlier: Path) -> None:
         assert [f'{{"content": "spooled {n}"}}' in payloads for n in range(6)] == [True] * 6
 
 
-@pytest.mark.parametrize(("store", "exp"), [("everything", "first-open"), ("everything", "secret")])
+@each([("everything", "first-open"), ("everything", "secret")])
 async def test_a_new_recorder_joins_an_open_experiment_with_its_own_chain_version(
     earlier: Path, upgraded: Path, store: str, exp: str
 ) -> None:
@@ -175,14 +182,14 @@ async def test_a_new_recorder_joins_an_open_experiment_with_its_own_chain_versio
     assert problems(earlier, store, exp) == []
 
 
-@pytest.mark.parametrize(("store", "exp"), PACKS)
+@each(PACKS)
 def test_a_pack_is_unpacked_with_its_head(earlier: Path, store: str, exp: str) -> None:
     messager(earlier, "unpack", f"{exp}.pack", "--head", info_then(exp)["head"], store="new")
     assert events(earlier, exp, "new") == printed_then(exp)
     assert problems(earlier, "new", exp) == []
 
 
-@pytest.mark.parametrize(("store", "exp"), EXPERIMENTS)
+@each(EXPERIMENTS)
 def test_what_is_packed_now_has_the_head_of_then(earlier: Path, store: str, exp: str) -> None:
     messager(earlier, "pack", exp, "-o", "now.pack", store=store)
     messager(earlier, "unpack", "now.pack", "--head", info_then(exp)["head"], store="new")
@@ -190,7 +197,9 @@ def test_what_is_packed_now_has_the_head_of_then(earlier: Path, store: str, exp:
     assert problems(earlier, "new", exp) == []
 
 
-@pytest.mark.parametrize("exp", ["first", "everything", "imported", "imported-redacted"])
+@pytest.mark.parametrize(
+    "exp", ["everything", *(pytest.param(exp, marks=pytest.mark.nightly) for exp in ("first", "imported"))]
+)
 @pytest.mark.skipif("index" not in VERBS, reason="deliveries are filled by `messager index`")
 def test_sendings_that_are_not_redacted_are_received_when_they_were_received_then(earlier: Path, exp: str) -> None:
     query = (
@@ -208,13 +217,13 @@ def test_sendings_that_are_not_redacted_are_received_when_they_were_received_the
     assert sql(str(earlier / "everything.db"), now) == then
 
 
-@pytest.mark.parametrize(("store", "exp"), EXPORTS)
+@each(EXPORTS)
 def test_an_export_is_imported_and_equal_to_the_recording(earlier: Path, store: str, exp: str) -> None:
     messager(earlier, "import", f"{exp}.jsonl", "--exp", "again", store=store)
     messager(earlier, "diff", exp, "again", store=store)
 
 
-@pytest.mark.parametrize(("store", "exp"), [("store", "werewolf"), ("store", "tapped"), ("everything", "everything")])
+@each([("store", "werewolf"), ("store", "tapped"), ("everything", "everything")])
 async def test_its_messages_are_replayed(earlier: Path, redis: RedisServer, store: str, exp: str) -> None:
     then = printed_then(exp, "messages")
     broker, listener = RedisBroker.from_url(redis.url), RedisBroker.from_url(redis.url)
@@ -247,7 +256,7 @@ def sizes(message: dict[str, Any]) -> int:
     return len(str(message["payload"]).encode())
 
 
-@pytest.mark.parametrize(("store", "exp"), [("store", "werewolf"), ("everything", "first"), ("everything", "secret")])
+@each([("store", "werewolf"), ("everything", "everything"), ("everything", "secret")])
 def test_a_redacted_experiment_is_redacted_again(earlier: Path, store: str, exp: str) -> None:
     chosen = ("--where", "kind=received", "--why", "asked to", "--who", "me", "--yes")
     messager(earlier, "redact", exp, *chosen, store=store)
@@ -258,7 +267,7 @@ def test_a_redacted_experiment_is_redacted_again(earlier: Path, store: str, exp:
     assert after["head"] != info_then(exp)["head"]
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", [pytest.param("store", marks=pytest.mark.nightly), "everything"])
 def test_an_upgraded_store_is_downgraded_and_upgraded_again(earlier: Path, store: str) -> None:
     messager(earlier, "db", "downgrade", "0002", "--yes", store=store)
     assert messager(earlier, "db", "current", store=store) == "0002\n"

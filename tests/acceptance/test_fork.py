@@ -21,7 +21,7 @@ from tests.support import ROOT, forks, until
 from tests.support.forked_program import ForkedProgram
 from tests.support.forking import LEADER, Society, check_fork, recorded
 
-RUNS = 5
+RUNS = 2
 NIGHTLY_RUNS = 20
 AT = "mark:phase#3"
 
@@ -97,7 +97,7 @@ async def test_programs_of_five_processes_are_forked_by_the_verb(
     """Starting the programs takes most of the time, so all runs are for `--nightly`."""
     programs += [start(agent, "exp-1", redis, "abcd", MESSAGER_STORE=store) for agent in range(2, 6)]
     with sync_redis(port=redis.port) as client:
-        await until(lambda: client.pubsub_numpat() == len(programs), 30)
+        await until(lambda: client.pubsub_numpat() == len(programs), 60)
     programs.append(start(LEADER, "exp-1", redis, "abcd", MESSAGER_STORE=store))
     ended(programs)
     for run in range(NIGHTLY_RUNS if nightly else 1):
@@ -106,7 +106,7 @@ async def test_programs_of_five_processes_are_forked_by_the_verb(
         verb = ForkedProgram(forks.COMMAND_LINE, [*fork, "--store", store, "--broker", redis.url], ROOT)
         programs.append(verb)
         async with EventLog.open(store) as log:
-            await until(lambda log=log, into=into: log.has_experiment(into), 30)
+            await until(lambda log=log, into=into: log.has_experiment(into), 60)
         env = {"MESSAGER_STORE": store, "MESSAGER_REPLAY": "exp-1"}
         programs += [start(agent, into, redis, "abXY", **env) for agent in range(1, 6)]
         told, errors = verb.communicate(timeout=60)

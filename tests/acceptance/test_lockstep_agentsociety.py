@@ -151,13 +151,13 @@ def words(events: list[Event]) -> list[tuple[Any, ...]]:
 
 
 async def test_it_is_reproduced_over_redis_by_a_variable_in_the_environment(
-    simulation: Any, redis: RedisServer, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    simulation: Any, redis: RedisServer, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nightly: bool
 ) -> None:
     monkeypatch.setenv("MESSAGER_STORE", store)
     with compat.install():
         recorded = await live(simulation, Talk(0, 0.02), redis.port)
     runs = {}
-    for seed in range(1, 5):
+    for seed in range(1, 5 if nightly else 3):
         ungated = seed == 1
         settings = {
             "experiment": recorded,
@@ -229,7 +229,7 @@ def test_it_is_reproduced_in_virtual_time_with_its_own_pace(
     virtual_time.run(record())
     recording = asyncio.run(loaded())
     assert len(recording.messages) == MESSAGES
-    for seed in range(1, 11 if nightly else 4):
+    for seed in range(1, 11 if nightly else 2):
         report, lasted = virtual_time.run(again(seed))
         assert report.equal and report.total("matched") == MESSAGES, (seed, report.divergences[:1])
         assert lasted > 60

@@ -188,8 +188,19 @@ async def test_an_agent_that_repeats_recorded_traffic_matches_and_an_altered_ans
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("broker", BROKERS)
-@pytest.mark.parametrize("schedule", [True, False], ids=["with-schedule", "without-schedule"])
+@pytest.mark.parametrize(
+    ("broker", "schedule"),
+    [
+        pytest.param(
+            broker,
+            schedule,
+            id=f"{broker}-{'with' if schedule else 'without'}-schedule",
+            marks=() if (broker, schedule) in (("memory", True), ("redis", False)) else pytest.mark.nightly,
+        )
+        for broker in BROKERS
+        for schedule in (True, False)
+    ],
+)
 async def test_an_agent_that_repeats_generated_traffic_matches_and_an_altered_answer_is_the_only_divergence(
     log: EventLog, broker: str, schedule: bool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

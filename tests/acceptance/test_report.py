@@ -16,6 +16,7 @@ from tests.support.browser import PageOpener
 from tests.support.traffic import FILES, made
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("source", FILES or [None], ids=lambda file: file.name if file else "made")
 async def test_every_view_of_a_file_of_traffic_is_shown(

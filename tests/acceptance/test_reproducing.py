@@ -86,6 +86,7 @@ def test_one_live_agent_in_another_process_and_in_the_same_one(folder: Path) -> 
     assert ran(folder, "python again.py").split() == ["lockstep", "True", "None"]
 
 
+@pytest.mark.nightly
 def test_the_file_with_settings_is_read(folder: Path) -> None:
     shown = ran(folder, SETTING, commands()[2])
     assert (
@@ -95,6 +96,7 @@ def test_the_file_with_settings_is_read(folder: Path) -> None:
     assert json.loads(report.read_text())["matched"] == 6
 
 
+@pytest.mark.nightly
 def test_another_agent_fails_with_the_first_divergence(folder: Path) -> None:
     shop = (folder / "shop.py").read_text()
     (folder / "shop.py").write_text(shop.replace("{len(heard)} gold", "{2 * len(heard)} gold"))
@@ -104,6 +106,7 @@ def test_another_agent_fails_with_the_first_divergence(folder: Path) -> None:
         ran(folder, SETTING, commands()[1])
 
 
+@pytest.mark.nightly
 def test_a_fork_repeats_what_is_before_the_mark(folder: Path) -> None:
     fork, programs = commands()[3].splitlines()
     script = f"{SETTING}\nexec {fork}"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from collections import Counter, defaultdict
 from pathlib import Path
 from uuid import uuid4
@@ -13,43 +12,45 @@ from messager.testing import RedisServer
 from messager_store import EventLog
 from messager_store.maintenance.verify import verify
 from tests.acceptance.society import AGENTS, ROUNDS
-from tests.support import messager
-
-PROGRAM = Path(__file__).with_name("society.py")
-
-
-def start(role: str, exp_id: str, port: int, store: str, first: int = 0, last: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, str(PROGRAM), role, exp_id, str(port), store, str(first), str(last)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+from tests.support import ROOT, messager
+from tests.support.forked_program import ForkedProgram
 
 
-def heard(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+class Member:
+    """Process of the program, with lines to it and from it."""
 
+    def __init__(self, role: str, exp_id: str, port: int, store: str, first: int = 0, last: int = 0) -> None:
+        given, self._go = os.pipe()
+        arguments = [role, exp_id, str(port), store, str(first), str(last)]
+        self.program = ForkedProgram("tests.acceptance.society", arguments, ROOT, stdin=given)
+        os.close(given)
 
-def tell(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
+    def heard(self) -> str:
+        assert self.program.stdout is not None
+        return self.program.stdout.readline().strip()
+
+    def tell(self) -> None:
+        os.write(self._go, b"go\n")
+
+    def end(self) -> None:
+        _, errors = self.program.communicate(timeout=60)
+        os.close(self._go)
+        assert self.program.returncode == 0, errors
 
 
 async def test_a_driver_and_groups_in_processes_of_their_own_are_recorded_on_all_sides(
     redis: RedisServer, store: str, tmp_path: Path
 ) -> None:
     exp_id = str(uuid4())
-    everyone = [start("driver", exp_id, redis.port, store)]
-    everyone += [start("group", exp_id, redis.port, store, first, first + 2) for first in (1, 3, 5)]
-    assert [heard(process) for process in everyone] == ["ready"] * 4
-    for process in everyone:
-        tell(process)
-    assert [heard(process) for process in everyone] == ["stepped"] * 4
-    for process in everyone:
-        tell(process)
-    reports = [json.loads(heard(process)) for process in everyone]
-    for process in everyone:
-        process.communicate(timeout=20)
-        assert process.returncode == 0
+    everyone = [Member("driver", exp_id, redis.port, store)]
+    everyone += [Member("group", exp_id, redis.port, store, first, first + 2) for first in (1, 3, 5)]
+    for step in ("ready", "stepped"):
+        assert [member.heard() for member in everyone] == [step] * 4
+        for member in everyone:
+            member.tell()
+    reports = [json.loads(member.heard()) for member in everyone]
+    for member in everyone:
+        member.end()
 
     pairs = [(a, b) for a in AGENTS for b in AGENTS if a != b and (a, b) != (1, 2)]
     async with EventLog.open(store) as log:

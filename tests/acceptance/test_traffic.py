@@ -45,9 +45,9 @@ asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("file", FILES or [None], ids=lambda file: file.name if file else "made")
 def test_traffic_is_imported_replayed_byte_for_byte_and_recorded_again_the_same(
-    redis: RedisServer, store: str, tmp_path: Path, file: Path | None
+    redis: RedisServer, store: str, tmp_path: Path, file: Path | None, nightly: bool
 ) -> None:
-    source = file or made(tmp_path)
+    source = file or made(tmp_path, 30_000 if nightly else 5_000)
     lines = lines_of(source)
     in_order = sorted(range(len(lines)), key=lambda at: (lines[at]["ts"], at))
     expected = [(lines[at]["channel"].encode(), lines[at]["payload"].encode()) for at in in_order]

@@ -1,4 +1,7 @@
-"""Inside Ray, driver, tasks and actors are recorded into one experiment."""
+"""Inside Ray, driver, tasks and actors are recorded into one experiment.
+
+`make test` starts Ray once, for the example. Other tests that start it are nightly.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,7 @@ async def sent(log: EventLog, exp_id: str) -> list[int]:
 
 
 @needs_ray
+@pytest.mark.nightly
 async def test_driver_groups_and_tasks_are_recorders_of_one_experiment(ran: Any) -> None:
     seen = ran.seen["society"]
     async with EventLog.open(ran.store, create=False) as log:
@@ -58,11 +62,13 @@ async def test_driver_groups_and_tasks_are_recorders_of_one_experiment(ran: Any)
 
 
 @needs_ray
+@pytest.mark.nightly
 async def test_the_store_that_workers_are_told_of_is_an_absolute_path(ran: Any) -> None:
     assert {group["store"] for group in ran.seen["society"]["groups"]} == {ran.store}
 
 
 @needs_ray
+@pytest.mark.nightly
 async def test_an_interceptor_that_is_an_actor_is_asked_only_where_both_ids_are_given(ran: Any) -> None:
     seen = ran.seen["interceptor"]
     assert seen["asked"] == [[0, 0, '{"n": 0}'], [1, 2, '{"n": 1}']]
@@ -75,6 +81,7 @@ async def test_an_interceptor_that_is_an_actor_is_asked_only_where_both_ids_are_
 
 
 @needs_ray
+@pytest.mark.nightly
 async def test_an_actor_that_never_closes_its_messager_has_everything_in_the_log(ran: Any) -> None:
     async with EventLog.open(ran.store, create=False) as log:
         await everything_drained(log, Path(log.database.dialect.spool_folders[0]))
@@ -82,6 +89,7 @@ async def test_an_actor_that_never_closes_its_messager_has_everything_in_the_log
 
 
 @needs_ray
+@pytest.mark.nightly
 async def test_a_messager_over_mqtt_that_is_an_actor_sends_and_fetches(ran: Any) -> None:
     topic = "exps/mqtt/agents/a/agent-chat"
     assert ran.seen["mqtt"] == {
@@ -95,6 +103,7 @@ async def test_a_messager_over_mqtt_that_is_an_actor_sends_and_fetches(ran: Any)
 
 
 @needs_ray
+@pytest.mark.nightly
 async def test_agentsociety_1_0s_own_groups_agents_driver_and_interceptor_talk_through_actors_of_it(
     society10: Any,
 ) -> None:
@@ -138,6 +147,7 @@ def test_an_object_on_which_init_never_ran_is_pickled_as_any_other() -> None:
 
 
 @needs_ray
+@pytest.mark.nightly
 async def test_a_worker_does_not_write_into_a_sqlite_file_of_another_host(ran: Any) -> None:
     assert ran.seen["elsewhere"]["store"] is None
     async with EventLog.open(ran.store, create=False) as log:
@@ -165,8 +175,8 @@ async def can_be_gathered(folder: Path, output: str) -> None:
 @pytest.mark.parametrize(
     ("store", "holds"),
     [
-        pytest.param("runs.db", is_shown, id="one file"),
-        pytest.param("runs-{host}.db", can_be_gathered, id="of each host"),
+        pytest.param("runs.db", is_shown, id="one file"),  # the only start of Ray in `make test`
+        pytest.param("runs-{host}.db", can_be_gathered, id="of each host", marks=pytest.mark.nightly),
     ],
 )
 async def test_the_example_records_one_experiment_with_a_recorder_for_each(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from messager.testing import RedisServer
 from tests.support import messager
 from tests.support.command_line import LINES, Run
+
+PutImported = Callable[..., None]
 
 
 @pytest.fixture
@@ -23,20 +26,31 @@ def run(tmp_path: Path, redis: RedisServer) -> Run:
 
 
 @pytest.fixture(scope="session")
-def folder_of_import(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with a file of `LINES`, and with the store into which it was imported."""
-    folder = tmp_path_factory.mktemp("imported")
-    (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
-    words = ("import", "a.jsonl", "--exp", "game-1", "--name", "first", "--tag", "t1", "--meta", "seed=7")
-    done = messager(*words, cwd=folder)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "imported 4 events as game-1 into " + str(folder / "messager.db") in done.stderr
-    assert sorted(file.name for file in folder.iterdir()) == ["a.jsonl", "messager.db"]
-    return folder
+def put_imported(tmp_path_factory: pytest.TempPathFactory) -> PutImported:
+    """Function that puts a file of lines, and the store into which they were imported, into a folder.
+
+    Equal imports are made once.
+    """
+    made: dict[str, Path] = {}
+
+    def put(folder: Path, lines: Sequence[Any], *imports: Sequence[str]) -> None:
+        key = json.dumps([lines, imports])
+        if key not in made:
+            source = tmp_path_factory.mktemp("imported")
+            (source / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            for words in imports:
+                done = messager("import", "a.jsonl", *words, cwd=source)
+                assert (done.returncode, done.stdout) == (0, ""), done.stderr
+                assert f"imported {len(lines)} event" in done.stderr and str(source / "messager.db") in done.stderr
+            assert sorted(file.name for file in source.iterdir()) == ["a.jsonl", "messager.db"]
+            made[key] = source
+        for file in made[key].iterdir():
+            shutil.copyfile(file, folder / file.name)
+
+    return put
 
 
 @pytest.fixture
-def imported(run: Run, folder_of_import: Path, tmp_path: Path) -> Run:
-    for name in ("a.jsonl", "messager.db"):
-        shutil.copyfile(folder_of_import / name, tmp_path / name)
+def imported(run: Run, put_imported: PutImported, tmp_path: Path) -> Run:
+    put_imported(tmp_path, LINES, ("--exp", "game-1", "--name", "first", "--tag", "t1", "--meta", "seed=7"))
     return run

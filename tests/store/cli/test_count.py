@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from tests.store.cli.conftest import PutImported
 from tests.support import messager
 from tests.support.command_line import one_line
 
@@ -21,14 +22,12 @@ BEGAN = 1_772_352_000 * S
 
 
 @pytest.fixture
-def count(tmp_path: Path) -> Count:
+def count(tmp_path: Path, put_imported: PutImported) -> Count:
     """Import lines, and return a function that counts them."""
 
     def call(lines: list[dict[str, Any]], *arguments: str, columns: int = 80, exp: str = "e1", **env: str) -> Any:
         if lines:
-            (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-            imported = messager("import", "a.jsonl", "--exp", exp, cwd=tmp_path)
-            assert imported.returncode == 0, imported.stderr
+            put_imported(tmp_path, lines, ("--exp", exp))
         env = {"COLUMNS": str(columns), **env}
         return messager("count", exp, *arguments, cwd=tmp_path, env=env)
 
@@ -90,7 +89,7 @@ def test_a_time_beside_another_dimension_gives_sparklines_without_long_silences(
     assert count([], "--by", "10s,channel", "--max-gap", "1m").stdout == done.stdout
 
 
-@pytest.mark.parametrize("columns", [60, 80, 140])
+@pytest.mark.parametrize("columns", [60, 140])
 def test_no_line_is_wider_than_the_terminal(count: Count, columns: int) -> None:
     lines = [
         said(
@@ -256,8 +255,8 @@ def test_receptions_are_not_called_messages(count: Count, kinds: list[str], unit
 GAMES = [f"exps:jsai2026_truck_freeform5-game{number}:broadcast:agent-chat" for number in range(1, 8)]
 
 
-@pytest.mark.parametrize("columns", [60, 80, 140])
-@pytest.mark.parametrize("by", ["from,channel", "channel,from", "channel", "channel,1m"])
+@pytest.mark.parametrize("columns", [60, 140])
+@pytest.mark.parametrize("by", ["from,channel", "channel,1m"])
 def test_channels_in_a_table_can_be_told_apart(count: Count, by: str, columns: int) -> None:
     lines = [said(at, channel=channel) for at, channel in enumerate(GAMES)]
     shown = count(lines, "--by", by, columns=columns).stdout

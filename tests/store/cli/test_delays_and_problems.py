@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -20,9 +22,17 @@ from tests.support import messager
 pytestmark = pytest.mark.sqlite
 
 
+@pytest.fixture(scope="module")
+def town_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("town") / "messager.db"
+    asyncio.run(make_town(str(file)))
+    return file
+
+
 @pytest.fixture
-async def town(tmp_path: Path) -> Path:
-    await make_town(str(tmp_path / "messager.db"))
+def town(town_file: Path, tmp_path: Path) -> Path:
+    """Folder with a copy of the store of examples/town.py."""
+    shutil.copyfile(town_file, tmp_path / "messager.db")
     return tmp_path
 
 

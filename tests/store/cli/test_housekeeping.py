@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog
+from tests.store.cli.conftest import PutImported
 from tests.store.maintenance.test_housekeeping import spooled
 from tests.support import asked, messager
 from tests.support.command_line import one_line
@@ -21,11 +22,9 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    for exp_id in ("game-1", "game-2"):
-        lines = [json.dumps({"ts": at, "channel": "c", "payload": "x" * 200}) for at in range(500)]
-        (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
-        assert messager("import", "a.jsonl", "--exp", exp_id, "--tag", exp_id, cwd=tmp_path).returncode == 0
+def run(tmp_path: Path, put_imported: PutImported) -> Run:
+    lines = [{"ts": at, "channel": "c", "payload": "x" * 200} for at in range(500)]
+    put_imported(tmp_path, lines, *(("--exp", exp_id, "--tag", exp_id) for exp_id in ("game-1", "game-2")))
     return lambda *arguments, **options: messager(*arguments, cwd=tmp_path, **options)
 
 
@@ -90,7 +89,14 @@ def test_index_says_what_is_new(run: Run) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux takes a right from root")
-@pytest.mark.parametrize("which", ["file and folder", "file", "folder", "while it is recorded"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        "file and folder",
+        "while it is recorded",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in ("file", "folder")),
+    ],
+)
 def test_a_store_that_may_only_be_read_answers_and_takes_nothing(run: Run, tmp_path: Path, which: str) -> None:
     store = tmp_path / "kept" / "messager.db"
     store.parent.mkdir()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.store.cli.conftest import PutImported
 from tests.support import asked, messager
 from tests.support.command_line import one_line
 
@@ -28,14 +29,9 @@ LINES = [
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
-
-    def call(*arguments: str, **options: Any) -> Any:
-        return messager(*arguments, cwd=tmp_path, **options)
-
-    assert call("import", "a.jsonl", "--exp", "e1").returncode == 0
-    return call
+def run(tmp_path: Path, put_imported: PutImported) -> Run:
+    put_imported(tmp_path, LINES, ("--exp", "e1"))
+    return lambda *arguments, **options: messager(*arguments, cwd=tmp_path, **options)
 
 
 REDACT = ("redact", "e1", "--where", "contains=1234", "--why", "asked to")
@@ -85,9 +81,8 @@ def test_a_dry_run_of_redact_only_says_what_it_would_do(run: Run) -> None:
     assert "redacted" not in json.dumps(rows(run))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_wrong_uses_of_redact_are_told_in_one_line(run: Run) -> None:
+    cases: list[tuple[tuple[str, ...], list[str]]] = [
         ((), ["name an experiment"]),
         (("e1", "--why", "x"), ["--where"]),
         (("e1", "--where", "colour=red", "--why", "x"), ["'colour'", "channel, agent, from, to, kind"]),
@@ -101,15 +96,11 @@ def test_a_dry_run_of_redact_only_says_what_it_would_do(run: Run) -> None:
         (("e1", "--where", "kind=sent", "--why", " ", "--yes"), ["--why"]),
         (("no-such", "--where", "kind=sent", "--why", "x", "--yes"), ["no-such"]),
         (("e1", "--scrub"), ["combine it with --store only"]),
-    ],
-)
-def test_wrong_uses_of_redact_are_told_in_one_line(run: Run, arguments: tuple[str, ...], words: list[str]) -> None:
-    one_line(run("redact", *arguments), 2, *words)
+        (("e1", "--where", "contains=1234", "--why", "pin 1234", "--yes"), ["why is kept"]),
+    ]
+    for arguments, words in cases:
+        one_line(run("redact", *arguments), 2, *words)
     assert "redacted" not in json.dumps(rows(run))
-
-
-def test_redact_refuses_a_why_that_holds_what_it_takes_out_before_it_asks(run: Run) -> None:
-    one_line(run("redact", "e1", "--where", "contains=1234", "--why", "pin 1234", "--yes"), 2, "why is kept")
 
 
 def test_redact_ends_with_1_where_nothing_fits(run: Run) -> None:
@@ -136,19 +127,19 @@ def test_a_copy_for_others_tells_how_many_payloads_were_redacted(run: Run, verb:
     assert "0 payloads redacted: none has a value at these paths" in done.stderr
 
 
-@pytest.mark.parametrize("path", ["", "a..b", "."])
-def test_an_export_with_a_path_that_is_none_writes_nothing(run: Run, tmp_path: Path, path: str) -> None:
-    one_line(run("export", "e1", "-o", "b.jsonl", "--redact", path), 2, "is not a path")
+def test_an_export_with_a_path_that_is_none_writes_nothing(run: Run, tmp_path: Path) -> None:
+    for path in ("", "a..b", "."):
+        one_line(run("export", "e1", "-o", "b.jsonl", "--redact", path), 2, "is not a path")
     assert not (tmp_path / "b.jsonl").exists()
 
 
 @pytest.mark.parametrize("verb", ["export", "pack"])
-@pytest.mark.parametrize("ending", ["", "-wal", "-shm", "-spool/x"])
-def test_nothing_is_written_over_a_store(run: Run, tmp_path: Path, verb: str, ending: str) -> None:
+def test_nothing_is_written_over_a_store(run: Run, tmp_path: Path, verb: str) -> None:
     there = "--store", "runs"  # a name that the suffix does not protect
     assert run("import", "a.jsonl", "--exp", "e1", *there).returncode == 0
     (tmp_path / "runs-spool").mkdir(exist_ok=True)
-    one_line(run(verb, "e1", "-o", f"runs{ending}", *there), 2, "belongs to the store", "-o")
+    for ending in ("", "-wal", "-shm", "-spool/x"):
+        one_line(run(verb, "e1", "-o", f"runs{ending}", *there), 2, "belongs to the store", "-o")
     assert len(run("events", "e1", *there).stdout.splitlines()) > len(LINES)
     assert run(verb, "e1", "-o", "runs-copy", *there).returncode == 0
 
