@@ -49,6 +49,7 @@ def recorded(shop: Shop) -> Shop:
 ORDERS = [*(("messager", plugin) for plugin in OTHERS), ("recording", "messager"), ("asyncio", "messager")]
 
 
+@pytest.mark.nightly  # `make test` runs all of them together
 @pytest.mark.parametrize("order", ORDERS, ids=" then ".join)
 def test_it_works_beside(order: tuple[str, str], recorded: Shop) -> None:
     [plugin] = {*order} - {"messager"}
@@ -85,6 +86,8 @@ def test_all_of_them_together(recorded: Shop) -> None:
     options = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function", "--recording-unused")
     result = recorded.run(*options, "--record-mode=none", "--snapshot-update", plugins=("messager", *OTHERS))
     result.assert_outcomes(passed=1 + len(USES))
+    recorded.write(agents=changed('"pear": 3', '"pear": 4'))
+    assert "agent 3 differs from the recording after 1 of 2 messages" in text_of(recorded.run(plugins=("messager", *OTHERS)))
 
 
 def test_a_fixture_of_the_project_called_replay_takes_its_place(recorded: Shop) -> None:

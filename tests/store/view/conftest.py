@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+import fcntl
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ EXPERIMENTS = {
 
 
 class Reports:
-    """Files of reports of `EXPERIMENTS`; each is made once a worker."""
+    """Files of reports of `EXPERIMENTS`; each is made once for all test processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -36,18 +38,34 @@ class Reports:
     async def file(self, exp_id: str) -> Path:
         """Return the file of a report."""
         file = self._folder / f"{exp_id}.html"
-        if not file.exists():
-            store = self._folder / f"{EXPERIMENTS[exp_id]}.db"
-            if not store.exists():
-                await STORES[EXPERIMENTS[exp_id]](str(store))
-            async with EventLog.open(str(store)) as log:
-                await report(log, exp_id, file)
+        store = await self.store(EXPERIMENTS[exp_id])
+        with self._locked(file.name):
+            if not file.exists():
+                async with EventLog.open(str(store)) as log:
+                    await report(log, exp_id, file)
         return file
+
+    async def store(self, name: str) -> Path:
+        """Return the file of a store. No test changes it."""
+        store = self._folder / f"{name}.db"
+        with self._locked(store.name):
+            if not store.exists():
+                await STORES[name](str(store))
+        return store
+
+    @contextlib.contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        with (self._folder / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 @pytest.fixture(scope="session")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
-    return Reports(tmp_path_factory.mktemp("reports"))
+def reports(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Reports:
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared if worker_id == "master" else shared.parent) / "reports"
+    folder.mkdir(exist_ok=True)
+    return Reports(folder)
 
 
 @pytest.fixture

@@ -68,13 +68,6 @@ async def test_every_row_has_the_numbers_of_its_messages(log: EventLog) -> None:
     assert (found["messages_a"], found["messages_b"], found["kinds"]) == (6, 6, ["sent", "received"])
 
 
-async def test_equal_stretches_take_no_room(log: EventLog) -> None:
-    texts = " ".join(map(str, range(3000)))
-    found = await two(log, said(texts), said(texts.replace(" 1500 ", " other ")))
-    assert found["rows"] == {"kind": [0, 1, 0], "a": [0, 0, 0], "b": [0, 0, 0], "length": [1500, 1, 1499]}
-    assert rows(found)[1499:1502] == [("equal", 1499, 1499), ("changed", 1500, 1500), ("equal", 1501, 1501)]
-
-
 async def test_notes_tell_how_names_and_values_were_compared(log: EventLog) -> None:
     a = said("one two", "exps:a:agents:1:chat")
     b = [one._replace(payload=one.payload.replace(b": ", b":")) for one in said("one two", "exps:b:agents:1:chat")]

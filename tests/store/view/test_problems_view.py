@@ -14,7 +14,7 @@ from messager_store.queries.overview import overview
 from messager_store.queries.problems import problems
 from messager_store.view.report import report
 from tests.store.view.conftest import Reports
-from tests.store.view.pages import OpenReport, ready, show
+from tests.store.view.pages import OpenReport, go, ready, show
 from tests.support import until
 from tests.support.browser import PageOpener
 from tests.support.logs import filled, sent
@@ -46,14 +46,34 @@ async def small(folder: Path, opener: PageOpener, talk: list[NewEvent], selectio
 async def test_problems_are_those_of_the_recording(open_report: OpenReport, reports: Reports) -> None:
     page = await open_report("town")
     panel = await show(page, "Problems")
-    async with EventLog.open(str((await reports.file("town")).with_suffix(".db"))) as log:
+    async with EventLog.open(str(await reports.store("town"))) as log:
         found = await problems(log, await log.experiment("town"))
     for kind in found.counts:
         group = panel.get_by_role("region", name=str(kind), exact=True)
         await expect(group.get_by_role("heading")).to_contain_text(f"{found.number(kind)} {kind}")
     text = await panel.inner_text()
     assert all(one.text in text for one in found.details if one.kind not in ("arrived twice",))
-    await expect(page.get_by_role("button", name="38 problems: show")).to_be_visible()
+    await page.get_by_role("button", name="38 problems: show").click()
+    await expect(page.get_by_role("heading", name="9 never arrived")).to_be_visible()
+    await page.get_by_role("list", name="kinds of problems").get_by_role("button", name="1 unclean end").click()
+    await expect(page.get_by_role("heading", name="1 unclean end")).to_be_focused()
+    note = page.get_by_text("Search and conditions do not apply here")
+    await expect(note).to_be_hidden()
+    await page.get_by_role("searchbox").fill("fire")
+    await expect(note).to_be_visible()
+
+
+async def test_a_problem_leads_to_its_message_and_keeps_a_filter_that_it_fits(open_report: OpenReport) -> None:
+    page = await open_report("town", "view=problems&agent=%22doctor%22")
+    await problem(page, "late").click()
+    await until(lambda: state(page).get("view") == ["read"])
+    at = state(page)["at"][0]
+    await opens(page, {"view": "read", "at": at})
+    await expect(page.get_by_role("tabpanel", name="Read")).to_contain_text(at)
+    await go(page, "view=problems&agent=%22ferryman%22")
+    await problem(page, "never arrived").click()
+    await until(lambda: "at" in state(page))
+    assert state(page)["agent"] == ['"ferryman"']
 
 
 async def test_more_problems_of_a_kind_are_shown_on_demand(open_report: OpenReport) -> None:
@@ -79,33 +99,6 @@ async def test_problems_are_listed_by_time_and_the_link_keeps_that(open_report: 
     await expect(region.get_by_role("listitem").filter(has_text="gap")).not_to_have_count(0)
 
 
-async def test_a_problem_opens_in_the_middle_of_the_conversation(open_report: OpenReport) -> None:
-    page = await open_report("town", "view=problems")
-    await problem(page, "blocked").click()
-    place = page.locator("article[aria-current]")
-    await expect(place).to_be_visible()
-    box, around = await place.bounding_box(), await page.get_by_role("feed").bounding_box()
-    assert box and around
-    middle = (box["y"] + box["height"] / 2 - around["y"]) / around["height"]
-    assert 0.3 < middle < 0.7, middle
-
-
-async def test_a_problem_leads_to_its_message(open_report: OpenReport) -> None:
-    page = await open_report("town", "view=problems&agent=%22doctor%22")
-    await problem(page, "late").click()
-    await until(lambda: state(page).get("view") == ["read"])
-    at = state(page)["at"][0]
-    await opens(page, {"view": "read", "at": at})
-    await expect(page.get_by_role("tabpanel", name="Read")).to_contain_text(at)
-
-
-async def test_a_problem_that_fits_the_filter_keeps_it(open_report: OpenReport) -> None:
-    page = await open_report("town", "view=problems&agent=%22ferryman%22")
-    await problem(page, "never arrived").click()
-    await until(lambda: "at" in state(page))
-    assert state(page)["agent"] == ['"ferryman"']
-
-
 async def test_a_problem_is_shown_in_the_sequence_with_the_messages_around_it(open_report: OpenReport) -> None:
     page = await open_report("town", "view=problems")
     group = page.get_by_role("region", name="blocked")
@@ -127,22 +120,6 @@ async def test_a_gap_and_an_unclean_end_lead_to_their_time(open_report: OpenRepo
     await problem(page, "unclean end").click()
     await until(lambda: "until" not in state(page))
     assert START < int(state(page)["since"][0]) < START + 240 * S
-
-
-async def test_problems_say_that_conditions_do_not_apply_to_them(open_report: OpenReport) -> None:
-    page = await open_report("town", "view=problems")
-    note = page.get_by_text("Search and conditions do not apply here")
-    await expect(note).to_be_hidden()
-    await page.get_by_role("searchbox").fill("fire")
-    await expect(note).to_be_visible()
-
-
-async def test_a_kind_leads_to_its_group(open_report: OpenReport) -> None:
-    page = await open_report("town", "view=problems")
-    await page.get_by_role("list", name="kinds of problems").get_by_role("button", name="1 unclean end").click()
-    heading = page.get_by_role("heading", name="1 unclean end")
-    await expect(heading).to_be_focused()
-    await expect(heading).to_be_in_viewport()
 
 
 async def test_a_page_says_why_it_has_no_problems(open_page: PageOpener, tmp_path: Path) -> None:
@@ -169,12 +146,6 @@ async def test_a_recording_without_problems_is_said_to_have_none(open_page: Page
     await expect(await show(page, "Problems")).to_contain_text("No problems were found: every message arrived")
 
 
-async def test_the_badge_opens_the_problems(open_report: OpenReport) -> None:
-    page = await open_report("town")
-    await page.get_by_role("button", name="38 problems: show").click()
-    await expect(page.get_by_role("heading", name="9 never arrived")).to_be_visible()
-
-
 async def test_the_head_tells_the_run_in_one_sentence(open_report: OpenReport) -> None:
     page = await open_report("town")
     head = page.get_by_role("banner")
@@ -184,25 +155,14 @@ async def test_the_head_tells_the_run_in_one_sentence(open_report: OpenReport) -
     await expect(page).to_have_title("a fire at the mill - messager")
     for text in ("town", "made-up", "open", "2026-03-01 08:00:00 – 08:03:39 UTC"):
         await expect(head.get_by_text(text, exact=True)).to_be_visible()
+    await head.get_by_role("button", name="fire").click()
+    await opens(page, {"since": str(START + 60 * S), "until": str(START + 150 * S)})
+    await go(page, "view=read")
     await head.get_by_role("button", name="details").click()
     await expect(head).to_contain_text("doctor 23 sent, 21 received")
     await expect(head).to_contain_text("3: messager, unclean")
     await head.get_by_role("button", name="doctor", exact=True).first.click()
     await opens(page, {"view": "read", "agent": '"doctor"'})
-
-
-async def test_a_chapter_selects_its_time(open_report: OpenReport) -> None:
-    page = await open_report("town")
-    await page.get_by_role("banner").get_by_role("button", name="fire").click()
-    await opens(page, {"since": str(START + 60 * S), "until": str(START + 150 * S)})
-
-
-async def test_the_head_is_small_on_a_narrow_page(open_report: OpenReport) -> None:
-    page = await open_report("town", width=400)
-    await expect(page.get_by_role("banner")).to_contain_text("7 agents")
-    box = await page.get_by_role("banner").bounding_box()
-    assert box is not None
-    assert box["height"] < 140
 
 
 async def test_the_foot_says_whether_the_log_is_verified(
@@ -220,6 +180,6 @@ async def test_the_chain_hash_is_copied(open_report: OpenReport, reports: Report
     page = await open_report("town", permissions=["clipboard-read", "clipboard-write"])
     await page.get_by_role("button", name="copy the chain hash").click()
     await expect(page.get_by_role("button", name="copy the chain hash")).to_have_text("copied")
-    async with EventLog.open(str((await reports.file("town")).with_suffix(".db"))) as log:
+    async with EventLog.open(str(await reports.store("town"))) as log:
         head = (await overview(log, await log.experiment("town")))["head"]
     assert await page.evaluate("navigator.clipboard.readText()") == head

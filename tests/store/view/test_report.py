@@ -14,7 +14,6 @@ from messager_store import EventLog, NewEvent
 from messager_store.errors import StoreError
 from messager_store.formats.sharing import sharing
 from messager_store.log.selection import Selection
-from messager_store.view.comparing import report_two
 from messager_store.view.report import page_of, report
 from tests.support.logs import filled, sent
 
@@ -60,15 +59,6 @@ async def test_a_pseudonymised_report_names_no_agent_anywhere(log: EventLog) -> 
     shared = await page_of(log, f"{WORD}-1", selection, chosen=f"--agent {WORD}", shared=sharing((), pseudonymise=True))
     assert shared.messages == plain.messages
     assert WORD.encode() not in unpacked(shared.html)
-
-
-async def test_a_pseudonymised_report_of_two_runs_names_no_agent_anywhere(log: EventLog, tmp_path: Path) -> None:
-    await everywhere(log, f"{WORD}-1")
-    await everywhere(log, f"{WORD}-2")
-    path = tmp_path / "two.html"
-    counts = await report_two(log, f"{WORD}-1", f"{WORD}-2", path, Selection(), shared=sharing((), pseudonymise=True))
-    assert counts == (4, 4)
-    assert WORD.encode() not in unpacked(path.read_text())
 
 
 async def test_a_path_that_is_erased_is_not_in_the_report(log: EventLog) -> None:

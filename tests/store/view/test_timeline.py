@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from urllib.parse import parse_qs
 
-import pytest
 from playwright.async_api import Locator, Page, expect
 
-from messager_store import EventLog
-from messager_store.view.report import report
-from tests.store.view.pages import OpenReport, drawn, ready
-from tests.support.browser import PageOpener
-from tests.support.logs import filled, sent
+from tests.store.view.pages import OpenReport, drawn
 
 S = 1_000_000_000
 
@@ -165,24 +159,6 @@ async def test_a_problem_is_a_tick_that_selects_its_message(open_report: OpenRep
     assert (await state(page, at=True))["at"]
 
 
-async def test_ticks_of_what_is_missing_are_higher_than_those_of_what_arrived_late_or_twice(
-    open_report: OpenReport,
-) -> None:
-    page = await open_report("town")
-    heights = await page.evaluate(
-        "() => [...document.querySelectorAll('.problem-tick')].map((each) => [each.ariaLabel, each.offsetHeight])"
-    )
-    light = {
-        height
-        for text, height in heights
-        if all(line.startswith(("arrived twice", "late")) for line in text.split("; "))
-    }
-    grave = {
-        height for text, height in heights if text.startswith(("never arrived", "missed", "blocked", "failed", "gap"))
-    }
-    assert light and grave and max(light) < min(grave)
-
-
 async def test_the_legend_filters_by_sender_or_channel(open_report: OpenReport) -> None:
     page = await open_report("town")
     legend = page.get_by_role("toolbar", name="legend; a button shows only its messages")
@@ -242,18 +218,6 @@ async def test_playback_pauses_where_it_is_and_skips_silences(open_report: OpenR
     await expect(page.get_by_role("button", name="play", exact=True)).to_be_visible()
 
 
-@pytest.mark.parametrize(("last", "pressed"), [(50, "false"), (500, "true")])
-async def test_empty_times_of_a_short_run_are_shown_at_first(
-    last: int, pressed: str, open_page: PageOpener, tmp_path: Path
-) -> None:
-    seconds = (0, 1, 2, last - 1, last)
-    async with EventLog.open(str(tmp_path / "log.db")) as log:
-        await filled(log, [sent(second * S + each, b"x") for second in seconds for each in range(10)])
-        await report(log, "e1", tmp_path / "run.html")
-    page = await ready(await open_page((tmp_path / "run.html").as_uri()))
-    await expect(page.get_by_role("button", name="Skip empty times")).to_have_attribute("aria-pressed", pressed)
-
-
 async def test_empty_times_are_skipped_or_shown(open_report: OpenReport) -> None:
     page = await open_report("hostile-times")
     button = page.get_by_role("button", name="Skip empty times")
@@ -265,15 +229,6 @@ async def test_empty_times_are_skipped_or_shown(open_report: OpenReport) -> None
     await drag(page, 0.1, 0.9)
     since, until = await chosen_range(page)
     assert until - since > 2**62
-
-
-async def test_a_link_to_a_narrow_range_opens_the_timeline_at_it(open_report: OpenReport) -> None:
-    page = await open_report("town")
-    await drag(page, 0.2, 0.21)
-    since, until = await chosen_range(page)
-    other = await open_report("town", f"since={since}&until={until}")
-    box = await other.locator(".timeline-range").bounding_box()
-    assert box is not None and box["width"] > 600
 
 
 async def test_the_timeline_is_folded_and_the_link_keeps_that(open_report: OpenReport) -> None:

@@ -43,22 +43,17 @@ async def society(log: EventLog) -> None:
 
 
 @pytest.mark.usefixtures("society")
-async def test_another_process_answers_as_this_one_does(store: str) -> None:
+async def test_another_process_answers_and_refuses_as_this_one_does(store: str) -> None:
     async with Examiner(store) as here, ExaminerProcess(store) as there:
         for question, query in QUESTIONS:
             expected = json.loads(json.dumps(await here.answer(question, "e1", query)))
             assert await there.answer(question, "e1", query) == expected, question
-
-
-@pytest.mark.usefixtures("society")
-async def test_errors_come_from_the_other_process_with_their_status(store: str) -> None:
-    async with ExaminerProcess(store) as examiner:
-        for exp_id, query, status, words in (
+        for exp_id, more, status, words in (
             ("none", [], 404, "there is no experiment"),
             ("e1", [("agent", "x")], 400, "not JSON"),
         ):
             with pytest.raises(ExaminerFailed, match=words) as caught:
-                await examiner.answer("pairs", exp_id, query)
+                await there.answer("pairs", exp_id, more)
             assert caught.value.status == status
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from examples import town
 from messager_store import EventLog, Recorder
 from messager_store.view.server import following
-from tests.store.view import hostile
+from tests.store.view.conftest import Reports
 from tests.store.view.hostile import in_json
 from tests.store.view.pages import VIEWS, drawn, elements_from_texts, leave, ready, show
 from tests.store.view.server.client import viewing
@@ -19,18 +18,8 @@ from tests.support.browser import PageOpener
 from tests.support.logs import sent
 
 
-@pytest.fixture(scope="module")
-def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("served") / "log.db"
-    asyncio.run(hostile.main(str(path)))
-    return path
-
-
-@pytest.mark.parametrize("exp_id", ["hostile", "hostile-times", "hostile-span"])
-async def test_no_text_becomes_an_element_of_a_served_page(
-    exp_id: str, open_page: PageOpener, hostile_store: Path
-) -> None:
-    async with viewing(hostile_store, f"?exp={exp_id}") as client:
+async def test_no_text_becomes_an_element_of_a_served_page(open_page: PageOpener, reports: Reports) -> None:
+    async with viewing(await reports.store("hostile"), "?exp=hostile") as client:
         page = await ready(await open_page(client.url))
         for view in VIEWS:
             panel = await show(page, view)
@@ -39,10 +28,8 @@ async def test_no_text_becomes_an_element_of_a_served_page(
         await leave(page)
 
 
-async def test_no_name_of_an_experiment_becomes_an_element_of_the_list(
-    open_page: PageOpener, hostile_store: Path
-) -> None:
-    async with viewing(hostile_store) as client:
+async def test_no_name_of_an_experiment_becomes_an_element_of_the_list(open_page: PageOpener, reports: Reports) -> None:
+    async with viewing(await reports.store("hostile")) as client:
         page = await ready(await open_page(client.url))
         await page.get_by_text("hostile-span").first.wait_for()
         assert "</title><script>" in await page.locator("#page").inner_text()
