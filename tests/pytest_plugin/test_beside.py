@@ -87,7 +87,8 @@ def test_all_of_them_together(recorded: Shop) -> None:
     result = recorded.run(*options, "--record-mode=none", "--snapshot-update", plugins=("messager", *OTHERS))
     result.assert_outcomes(passed=1 + len(USES))
     recorded.write(agents=changed('"pear": 3', '"pear": 4'))
-    assert "agent 3 differs from the recording after 1 of 2 messages" in text_of(recorded.run(plugins=("messager", *OTHERS)))
+    shown = text_of(recorded.run(plugins=("messager", *OTHERS)))
+    assert "agent 3 differs from the recording after 1 of 2 messages" in shown
 
 
 def test_a_fixture_of_the_project_called_replay_takes_its_place(recorded: Shop) -> None:

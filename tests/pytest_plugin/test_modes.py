@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from messager_store.formats import output_format
+from tests.support import messager
 
 from .shop import AGENTS, TALK, TEST, Shop, changed, said, text_of
 
@@ -149,19 +148,16 @@ async def speaker(messager):
 
 
 def test_a_new_recording_can_be_imported(recorded: Shop) -> None:
-    words = ["-m", "messager_store.cli", "import", str(recorded.recording), "--exp", "shop", "--store", "a.db"]
-    code = "import sys; from messager_store.cli import main; sys.argv[0] = 'messager'; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words[2:]], cwd=recorded.path, capture_output=True, text=True, timeout=60
-    )
+    done = messager("import", str(recorded.recording), "--exp", "shop", "--store", "a.db", cwd=recorded.path)
     assert done.returncode == 0, done.stderr
 
 
-def test_new_leaves_a_recording_that_is_there(recorded: Shop) -> None:
-    before = recorded.recording.read_bytes()
+@pytest.mark.parametrize("mode", ["none", "new"])
+def test_a_recording_that_is_there_is_left_as_it_is(mode: str, recorded: Shop) -> None:
+    before = {path: path.read_bytes() for path in recorded.recording.parent.rglob("*") if path.is_file()}
     recorded.write(BOTH, DEARER)
-    recorded.run("--recording=new").assert_outcomes(failed=1)
-    assert recorded.recording.read_bytes() == before
+    recorded.run(f"--recording={mode}").assert_outcomes(failed=1)
+    assert {path: path.read_bytes() for path in recorded.recording.parent.rglob("*") if path.is_file()} == before
 
 
 def test_an_agent_alone_that_says_nothing_makes_no_recording(shop: Shop) -> None:
@@ -210,13 +206,6 @@ def test_it(replay):
     result = shop.run("--recording=new")
     result.assert_outcomes(failed=1)
     assert "recording(seconds=60)" in text_of(result) and not shop.recording.exists()
-
-
-def test_none_changes_nothing(recorded: Shop) -> None:
-    before = {path: path.read_bytes() for path in recorded.recording.parent.rglob("*") if path.is_file()}
-    recorded.write(BOTH, DEARER)
-    recorded.run().assert_outcomes(failed=1)
-    assert {path: path.read_bytes() for path in recorded.recording.parent.rglob("*") if path.is_file()} == before
 
 
 def test_accept_takes_over_what_is_said_now_in_the_lines_that_change(recorded: Shop) -> None:

@@ -145,7 +145,7 @@ async def drained(reader: RawReader, task: asyncio.Task[ReplayReport], count: in
     return await asyncio.wait_for(task, 30)
 
 
-@pytest.mark.parametrize("speed", ["max", 1e9])
+@pytest.mark.parametrize("speed", ["max", pytest.param(1e9, marks=pytest.mark.nightly)])
 async def test_a_slow_reader_gets_everything_and_is_never_cut_off(
     log: EventLog, server: RedisServer, speed: Any
 ) -> None:

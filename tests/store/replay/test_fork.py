@@ -43,7 +43,15 @@ async def test_everybody_repeats_the_prefix_and_goes_on_differently(parent: Even
     assert (await parent.experiment("exp-2")).meta == {"prefix": "complete"}
 
 
-@pytest.mark.parametrize("live", [[LEADER], [TICKER], [THINKER], [CASTER], [QUIET], [LEADER, QUIET], []])
+@pytest.mark.parametrize(
+    "live",
+    [
+        [CASTER],
+        [LEADER, QUIET],
+        [],
+        *(pytest.param([one], marks=pytest.mark.nightly) for one in (LEADER, TICKER, THINKER, QUIET)),
+    ],
+)
 async def test_whoever_is_live_the_fork_has_each_event_of_the_prefix_once(parent: EventLog, live: list[int]) -> None:
     agents = {agent: function for agent, function in society().items() if agent in live}
     async with fork(parent, live=live) as forked:
@@ -55,7 +63,7 @@ async def test_whoever_is_live_the_fork_has_each_event_of_the_prefix_once(parent
     assert forked.report.published > 0 and forked.report.complete
 
 
-@pytest.mark.parametrize("live", ["all", [LEADER]])
+@pytest.mark.parametrize("live", ["all", pytest.param([LEADER], marks=pytest.mark.nightly)])
 async def test_a_fork_repeats_over_any_broker(parent: EventLog, broker: Broker, live: Any) -> None:
     agents = {agent: function for agent, function in society().items() if live == "all" or agent in live}
     async with fork(parent, broker=broker, live=live) as forked:

@@ -104,9 +104,8 @@ async def _redacted(log: EventLog) -> None:
     await redact(log, "exp-1", RedactionFilter(channels=("*agents:3:*",)), who="Bo", why="asked to")
 
 
-@pytest.mark.parametrize(
-    ("change", "options", "error", "words"),
-    [
+async def test_a_fork_that_is_refused_leaves_nothing(parent: EventLog) -> None:
+    cases: list[tuple[Callable[[EventLog], Any] | None, dict[str, Any], Any, str]] = [
         (None, {"of": "exp-9"}, ExperimentNotFound, "exp-9"),
         (None, {"at": "mark:nope"}, BadCursor, "no such mark"),
         (None, {"live": [99]}, CastError, "99"),
@@ -117,16 +116,13 @@ async def _redacted(log: EventLog) -> None:
         (None, {"at": None, "start": "99h"}, StoreError, "the point 99h is after the end of exp-1"),
         (None, {"meta": {"prefix": "x"}}, StoreError, "the meta 'prefix' of a fork tells whether its prefix is"),
         (_redacted, {}, StoreError, "events of exp-1 before the point are redacted"),
-    ],
-)
-async def test_a_fork_that_is_refused_leaves_nothing(
-    parent: EventLog, change: Callable[[EventLog], Any] | None, options: dict[str, Any], error: Any, words: str
-) -> None:
-    if change is not None:
-        await change(parent)
-    with pytest.raises(error, match=words):
-        async with fork(parent, **options):
-            pass
+    ]
+    for change, options, error, words in cases:
+        if change is not None:
+            await change(parent)
+        with pytest.raises(error, match=words):
+            async with fork(parent, **options):
+                pass
     assert [of.exp_id for of in await parent.experiments()] == ["exp-1"]
 
 

@@ -39,20 +39,20 @@ def answering(change: Any = lambda answer: answer) -> Any:
     return agent
 
 
-@pytest.mark.parametrize("left_out", range(6))
+@pytest.mark.parametrize("left_out", [0, 5])
 def test_an_answer_that_is_left_out_is_all_that_is_missing(left_out: int) -> None:
     result = played(interview(), {2: answering(lambda answer: None if answer == f"a{left_out}" else answer)})
     assert result.counts() == {"expected": 6, "matched": 5, "missing": 1}
     assert result.report.first is not None and result.report.first.index == left_out
 
 
-@pytest.mark.parametrize("altered", range(6))
+@pytest.mark.parametrize("altered", [0, 5])
 def test_an_answer_that_is_altered_is_the_only_divergence(altered: int) -> None:
     result = played(interview(), {2: answering(lambda answer: "other" if answer == f"a{altered}" else answer)})
     assert result.counts() == {"expected": 6, "matched": 5, "different": 1}
 
 
-@pytest.mark.parametrize("behind", range(-1, 6))
+@pytest.mark.parametrize("behind", [-1, 0, 5])
 def test_an_answer_that_is_added_is_all_that_is_unexpected(behind: int) -> None:
     async def agent(messager: Messager) -> None:
         await messager.subscribe_and_start_listening(["q"])
@@ -264,7 +264,7 @@ def test_a_message_that_was_not_recorded_comes_before_those_that_it_made_late() 
     assert (result.report.first.kind, result.report.first.said) == ("unexpected", b'"more"')
 
 
-LATER_S = [0.02, 1.0, 8.0]
+LATER_S = [0.02, 8.0]
 
 
 @pytest.mark.parametrize("later", LATER_S)
@@ -305,7 +305,7 @@ def test_an_agent_that_fails_long_after_its_last_message_ends_the_replay(later: 
         played(interview(1), {2: agent})
 
 
-@pytest.mark.parametrize("poll", [0.0, 0.001, 0.02, 2.0])
+@pytest.mark.parametrize("poll", [0.0, 2.0])
 def test_an_agent_hears_what_it_heard_after_its_last_message_before_the_replay_ends(poll: float) -> None:
     made = interview(1)
     made.say(1, "q", "stop")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from tests.support.redis_topologies import ask
 from tests.support.scenes import Scene, questions
 
 pytestmark = pytest.mark.sqlite
-
-Replayed = Callable[..., None]
 
 
 async def asks(messager: Messager, *questions: str) -> None:
