@@ -92,7 +92,7 @@ async def group(messager: Messager, agents: range) -> None:
     expected = sum(ROUNDS for agent in agents for other in AGENTS if other != agent and (other, agent) != (1, 2)) + len(
         agents
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while sum(len(inbox) for inbox in members._id2agent.values()) < expected:
             await asyncio.sleep(0.02)
     members._message_dispatch_task.cancel()
@@ -107,7 +107,7 @@ async def driver(messager: Messager) -> None:
     tasks = [messager.send_message(messager.get_user_survey_channel(agent), payload) for agent in AGENTS]
     await asyncio.gather(*tasks)
     remain = len(AGENTS)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while remain > 0:
             remain -= len(await messager.fetch_messages())
             await asyncio.sleep(0.02)

@@ -12,14 +12,9 @@ import pytest
 from bench import walking
 from bench.measure import Stage, Values, measure
 from bench.rows import NAMES, ROWS, Row
+from bench.run import main
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def bench(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bench.run", *words], cwd=ROOT, capture_output=True, text=True, check=False
-    )
 
 
 class Halves:
@@ -44,20 +39,27 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path, 1_000_000, None, lambda text: None)
 
 
-def test_every_row_is_listed() -> None:
-    done = bench("--list")
-    assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(NAMES)
+def test_every_row_is_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--list"])
+    main()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(NAMES)
 
 
-def test_a_row_that_there_is_not_is_told_in_one_line() -> None:
-    done = bench("append", "nothing")
-    assert done.returncode == 2 and not done.stdout
-    assert done.stderr.count("\n") == 1 and "nothing" in done.stderr and "append-eventsourcing" in done.stderr
+def test_a_row_that_there_is_not_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "append", "nothing"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert ended.value.code == 2 and not told.out
+    assert told.err.count("\n") == 1 and "nothing" in told.err and "append-eventsourcing" in told.err
 
 
+@pytest.mark.nightly
 def test_a_row_is_one_json_object() -> None:
-    done = bench("startup-cli", "--here", "--json", "--rounds", "1")
+    command = [sys.executable, "-m", "bench.run", "startup-cli", "--here", "--json", "--rounds", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["row"] == "startup-cli" and found["rounds"] == 1 and found["unit"] == "s"
@@ -79,7 +81,14 @@ def test_a_row_that_fails_says_why(stage: Stage) -> None:
     assert result.met is None
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.pair.startswith("walking:")], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=() if row.name == "verify" else pytest.mark.nightly)
+        for row in ROWS
+        if row.pair.startswith("walking:")
+    ],
+)
 def test_a_verb_and_its_loop_count_the_same_events(row: Row, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walking, "EVENTS", 300)
     (result,) = measure([row], stage, 1)

@@ -40,7 +40,7 @@ def following(folder: Path, store: str, *words: str, exp: str = "e1") -> Iterato
 
 def printed(process: ForkedProgram) -> list[int]:
     """Return the times of the printed events, in order."""
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (0, "")
     return [json.loads(line)["ts"] for line in stdout.splitlines()]
 
@@ -116,7 +116,7 @@ def test_an_interrupt_ends_the_waiting_and_leaves_no_store(tmp_path: Path, exper
     with following(tmp_path, "messager.db") as (process, line):
         assert line.startswith(WAIT)
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=60)
         assert (process.returncode, stderr.strip()) == (130, "messager: interrupted")
     assert [name for name in sorted(os.listdir(tmp_path)) if not name.endswith(("-wal", "-shm"))] == there
 

@@ -52,10 +52,10 @@ def test_the_command_line_records_from_mqtt_and_replays_to_redis_and_back(
     first = recording("over-mqtt", "exps:*", mqtt.url)
     report = json.loads(run("replay", "there", "--speed", "max", "--rate", "1000", "--json").stdout)
     assert (report["published"], report["flow_control"]) == (3, False)
-    assert first.wait(20) == 0
+    assert first.wait(60) == 0
     second = recording("over-redis", "exps:*", redis.url)
     run("replay", "over-mqtt", "--broker", redis.url)
-    assert second.wait(20) == 0
+    assert second.wait(60) == 0
     for tap in (first, second):
         assert tap.stderr is not None
         tap.stderr.close()

@@ -73,7 +73,7 @@ def on_a_terminal(folder: Path, *arguments: str, **env: str) -> str:
             break
         written += piece
     os.close(there)
-    process.wait(30)
+    process.wait(60)
     return written.decode()
 
 

@@ -45,7 +45,7 @@ class Client:
         await self._writer.drain()
 
     async def read(self) -> dict[str, Any]:
-        line = await asyncio.wait_for(self._reader.readline(), 20)
+        line = await asyncio.wait_for(self._reader.readline(), 60)
         assert line.endswith(b"\n") and line.count(b"\n") == 1, "the connection has ended"
         found = json.loads(line)
         assert isinstance(found, dict)
@@ -57,7 +57,7 @@ class Client:
         return answer
 
     async def at_end(self) -> bool:
-        return await asyncio.wait_for(self._reader.read(), 20) == b""
+        return await asyncio.wait_for(self._reader.read(), 60) == b""
 
 
 @contextlib.asynccontextmanager

@@ -136,13 +136,13 @@ async def drained(reader: RawReader, task: asyncio.Task[ReplayReport], count: in
         if reading not in done and reader.count >= count:
             reading.cancel()  # everything had come before the replay's end was seen
             break
-        await asyncio.wait_for(reading, 30)
+        await asyncio.wait_for(reading, 60)
         step += 1
         if step % 16 == 0:
             await asyncio.sleep(0.001)
     while not reader.data.endswith(b"\0\r\n"):
-        await asyncio.wait_for(reader.read(), 30)
-    return await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(reader.read(), 60)
+    return await asyncio.wait_for(task, 60)
 
 
 @pytest.mark.parametrize("speed", ["max", pytest.param(1e9, marks=pytest.mark.nightly)])
@@ -177,7 +177,7 @@ async def test_the_slowest_of_many_counts_and_so_does_each_copy_it_gets(log: Eve
         reading = [asyncio.create_task(keep_up(reader)) for reader in quick]
         await until(lambda: replay.report.held_back_s > 0)
         report = await drained(slow, task, len(wire) * 24)  # 144 MB
-        await asyncio.wait_for(asyncio.gather(*reading), 30)
+        await asyncio.wait_for(asyncio.gather(*reading), 60)
     assert report.published == len(wire) and not slow.cut_off
     assert digest(sorted(slow.payloads())) == digest(sorted(wire * 24))
     assert await subscribers(server.url) == 11
@@ -274,9 +274,9 @@ async def test_a_subscriber_that_comes_while_it_runs_is_waited_for_too(log: Even
         reading = asyncio.create_task(keep_up())
         await until(lambda: late.address == replay.report.held_by)
         await drained(late, task, 1)
-        await asyncio.wait_for(reading, 30)
+        await asyncio.wait_for(reading, 60)
         while late.data.find(wire[-1][:8], max(len(late.data) - 200_000, 0)) < 0 or not late.data.endswith(b"\0\r\n"):
-            await asyncio.wait_for(late.read(), 30)
+            await asyncio.wait_for(late.read(), 60)
     heard = late.payloads()
     assert len(heard) > 300 and digest(heard) == digest(wire[-len(heard) :])
     first.close()
@@ -376,7 +376,7 @@ def test_the_command_says_whom_it_waits_for_and_ctrl_c_ends_it(tmp_path: Path, s
     said = process.stderr.readline()
     assert "has read nothing" in said and "127.0.0.1:" in said
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=20)
+    _, rest = process.communicate(timeout=60)
     assert process.returncode == 130 and "stopped after" in rest
     reader.close()
 

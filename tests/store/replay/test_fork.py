@@ -15,6 +15,7 @@ from messager_store.log.event import Cursor
 from messager_store.log.lineage import parent_of
 from messager_store.queries.comparison.match import Match
 from messager_store.replay import Replay
+from tests.support import until
 from tests.support.forking import (
     AT,
     CASTER,
@@ -138,23 +139,26 @@ async def test_a_match_that_accepts_the_difference_lets_the_fork_go_on(parent: E
 
 async def test_what_a_judge_accepts_is_told_from_a_live_message(log: EventLog) -> None:
     """Agent 3 is done at once, and speaks on the channel on which agent 1 is still to repeat its message."""
+    listening, answered = asyncio.Event(), asyncio.Event()
 
     async def first(messager: Messager) -> None:
-        await asyncio.sleep(0.05)
+        await listening.wait()
         word = "begin" if messager.exp_id == "exp-1" else "start"
         await messager.send_message(messager.get_agent_chat_channel(2), {"word": word}, 1, 2)
 
     async def second(messager: Messager) -> None:
         await messager.subscribe_and_start_listening([messager.get_subtopic_channel(2, "*")])
+        listening.set()
         heard: list[bytes] = []
         while not heard:
             heard += [message["data"] for message in await messager.fetch_messages()]
             await asyncio.sleep(0.001)
         await messager.send_message("news", {"heard": heard[0].decode()}, 2, None)
+        answered.set()
 
     async def third(messager: Messager) -> None:
         await messager.subscribe_and_start_listening(["nothing"])
-        await asyncio.sleep(0.1 if messager.exp_id == "exp-1" else 0)
+        await answered.wait()  # in the recording
         messager.mark("cut")
         await messager.send_message(messager.get_agent_chat_channel(2), {"word": "new"}, 3, 2)
 
@@ -174,6 +178,7 @@ async def test_what_a_judge_accepts_is_told_from_a_live_message(log: EventLog) -
 
 async def test_what_is_not_part_of_the_prefix_is_held_back_until_an_agents_own_part_is_done(log: EventLog) -> None:
     """Agent 1 is done at once, and speaks while agent 2 still repeats."""
+    listening, spoke = asyncio.Event(), asyncio.Event()
 
     async def first(messager: Messager, word: str = "new") -> None:
         await messager.send_message(messager.get_agent_chat_channel(2), {"word": "begin"}, 1, 2)
@@ -181,21 +186,23 @@ async def test_what_is_not_part_of_the_prefix_is_held_back_until_an_agents_own_p
 
     async def second(messager: Messager, rounds: int = 3) -> None:
         await messager.subscribe_and_start_listening([messager.get_subtopic_channel(2, "*")])
+        listening.set()
         heard: list[bytes] = []
         for n in range(rounds):
             while not heard:
                 heard += [message["data"] for message in await messager.fetch_messages()]
                 await asyncio.sleep(0.001)
             await messager.send_message("news", {"round": n, "heard": len(heard)}, 2, None)
+        spoke.set()
         while len(heard) < 2:
             heard += [message["data"] for message in await messager.fetch_messages()]
             await asyncio.sleep(0.001)
         await messager.send_message("news", {"heard": len(heard)}, 2, None)
 
     async def begin_only(messager: Messager) -> None:
-        await asyncio.sleep(0.05)
+        await listening.wait()
         await messager.send_message(messager.get_agent_chat_channel(2), {"word": "begin"}, 1, 2)
-        await asyncio.sleep(0.05)
+        await spoke.wait()
         messager.mark("cut")
         await messager.send_message(messager.get_agent_chat_channel(2), {"word": "old"}, 1, 2)
 
@@ -212,12 +219,13 @@ async def test_what_is_not_part_of_the_prefix_is_held_back_until_an_agents_own_p
 
 async def test_a_new_message_waits_until_everything_of_the_prefix_has_arrived(log: EventLog) -> None:
     """Agent 2 said nothing behind its first message, and received something before the cut."""
+    quiet = Messager(broker := MemoryBroker(), "exp-1")
 
     async def talker(messager: Messager) -> None:
-        await asyncio.sleep(0.02)
         for word in ("one", "two"):
             await messager.send_message(messager.get_agent_chat_channel(2), {"word": word}, 1, 2)
-            await asyncio.sleep(0.05)
+        if messager.exp_id == "exp-1":
+            await until(lambda: quiet.message_queue.qsize() == 2)
         messager.mark("cut")
 
     async def listener(messager: Messager, new: bool = True) -> None:
@@ -227,7 +235,6 @@ async def test_a_new_message_waits_until_everything_of_the_prefix_has_arrived(lo
             await messager.send_message("news", {"word": "new"}, 2, None)
 
     async with Recorder(log, "exp-1", close_experiment=True) as recorder:
-        quiet = Messager(broker := MemoryBroker(), "exp-1")
         quiet.add_log_hook(recorder)
         await quiet.init()
         await listener(quiet, new=False)
@@ -242,17 +249,20 @@ async def test_a_new_message_waits_until_everything_of_the_prefix_has_arrived(lo
 
 async def test_an_agent_that_never_spoke_is_known_by_its_subscriptions(log: EventLog) -> None:
     heard: dict[str, list[bytes]] = {}
+    listening = asyncio.Event()
 
     async def speaker(messager: Messager) -> None:
-        await asyncio.sleep(0.02)
+        await listening.wait()
         for word in ("one", "two"):
             await messager.send_message(messager.get_agent_chat_channel(2), {"word": word}, 1, 2)
-        await asyncio.sleep(0.02)
+        if messager.exp_id == "exp-1":
+            await until(lambda: len(heard["exp-1"]) == 2)
         messager.mark("cut")
 
     async def silent(messager: Messager) -> None:
         mine = heard[messager.exp_id] = []
         await messager.subscribe_and_start_listening([messager.get_subtopic_channel(2, "*")])
+        listening.set()
         while len(mine) < 2:
             mine += [message["data"] for message in await messager.fetch_messages()]
             await asyncio.sleep(0.001)

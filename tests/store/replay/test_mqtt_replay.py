@@ -37,7 +37,7 @@ async def recorded(log: EventLog, exp_id: str, broker: Broker, messages: list[tu
         task = asyncio.create_task(tap.run(max_events=len(messages)))
         await active.wait()
         await broker.publish(messages)
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
 
 
 async def arriving(broker: Broker, pattern: str, replay: Replay, count: int) -> list[tuple[bytes, bytes]]:
@@ -46,7 +46,7 @@ async def arriving(broker: Broker, pattern: str, replay: Replay, count: int) -> 
     await pubsub.psubscribe(pattern)
     await replay.run()
     found: list[tuple[bytes, bytes]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < count:
             message = await pubsub.get_message(timeout=1)
             if message is not None:
@@ -97,7 +97,7 @@ async def test_a_recording_of_redis_and_its_replay_recorded_on_mqtt_are_equal_un
         task = asyncio.create_task(Tap(mqtt_broker, recorder, ["exps/*"], active=active.set).run(max_events=3))
         await active.wait()
         await replay.run()
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
 
     async def compared(a: str = "a", b: str = "b", **options: Any) -> tuple[bool, int, int]:
         renamed = ChannelMap({"exps:e1:user-payback": "exps/e3/user-payback"}, "e2") if a == "a" else None
@@ -254,7 +254,7 @@ async def test_what_was_retained_is_recorded_so_and_is_retained_again_by_a_repla
     assert await arriving(mqtt_broker, "exps/r/#", Replay(log, "e1", mqtt_broker), 3)
     late = mqtt_broker.pubsub()
     await late.psubscribe("exps/r/#")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (message := await late.get_message(timeout=1)) is None:
             pass
     assert (message["channel"], message["data"], message["meta"]["retained"]) == (state, b"old", True)
@@ -272,7 +272,7 @@ async def qualities(log: EventLog, exp_id: str, broker: MqttBroker, how: list[di
         task = asyncio.create_task(Tap(broker, recorder, ["q/#"], active=active.set).run(max_events=len(how)))
         await active.wait()
         await broker.publish_as([(b"q/%d" % at, b"x") for at in range(len(how))], how)
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
     return [meta for _, meta in sorted([(entry.channel, entry.meta) async for entry in log.read(exp_id)])]
 
 
@@ -291,7 +291,7 @@ async def test_a_tap_hears_each_message_in_the_quality_it_was_published_in_and_a
         await Replay(log, "e0", broker, to_exp="e1").run()
         await Replay(log, "redis", broker).run()
         found: dict[bytes, Any] = {}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(found) < 4:
                 if (message := await witness.get_message(timeout=1)) is not None:
                     found[message["channel"]] = message.get("meta")

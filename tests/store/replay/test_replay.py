@@ -97,7 +97,7 @@ async def test_every_byte_comes_back_in_replay_order_to_a_plain_subscriber(redis
     listening = asyncio.create_task(listen())
     broker = RedisBroker.from_url(redis.url)
     report = await Replay(log, "e1", broker, speed="max", wait_for_subscribers=1).run()
-    await asyncio.wait_for(listening, 20)
+    await asyncio.wait_for(listening, 60)
     assert found == expected
     assert (report.published, report.skipped, report.no_subscriber) == (len(wire), 0, 0)
     await broker.close()

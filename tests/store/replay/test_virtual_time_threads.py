@@ -188,7 +188,6 @@ def test_standing_still_for_long_is_reported_once(
         assert "1 calls in other threads have not ended" in caplog.text
 
 
-@pytest.mark.timeout(20)
 def test_a_thread_that_waits_for_a_timer_of_the_loop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual_time, "STALL_S", 0.01)
     monkeypatch.setattr(virtual_time, "FOLLOW_S", 0.01)

@@ -78,7 +78,7 @@ async def test_steps_count_recorded_messages_and_those_of_live_agents(log: Event
         await until(lambda: texts(broker)[4:] == ["question 2", "answer 2"])
         assert replay.control.status()["published"] == 3 and replay.control.status()["state"] == "paused"
         replay.control.resume()
-        report = await asyncio.wait_for(task, 20)
+        report = await asyncio.wait_for(task, 60)
     expected = [text for number in range(QUESTIONS) for text in (f"question {number}", f"answer {number}")]
     assert texts(broker) == expected
     assert report.cast.equal and report.cast.total("matched") == QUESTIONS
@@ -99,7 +99,7 @@ async def test_a_pause_holds_everybody_if_all_are_live(log: EventLog) -> None:
     assert await replay.control.step(2) == 2
     await until(lambda: texts(broker) == ["question 0", "answer 0"])
     replay.control.resume()
-    assert (await asyncio.wait_for(task, 20)).cast.equal
+    assert (await asyncio.wait_for(task, 60)).cast.equal
 
 
 async def test_while_a_replay_is_paused_no_message_is_given_up(log: EventLog) -> None:
@@ -119,10 +119,10 @@ async def test_while_a_replay_is_paused_no_message_is_given_up(log: EventLog) ->
 
 async def test_a_step_does_not_wait_for_ever_for_an_agent_that_is_silent(log: EventLog) -> None:
     async with playing(log, silent=(0, 3), patience=0.2) as (replay, _, task):
-        assert await asyncio.wait_for(replay.control.step(5), 20) == 5
+        assert await asyncio.wait_for(replay.control.step(5), 60) == 5
         assert replay.control.paused
         replay.control.resume()
-        report = await asyncio.wait_for(task, 20)
+        report = await asyncio.wait_for(task, 60)
     assert report.published == QUESTIONS and report.cast.total("missing") > 0
 
 
@@ -159,7 +159,7 @@ async def test_a_pause_holds_back_the_next_recorded_message_in_the_middle_of_a_r
     assert await replay.control.step(2) == 2
     await until(lambda: texts(broker)[5:] == ["answer 2", "question 3"])
     replay.control.resume()
-    assert (await asyncio.wait_for(task, 20)).cast.equal
+    assert (await asyncio.wait_for(task, 60)).cast.equal
 
 
 async def test_without_flow_control_a_rate_is_required_and_no_speed_is_offered(log: EventLog) -> None:

@@ -386,7 +386,7 @@ async def test_a_message_waits_no_longer_for_its_recipient_when_its_messager_is_
     await turns()
     assert not sending.done()
     await messager.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.wait([sending])
 
 

@@ -84,6 +84,6 @@ async def test_a_message_that_waits_for_its_turn_when_the_messager_is_closed_is_
 
 async def test_a_message_does_not_wait_for_ever_for_an_earlier_one_that_is_not_said() -> None:
     async with live(2, MemoryBroker()) as (messager, report):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await messager.send_message("c", {"n": 2}, 3)
     assert (report.matched, report.missing) == (1, 1)

@@ -45,7 +45,7 @@ async def programs(broker: MemoryBroker, **subscribed: str) -> AsyncIterator[Non
 
 async def replayed(log: EventLog, broker: MemoryBroker, *live: int) -> ReplayReport:
     replay = Replay(log, "e1", broker, live=live, to_exp="w", patience=0.2)
-    return await asyncio.wait_for(replay.run(), 20)
+    return await asyncio.wait_for(replay.run(), 60)
 
 
 async def test_where_nobody_comes_the_experiment_is_named_in_which_a_program_was_waited_for(log: EventLog) -> None:

@@ -38,7 +38,7 @@ class Told:
 
     async def add(self, stream: Events) -> None:
         """Add one event; it is a batch, states, or the end."""
-        found = await asyncio.wait_for(stream.next(), 20)
+        found = await asyncio.wait_for(stream.next(), 60)
         if found == ("closed", {}):
             self.ended = True
             return

@@ -56,7 +56,7 @@ class Page:
             status = part.get("status", status)
             answer += part.get("body", b"")
 
-        await asyncio.wait_for(self._application(_scope("POST", verb), received.get, send), 30)
+        await asyncio.wait_for(self._application(_scope("POST", verb), received.get, send), 60)
         return status, json.loads(answer)
 
     async def done(self, verb: str, **given: Any) -> dict[str, Any]:
@@ -242,11 +242,11 @@ async def test_the_replay_ends_if_the_server_is_killed(
         assert server.stdout is not None
         socket = Path(server.stdout.readline().strip())
         try:
-            await until(socket.is_socket, 20)
+            await until(socket.is_socket, 60)
             assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
         finally:
             server.send_signal(signal.SIGKILL)
-        await until(lambda: not socket.exists(), 20)
+        await until(lambda: not socket.exists(), 60)
     socket.parent.rmdir()
 
 
@@ -355,7 +355,7 @@ async def test_a_broker_that_is_not_there_is_told(log: EventLog, store: str) -> 
         page = Page(replaying)
         async with page.following() as events:
             await page.post("start", STEP)
-            await until(lambda: bool(events) and events[-1]["phase"] == "ended", 30)
+            await until(lambda: bool(events) and events[-1]["phase"] == "ended", 60)
         assert events[-1]["code"] == 3 and "127.0.0.1:1" in events[-1]["lines"][-1]
 
 

@@ -52,13 +52,13 @@ def view(folder: Path, *words: str, **env: str) -> Iterator[tuple[subprocess.Pop
             yield process, process.stdout.readline().strip()
         finally:
             process.kill()
-            process.wait(10)
+            process.wait(60)
 
 
 def ended(process: subprocess.Popen[str], number: int) -> str:
     """Interrupt the verb; return what it wrote on standard error. It ends cleanly."""
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=10)
+    stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (0, ""), stderr
     return stderr
 
