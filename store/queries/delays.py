@@ -172,9 +172,9 @@ async def delays(
 
     A delivery time is that from a sending (`ts`) to a reception of it. Each delivery counts: a message that three
     recorded listeners received counts three times. Redacted sendings, of which the deliveries are unknown, and those
-    that a `failed` event retracts are left out. `replies` describes what a reply is. `selection`, or its
-    filters as arguments, selects the sendings, or the replies and what they answer; its kinds do not count. `progress`
-    is called while the experiment is indexed.
+    that a `failed` event retracts are left out. `replies` describes what a reply is. `selection`, or its filters as
+    arguments, selects the sendings, or the replies and what they answer; its kinds do not count. `progress` is called
+    while the experiment is indexed.
 
     Memory use is 16 bytes a duration, and about 300 a group. Raises `StoreError` for an unknown `by`, and for a
     selection with context.

@@ -34,9 +34,9 @@ async def command(exp: str, by: str, replies: bool, rows: int, store: str, as_js
     A delivery time is that from a sending to a reception of it; each reception counts. Filters select sendings. If
     sender and listener are different recorders, the difference of their clocks is in the time.
 
-    With --replies, X replies to Y by sending it a message when a message of Y is not answered yet; filters select
-    both messages, but those on agents only the replies. BASIS says how it is known: heard, from the reception of the
-    last message of Y that X had fetched; next, where that is not recorded, from the last message of Y before.
+    With --replies, X replies to Y by sending it a message when a message of Y is not answered yet; filters select both
+    messages, but those on agents only the replies. BASIS says how it is known: heard, from the reception of the last
+    message of Y that X had fetched; next, where that is not recorded, from the last message of Y before.
     docs/analysis.md describes both.
 
     Percentiles are exact, by nearest rank. The experiment is indexed first, if it has new events.

@@ -17,8 +17,8 @@ import { Receivers } from "./receivers.js";
 /**
  * What a sender had heard since it last spoke.
  * @typedef {object} Heard
- * @property {boolean} known false if the recording does not tell: `told` is then what was sent before, to the sender or
- *   on the channel
+ * @property {boolean} known false if the recording does not tell: `told` is then the last of all that was sent before, to
+ *   the sender or on a channel of it, and `missing` the number of the others
  * @property {number} lane of the sender
  * @property {number} since row of its message before; -1 for none
  * @property {Told[]} told in the order of arrival
@@ -128,21 +128,23 @@ export class Knowledge {
     return { known: true, lane, since, told, others, missing: Math.max(until - after - found, 0) };
   }
 
-  /** Return what was sent before a message, to its sender or on its channel. @param {number} row @param {number} lane
-   * @returns {Heard} */
+  /** Return what was sent before a message, to its sender, or to nobody in particular on a channel on which it speaks or
+   * spoke before: all that could have informed it. @param {number} row @param {number} lane @returns {Heard} */
   _before(row, lane) {
     const { from, to, channel } = this.messages;
+    const own = lane === 0 ? [] : (this._sendings.get(lane) ?? []).filter((each) => each < row);
+    const channels = new Set([row, ...own].map((each) => channel[each]));
     /** @type {Told[]} */
     const told = [];
     let missing = 0;
-    let before = row - 1;
-    for (; before >= 0 && (lane === 0 || this.receivers.sender(before) !== lane); before -= 1) {
-      const fits = to[before] === 0 ? channel[before] === channel[row] : to[before] === from[row];
+    for (let before = row - 1; before >= 0; before -= 1) {
+      if (lane !== 0 && this.receivers.sender(before) === lane) continue;
+      const fits = to[before] === 0 ? channels.has(channel[before]) : to[before] === from[row];
       if (!fits || !this._left(before)) continue;
       if (told.length < LISTED) told.push({ row: before, reception: null });
       else missing += 1;
     }
-    return { known: false, lane, since: before, told: told.reverse(), others: 0, missing };
+    return { known: false, lane, since: own.at(-1) ?? -1, told: told.reverse(), others: 0, missing };
   }
 
   /** Return whether a message left its sender. @param {number} row */

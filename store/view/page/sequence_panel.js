@@ -195,7 +195,7 @@ export function sequencePanel(app) {
       ? [name, ` had heard ${count === 0 ? "nothing" : many} ${spoke}${before}`]
       : ["Before it, not known to be heard: ", many];
     const notes = [
-      heard.known ? "" : "The recording does not tell what the sender had heard. This was sent to it, or on the channel:",
+      heard.known ? "" : "The recording does not tell what the sender had heard. This was sent to it, or on a channel on which it spoke:",
       heard.others > 0 ? `${plural(heard.others, "message")} to others of the same Messager` : "",
       heard.known && heard.missing > 0 ? `${plural(heard.missing, "more reception")}: copies, or not on this page` : "",
       heard.known || app.source.complete ? "" : "Only messages that are loaded are looked at.",

@@ -80,20 +80,22 @@ test("copies are listed once, and arrivals without a message on the page are cou
   assert.equal(found.missing, 3);
 });
 
-test("without `heard` the messages before, to the sender or on the channel, are told as not known to be heard", () => {
+test("without `heard` all messages before, to the sender or on a channel of it, are told as not known to be heard", () => {
   const knowledge = known([
-    { from: "b", channel: "hall" },
     { from: "a", channel: "hall" },
+    { from: "b", channel: "hall" },
+    { from: "a", channel: "cellar" },
+    { from: "b", channel: "cellar" },
     { from: "c", channel: "yard" },
     { from: "c", to: "b", channel: "inbox" },
     { from: "c", to: "a", channel: "hall" },
     { from: "c", to: "b", channel: "inbox", kind: "blocked" },
     { from: "b", channel: "hall" },
   ]);
-  const found = knowledge.heard(6);
+  const found = knowledge.heard(8);
   assert.equal(found.known, false);
-  assert.equal(found.since, 0);
-  assert.deepEqual(found.told.map(({ row, reception }) => [row, reception]), [[1, null], [3, null]]);
+  assert.equal(found.since, 3);
+  assert.deepEqual(found.told.map(({ row, reception }) => [row, reception]), [[0, null], [2, null], [5, null]]);
 });
 
 test("of many messages before, the last ones are listed, and the others are counted", () => {
