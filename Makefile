@@ -1,9 +1,19 @@
-# Requirements: Python 3.11 or later, make, and a package index.
+# Requirements: Python 3.11 to 3.14, make, and a package index.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# The first of these that is recent enough is used: make test PYTHON=python3.12
+PYTHON ?= $(BIN)/python python3 python3.14 python3.13 python3.12 python3.11
 UPLOT_IN := store/view/page/vendor
+
+INTERPRETER := $(shell for python in $(PYTHON); do "$$python" -c 'import sys; sys.version_info < (3, 11) and sys.exit(1); \
+	print(sys._base_executable)' 2>/dev/null && break; done)
+# A virtual environment that was moved or copied, or is of another Python, is made anew: its programs name its place.
+WHICH  := -c 'import sys, sysconfig; print(sys.base_prefix, sysconfig.get_config_var("SOABI"))'
+USABLE := $(shell grep -qsF '$(abspath $(BIN))/' $(BIN)/pip && \
+	[ "$$($(BIN)/python $(WHICH) 2>&1)" = "$$('$(INTERPRETER)' $(WHICH) 2>&1)" ] && echo yes)
+MADE   := $(VENV)/pyvenv.cfg
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench pictures faults nightly ray vendor clean
@@ -33,7 +43,7 @@ format: $(VENV)/test  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/bin/python  ## Measure side by side with peers: make bench ROWS="append read" ROUNDS=9
+bench: $(MADE)  ## Measure side by side with peers: make bench ROWS="append read" ROUNDS=9
 	$(BIN)/python bench/run.py $(ROWS) $(if $(ROUNDS),--rounds $(ROUNDS)) $(BENCH)
 
 faults: $(VENV)/test  ## Run the fault harness in its long form, with a random seed: make faults ONLY="redis-killed"
@@ -58,23 +68,36 @@ vendor:  ## Replace uPlot, which draws the time axis of the page: make vendor UP
 clean:  ## Remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV) || ($(PYTHON) -m pip install --user virtualenv && $(PYTHON) -m virtualenv $(VENV))
+# Debian has venv in a package of its own, python3-venv. Without it, virtualenv does the same.
+# With setuptools here, no installation downloads it for itself.
+$(MADE):
+	@[ -n "$(INTERPRETER)" ] || { echo "Python 3.11 or later is needed. None of these is: $(PYTHON)." \
+		"Name one: make demo PYTHON=/path/to/python3" >&2; exit 2; }
+	rm -rf $(VENV)
+	'$(INTERPRETER)' -m venv $(VENV) >/dev/null 2>&1 || { rm -rf $(VENV) && \
+		'$(INTERPRETER)' -m pip install --quiet --disable-pip-version-check --target build/virtualenv virtualenv && \
+		PYTHONPATH=build/virtualenv '$(INTERPRETER)' -m virtualenv --quiet $(VENV); } || \
+		{ echo "Install the package of your system that has venv for $(INTERPRETER), such as python3-venv." >&2; exit 2; }
+	$(PIP) 'setuptools>=77'
+	@touch $@
+ifneq ($(USABLE),yes)
+.PHONY: $(MADE)
+endif
 
-$(VENV)/demo: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo]'
+$(VENV)/demo: $(MADE) pyproject.toml
+	$(PIP) --no-build-isolation -e '.[demo]'
 	@touch $@
 
-$(VENV)/test: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[lint]'
+$(VENV)/test: $(MADE) pyproject.toml
+	$(PIP) --no-build-isolation -e '.[lint]'
 	@touch $@ $(VENV)/demo
 
 # Ray does not exist for every machine and Python. Its tests are skipped there.
 $(VENV)/ray: $(VENV)/test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]' && touch $@ || echo "Ray cannot be installed"
+	$(PIP) --no-build-isolation -e '.[ray]' && touch $@ || echo "Ray cannot be installed"
 
 # TypeScript checks the types of the page. Its test is skipped without it, and fails where CI is set.
-$(VENV)/typescript: $(VENV)/bin/python tests/store/view/package.json
+$(VENV)/typescript: $(MADE) tests/store/view/package.json
 	@mkdir -p $(VENV)/js && cp tests/store/view/package.json $(VENV)/js
 	npm install --prefix $(VENV)/js --no-package-lock --no-audit --no-fund --fetch-retries 1 --silent \
 		&& touch $@ || echo "TypeScript cannot be installed"
