@@ -13,7 +13,7 @@ WHICH  := -c 'import sys, sysconfig; print(sys.base_prefix, sysconfig.get_config
 USABLE := $(shell grep -qsF '$(abspath $(BIN))/' $(BIN)/pip && \
 	[ "$$($(BIN)/python $(WHICH) 2>&1)" = "$$('$(INTERPRETER)' $(WHICH) 2>&1)" ] && echo yes)
 MADE   := $(VENV)/pyvenv.cfg
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench pictures faults nightly ray vendor clean
@@ -75,7 +75,7 @@ $(MADE):
 		"Name one: make demo PYTHON=/path/to/python3" >&2; exit 2; }
 	rm -rf $(VENV)
 	'$(INTERPRETER)' -m venv $(VENV) >/dev/null 2>&1 || { rm -rf $(VENV) && \
-		'$(INTERPRETER)' -m pip install --quiet --disable-pip-version-check --target build/virtualenv virtualenv && \
+		'$(INTERPRETER)' -m pip install -qq --disable-pip-version-check --target build/virtualenv virtualenv && \
 		PYTHONPATH=build/virtualenv '$(INTERPRETER)' -m virtualenv --quiet $(VENV); } || \
 		{ echo "Install the package of your system that has venv for $(INTERPRETER), such as python3-venv." >&2; exit 2; }
 	$(PIP) 'setuptools>=77'

@@ -122,10 +122,14 @@ def fenced(page: str, language: str) -> list[str]:
 
 
 def seeded(folder: Path) -> None:
-    """Store with the experiments of the examples in the documents."""
+    """Store with the experiments of the examples in the documents.
+
+    A replay that is stepped once still has a message left: it ends with the last one.
+    """
     lines = [
         {"ts": 1, "kind": "mark", "meta": {"name": "step", "fields": {"number": 1}}},
         {"ts": 2, "channel": "exps:exp-1:agents:7:agent-chat", "from_id": 3, "to_id": 7, "payload": {"content": "hi"}},
+        {"ts": 3, "channel": "exps:exp-1:agents:3:agent-chat", "from_id": 7, "to_id": 3, "payload": {"content": "ho"}},
     ]
     (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for exp in ("exp-1", "exp-2"):

@@ -110,14 +110,14 @@ async def test_what_redis_drops_while_reading_is_stopped_lies_in_a_gap() -> None
     with redis_server() as server:
         await ask(server.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 1000000 0 0")
         config = RedisConfig(server="127.0.0.1", port=server.port)
-        async with Messager(config, "e1", queue_bytes=1000) as messager, Messager(config, "e1") as talker:
+        async with Messager(config, "e1", queue_bytes=200_000) as messager, Messager(config, "e1") as talker:
             messager.add_log_hook(hook)
             talker.add_log_hook(sender)
             await messager.subscribe_and_start_listening(["c"])
-            for number in range(100):
-                await talker.send_message("c", f"{number}{'x' * 500_000}")
+            for number in range(1500):  # 22 MB; Valkey 9 does not count payloads of 16 kB or more
+                await talker.send_message("c", f"{number}{'x' * 15_000}")
             assert sender.records[-1].receivers == 0, "Redis has cut the subscriber off"
-            assert len(hook.records) == 1
+            assert len(hook.records) < 20
             heard = []
 
             async def gap_is_logged() -> bool:

@@ -120,9 +120,9 @@ if os.fork() == 0:
     sys.exit()
 print(os.wait()[1], run.count().messages)
 """
-    done = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
-    )
+    # Python 3.12 warns of every fork of a process that has threads.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
     error, result = done.stdout.splitlines()
     assert error.endswith("belongs to the process that forked this one. Open it with Run(...).")
     assert result == "0 10" and done.returncode == 0 and not done.stderr, done.stderr

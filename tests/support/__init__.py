@@ -65,7 +65,7 @@ def self_recording(messager: Messager) -> AutoRecorder:
     return hook
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 10.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 60.0) -> None:
     """Return as soon as the condition holds. Fail if it does not hold within this many seconds.
 
     A condition that is awaited usually asks a server, which costs more than the pause: its pauses grow.
