@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 
+def can_redraw() -> bool:
+    """Return whether standard error is a terminal that can erase a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
 class Progress:
-    """A progress bar that is erased at the end. It prints nothing if standard error is not a terminal."""
+    """A progress bar that is erased at the end. It prints nothing where a line cannot be erased."""
 
     def __init__(self, description: str, noun: str = "events") -> None:
         self._description, self._noun = description, noun
@@ -21,7 +27,7 @@ class Progress:
 
     def __call__(self, done: int, total: int | None = None, description: str | None = None) -> None:
         """Show how much is done, out of `total` if that is known."""
-        if not sys.stderr.isatty():
+        if not can_redraw():
             return
         shown: dict[str, Any] = {"completed": done, "total": total, "description": description or self._description}
         shown["count"] = f"{done:,} {self._noun}" if total is None else f"{done:,} of {total:,} {self._noun}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 from ..text import length, plural, safe
 from .output import facts, note, print_json, table
-from .progress import Progress
+from .progress import Progress, can_redraw
 
 if TYPE_CHECKING:
     from ..replay import Control, Replay, ReplayReport
@@ -24,7 +23,7 @@ STALLED = 5.0
 
 
 class ReplayProgress(Progress):
-    """Progress of a replay. If standard error is not a terminal, one line for each stall of a subscriber."""
+    """Progress of a replay. Where a line cannot be erased, one line for each stall of a subscriber."""
 
     def __init__(self, *, subscribers: int = 0, quiet: bool = False) -> None:
         super().__init__("replaying", "messages")
@@ -52,7 +51,7 @@ class ReplayProgress(Progress):
         description = self._doing(report) + (", ? for keys" if self._keys else "")
         if stalled:
             description = f"held back: {safe(report.held_by or '')} has read nothing for {report.stalled_s:.0f} s"
-            if not self._stalled and not sys.stderr.isatty():
+            if not self._stalled and not can_redraw():
                 note(
                     f"held back after {report.published:,} messages: the subscriber {report.held_by} has read nothing "
                     f"for {STALLED:g} s (Ctrl-C ends the replay, --max-hold gives up automatically)"

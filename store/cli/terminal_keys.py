@@ -12,6 +12,8 @@ import termios
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
+from .progress import can_redraw
+
 _KEY = re.compile(rb"\x1b[\[O][0-9;]*[A-Za-z~]|\x1b[^\[O]|[^\x1b]", re.DOTALL)
 _UNFINISHED = re.compile(rb"\x1b(?:[\[O][0-9;]*)?\Z")
 _ARROWS = {b"A": "up", b"B": "down", b"C": "right", b"D": "left"}
@@ -20,8 +22,8 @@ _MODE, _CONTROL_CHARACTERS = 3, 6
 
 
 def has_terminal() -> bool:
-    """Return whether keys can be read and their effect can be shown: standard input and error are terminals."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    """Return whether keys can be read and their effect can be shown."""
+    return sys.stdin.isatty() and can_redraw()
 
 
 class TerminalKeys:

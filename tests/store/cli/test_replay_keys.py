@@ -50,7 +50,7 @@ def recorded(store: str) -> str:
 class Terminal:
     """A process with a terminal of its own."""
 
-    def __init__(self, *command: str, stderr: int | None = None) -> None:
+    def __init__(self, *command: str, stderr: int | None = None, kind: str = "xterm") -> None:
         self._ours, self._its = pty.openpty()
         self.mode = termios.tcgetattr(self._its)
         self.shown = ""
@@ -61,6 +61,7 @@ class Terminal:
             stderr=self._its if stderr is None else stderr,
             text=True,
             cwd=ROOT,
+            env={**os.environ, "TERM": kind},
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
@@ -86,7 +87,7 @@ class Terminal:
 
     def end(self) -> tuple[int, str]:
         """Wait for the end of the process; return its exit code and its standard output."""
-        stdout, stderr = self.process.communicate(timeout=30)
+        stdout, stderr = self.process.communicate(timeout=60)
         if stderr:
             self.shown += stderr
         return self.process.returncode, stdout
@@ -100,7 +101,7 @@ class Terminal:
 
 
 def wait(holds: Callable[[], bool], reason: Callable[[], str] = lambda: "it does not hold") -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, reason()
         time.sleep(0.01)
@@ -265,6 +266,12 @@ def test_without_a_terminal_to_show_it_on_keys_are_not_read(recorded: str, redis
     assert refused.returncode == 2 and "--paused needs a terminal, or --control" in refused.stderr
 
 
+def test_on_a_terminal_that_cannot_erase_a_line_keys_are_not_read_either(recorded: str, redis: RedisServer) -> None:
+    with terminal(*replaying(recorded, redis.port, "--paused"), kind="dumb") as screen:
+        screen.wait_for("--paused needs a terminal, or --control")
+        assert screen.end()[0] == 2
+
+
 def test_the_socket_controls_a_replay_without_a_terminal(recorded: str, redis: RedisServer, tmp_path: Path) -> None:
     path = tmp_path / "control"
     process = subprocess.Popen(
@@ -285,7 +292,7 @@ def test_the_socket_controls_a_replay_without_a_terminal(recorded: str, redis: R
                 lines.flush()
                 answers.append(json.loads(lines.readline()))
         assert [(each["ok"], each["published"]) for each in answers] == [(True, 4), (True, 5), (True, 5)]
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()

@@ -22,7 +22,7 @@ async def recorded(log: EventLog, store: str, tmp_path: Path, monkeypatch: pytes
         events = [NewEvent(**{name: getattr(entry, name) for name in fields}) for entry in scene.events]
         await filled(log, events)
         file = tmp_path / "replay.json"
-        file.write_text(json.dumps({"experiment": "e1", "store": store, "patience": 5, **settings}))
+        file.write_text(json.dumps({"experiment": "e1", "store": store, "patience": 60, **settings}))
         monkeypatch.setenv("MESSAGER_REPLAY", str(file))
 
     return record

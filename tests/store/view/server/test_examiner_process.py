@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -71,6 +72,7 @@ async def test_a_process_that_ends_refuses_what_was_asked_and_another_one_answer
     monkeypatch.setattr(asyncio, "create_subprocess_exec", remembered)
     async with ExaminerProcess(store) as examiner:
         expected = await examiner.answer("pairs", "e1")
+        started[0].send_signal(signal.SIGSTOP)  # it must not answer before it ends
         asked = asyncio.create_task(examiner.answer("verify", "e1"))
         await asyncio.sleep(0)
         started[0].kill()
